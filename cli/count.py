@@ -1,0 +1,33 @@
+"""`unmix count`: the number of endmembers."""
+
+from pathlib import Path
+
+import click
+
+from . import options
+
+
+@click.command("count")
+@click.argument("cube", type=click.Path(path_type=Path))
+@click.option("--method", default="hysime", show_default=True, metavar="NAME", help="How: hysime.")
+@options.budget
+@options.reading
+@options.logs
+def command(
+    cube: Path,
+    method: str,
+    memory: str,
+    threads: int | None,
+    scale: float | None,
+    nodata: float | None,
+    bands: str,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+) -> None:
+    """Estimate the number of endmembers of CUBE: one integer on stdout, from one pass over the file."""
+    from unmix.endmembers import count_endmembers
+
+    options.set_up_log(verbose, quiet, log_file)
+    scene, used, missing = options.open_for_reading(cube, scale, nodata, bands)
+    click.echo(count_endmembers(scene, used, missing, options.size(memory), method, threads))

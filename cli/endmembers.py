@@ -1,0 +1,49 @@
+"""`unmix endmembers`: extract endmembers to a library."""
+
+from pathlib import Path
+
+import click
+
+from . import options
+
+
+@click.command("endmembers")
+@click.argument("cube", type=click.Path(path_type=Path))
+@options.extraction
+@click.option("-o", "--out-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Where outputs go.  [default: beside the cube]")
+@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@options.budget
+@options.reading
+@options.logs
+def command(  # fmt: skip
+    cube: Path,
+    count: str,
+    extract: str,
+    seed: int,
+    out_dir: Path | None,
+    overwrite: bool,
+    memory: str,
+    threads: int | None,
+    scale: float | None,
+    nodata: float | None,
+    bands: str,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+) -> None:
+    """Extract endmembers of CUBE to STEM_endmembers.sli and .csv, each with the line and sample that it came from.
+
+    The names of the files that were written go to stdout.
+    """
+    from unmix.endmembers import extract_endmembers
+    from unmix.library import save
+
+    options.set_up_log(verbose, quiet, log_file)
+    scene, used, missing = options.open_for_reading(cube, scale, nodata, bands)
+    found, _ = extract_endmembers(
+        scene, used, missing, options.number_or_auto(count), extract, seed, options.size(memory), threads
+    )
+    folder = out_dir if out_dir is not None else scene.path.parent
+    for path in save(found, folder, scene.stem, overwrite):
+        click.echo(path)

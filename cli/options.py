@@ -1,0 +1,101 @@
+"""Options that commands share, and the log that -v, -q and --log-file steer."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order given."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+reading = together(
+    click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
+    click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
+    click.option("--bands", default="good", metavar="WHICH", help="good (by the header), all, or a list: 1-50,60.",
+                 show_default=True),
+)  # fmt: skip
+
+extraction = together(
+    click.option("-n", "--count", default="auto", metavar="N", show_default=True,
+                 help="How many endmembers to extract; auto estimates it (HySime, at most 30)."),
+    click.option("--extract", default="vca", metavar="NAME", help="How to extract them: vca.", show_default=True),
+    click.option("--seed", default=0, metavar="S", help="Seed of the extraction.", show_default=True),
+)  # fmt: skip
+
+budget = together(
+    click.option("--memory", default="1G", metavar="SIZE", help="Bound on blocks in memory.", show_default=True),
+    click.option("--threads", type=click.IntRange(1), metavar="K", help="CPU threads.  [default: all]"),
+)
+
+logs = together(
+    click.option("-v", "--verbose", is_flag=True, help="Say more; show tracebacks."),
+    click.option("-q", "--quiet", is_flag=True, help="Say errors only."),
+    click.option("--log-file", type=click.Path(dir_okay=False), metavar="F", help="Also write the log to F."),
+)
+
+
+class OneLine(logging.Formatter):
+    """`unmix: warning: text`, without the level for what is merely said."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"unmix: {level}{record.getMessage()}"
+
+
+class ToStderr(logging.Handler):
+    """Writes to whatever stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
+    """Point the package's log at stderr, and at a file where one is named."""
+    log = logging.getLogger("unmix")
+    log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
+    log.handlers = [ToStderr()]
+    log.handlers[0].setFormatter(OneLine())
+    if log_file is not None:
+        try:
+            handler = logging.FileHandler(log_file)
+        except OSError as error:
+            raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+    return log
+
+
+def number_or_auto(text: str) -> int | str:
+    """The value of --count."""
+    if text == "auto":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise click.UsageError(f"--count {text}: write auto or a number from 1")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Bytes of --memory."""
+    from unmix.blocks import parse_size
+
+    return parse_size(text)
+
+
+def open_for_reading(cube: Path, scale: float | None, nodata: float | None, bands: str) -> tuple[Any, Any, Any]:
+    """A cube with the bands and the nodata value that the reading options choose."""
+    from unmix.problem import open_scene
+
+    return open_scene(cube, scale, nodata, bands)

@@ -1,0 +1,103 @@
+"""`unmix run`: endmembers, then certified abundances."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unmix.errors import MethodError, UnmixError
+from unmix.methods import METHODS, SOLVERS
+
+from . import options
+from .progress import progress
+
+EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
+
+
+@click.command("run")
+@click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
+@click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True,
+              help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".")
+@click.option("--solver", type=click.Choice(list(SOLVERS)), default=None,
+              help="How: " + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
+              + ".  [default: active-set, or direct without a search]")
+@click.option("-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE",
+              help="Spectra to use, CSV or ENVI library.  [default: extracted from the cube]")
+@options.extraction
+@click.option("-o", "--out-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Where outputs go.  [default: beside the cube]")
+@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@click.option("--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone.")
+@click.option("--device", default="auto", metavar="NAME", show_default=True,
+              help="auto (the first GPU, else the CPU), cpu, cuda or cuda:K.")
+@options.budget
+@click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
+@click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True,
+              help="Blocks in flight.")
+@click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a.")
+@click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel.")
+@options.reading
+@click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--progress", "progress_kind", type=click.Choice(["auto", "bar", "json", "none"]), default="auto",
+              show_default=True, help="A bar on a terminal, JSON lines, or nothing; on stderr.")
+@options.logs
+def command(  # fmt: skip
+    cubes: tuple[Path, ...],
+    as_json: bool,
+    progress_kind: str,
+    count: str,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+    **settings: Any,
+) -> int:
+    """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
+
+    Outputs stand beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, the last when all is
+    done. Exit code 0 means that every pixel is certified.
+    """
+    from unmix import run
+
+    log = options.set_up_log(verbose, quiet, log_file)
+    stems = [(cube.resolve().parent if settings["out_dir"] is None else None, cube.stem) for cube in cubes]
+    if len(set(stems)) < len(stems):
+        raise click.UsageError("two inputs of one stem would write the same outputs; run them apart, with -o")
+    settings["count"] = options.number_or_auto(count)
+    codes = []
+    for cube in cubes:
+        try:
+            with progress(progress_kind, cube.name) as report:
+                result = run(cube, progress=report, command=sys.argv, **settings)
+        except MethodError as error:
+            raise click.UsageError(str(error)) from None
+        except UnmixError as error:
+            if len(cubes) == 1:
+                raise
+            log.error(str(error))
+            result, code = {"input": {"path": str(cube)}, "error": str(error)}, error.exit_code
+        else:
+            code = 0 if result.get("certified", True) or not result.get("exact", True) else 1
+            log.info(sentence(cube, result))
+        codes.append(code)
+        if as_json or result.get("dry_run"):
+            click.echo(json.dumps(result))
+    return codes[0] if len(set(codes)) == 1 else SOME_FAILED
+
+
+def sentence(cube: Path, result: dict[str, Any]) -> str:
+    """What became of a scene, in one line."""
+    if result.get("skipped"):
+        return f"{cube}: done already, skipped"
+    if result.get("dry_run"):
+        return f"{cube}: nothing was done (--dry-run)"
+    pixels = result["pixels"]
+    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {result['worst_kappa']:.1e}"
+    masked = pixels["masked"] + pixels["partly_nodata"]
+    return (
+        f"{cube}: {result['method']} with {len(result['endmembers']['names'])} endmembers on {result['device']}: {proof}"
+        + (f", {masked} masked" if masked else "")
+        + f"; {result['seconds']['total']:.2f} s"
+    )

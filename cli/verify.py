@@ -1,0 +1,35 @@
+"""`unmix verify`: check a finished run against its cube."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+
+@click.command("verify")
+@click.argument("stem", type=click.Path(path_type=Path))
+@click.option("--cube", type=click.Path(path_type=Path), metavar="FILE",
+              help="The scene.  [default: where the run found it]")
+@click.option("--all", "everything", is_flag=True, help="Solve every pixel again, not a sample.")
+@click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
+              help="How many pixels to solve again.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:  # fmt: skip
+    """Check the outputs that begin with STEM: every file against its digest, and pixels solved again by scipy.
+
+    Exit code 0 means that nothing differs.
+    """
+    from unmix.verify import verify
+
+    verdict = verify(stem, cube, everything, sample)
+    if as_json:
+        click.echo(json.dumps(asdict(verdict)))
+    for fault in verdict.faults:
+        click.echo(f"unmix: error: {fault}", err=True)
+    if not as_json and not verdict.faults:
+        click.echo(
+            f"{stem}: {verdict.pixels} pixels solved again, worst abundance off by {verdict.worst_abundance:.1e}; "
+            "every file is what the run wrote"
+        )
+    return 1 if verdict.faults else 0

@@ -1,0 +1,37 @@
+"""Hyperspectral unmixing that is exact and proves it, at the speed of the disk and the bus.
+
+>>> import unmix
+>>> result = unmix.solve(Y, E, method="fcls")        # arrays
+>>> report = unmix.run("cube.hdr", method="fcls")    # files
+
+Nothing heavy is imported until it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputError, UnmixError
+
+if TYPE_CHECKING:
+    from .arrays import Solution, solve
+    from .io import open_cube
+    from .library import Endmembers
+    from .job import run
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "run": ".job", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name], __name__), name)
+    raise AttributeError(f"module 'unmix' has no attribute '{name}'")
+
+
+__all__ = [
+    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Solution", "UnmixError",
+    "open_cube", "run", "solve",
+]  # fmt: skip

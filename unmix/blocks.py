@@ -1,0 +1,66 @@
+"""Which lines go together, from a memory budget: pure arithmetic."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .errors import MethodError
+
+# A larger block gains nothing on disk or bus and costs its share of the overlap.
+LARGEST_BLOCK = 64 * 2**20
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a scene is cut: ``lines_per_block`` lines in each of ``slots`` buffers that are in flight at once."""
+
+    lines: int
+    lines_per_block: int
+    slots: int
+
+    def __iter__(self) -> Iterator[slice]:
+        for first in range(0, self.lines, self.lines_per_block):
+            yield slice(first, min(first + self.lines_per_block, self.lines))
+
+    def __len__(self) -> int:
+        return -(-self.lines // self.lines_per_block)
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as 256M, 1G, 1.5GiB or 4096; `MethodError` where it is none."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
+    if not match or float(match[1]) <= 0:
+        raise MethodError(f"'{text}' is not a size; write 256M or 2G")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def plan_blocks(lines: int, bytes_per_line: int, budget: int, slots: int, option: str = "--memory") -> Layout:
+    """Cut ``lines`` so that all slots together stay within ``budget``.
+
+    Fewer slots before less than a line each: the budget wins over the overlap.
+
+    Parameters
+    ----------
+    lines : int
+        Of the scene.
+    bytes_per_line : int
+        Everything that a line holds in memory in one slot.
+    budget : int
+        Bytes.
+    slots : int
+        Buffers wanted in flight.
+    option : str
+        Named in the message.
+
+    Raises
+    ------
+    MethodError
+        Where not even one line fits; says the least that does.
+    """
+    if budget < bytes_per_line:
+        raise MethodError(f"{option} {budget} bytes is too small: one line of this scene needs {bytes_per_line}")
+    slots = max(1, min(slots, budget // bytes_per_line, lines))
+    fitting = budget // slots // bytes_per_line
+    liked = max(1, LARGEST_BLOCK // bytes_per_line)
+    return Layout(lines, max(1, min(fitting, liked, -(-lines // slots))), slots)

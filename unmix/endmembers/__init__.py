@@ -1,0 +1,128 @@
+"""Finding endmembers in a scene: how many there are, and which pixels they are."""
+
+import logging
+import os
+
+import numpy as np
+
+from ..errors import MethodError
+from ..io.cube import Bands, Cube, bytes_per_line, spectra
+from ..library import Endmembers
+from .hysime import hysime
+from .statistics import Moments, moments, projected
+from .vca import vca
+
+log = logging.getLogger("unmix")
+
+EXTRACTORS = {"vca": vca}
+COUNTERS = {"hysime": hysime}
+# Above this a count is capped for `run`: HySime's is often large, and abundances of so many mean little.
+MOST = 30
+
+
+def count_endmembers(
+    cube: Cube, bands: Bands, nodata: float | None, budget: int, method: str = "hysime", threads: int | None = None
+) -> int:
+    """Estimate the number of endmembers in one pass over the scene.
+
+    Parameters
+    ----------
+    cube : Cube
+    bands : Bands
+        In use.
+    nodata : float or None
+        As stored.
+    budget : int
+        Bytes.
+    method : str
+        A key of `COUNTERS`.
+    threads : int, optional
+
+    Raises
+    ------
+    MethodError
+        Where the method is unknown.
+    CubeError
+        Where no pixel is valid.
+    """
+    if method not in COUNTERS:
+        raise MethodError(f"unknown method '{method}'; there are {', '.join(COUNTERS)}")
+    return COUNTERS[method](moments(cube, bands, nodata, budget, threads or cores()))
+
+
+def extract_endmembers(
+    cube: Cube,
+    bands: Bands,
+    nodata: float | None,
+    count: int | str,
+    extract: str,
+    seed: int,
+    budget: int,
+    threads: int | None = None,
+) -> tuple[Endmembers, int]:
+    """Extract endmembers: pixels of the scene, as they are stored and scaled.
+
+    The algorithm's own output is the pixel projected to the signal's subspace; we keep the pixel itself, because it
+    exists, and because its bytes depend on no eigensolver.
+
+    Parameters
+    ----------
+    cube, bands, nodata, budget, threads
+        As in `count_endmembers`.
+    count : int or "auto"
+        How many; "auto" by HySime, at most 30.
+    extract : str
+        A key of `EXTRACTORS`.
+    seed : int
+
+    Returns
+    -------
+    Endmembers
+    passes : int
+        How often the file was read.
+
+    Raises
+    ------
+    MethodError
+        Where the count or the algorithm is none, or more endmembers than bands or pixels are asked for.
+    CubeError
+        Where no pixel is valid.
+    """
+    if extract not in EXTRACTORS:
+        raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
+    found = moments(cube, bands, nodata, budget, threads or cores())
+    p = automatic(found) if count == "auto" else int(count)
+    L = len(bands.index)
+    if not 1 <= p <= min(L, found.pixels):
+        raise MethodError(f"--count {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
+
+    def project(U: np.ndarray, shift: np.ndarray, out: np.ndarray) -> None:
+        projected(cube, bands, nodata, budget, threads or cores(), U, shift, out)
+
+    places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget, project)
+    pixels = tuple((n // cube.samples, n % cube.samples) for n in places)
+    matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in pixels], axis=1)
+    waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
+    names = tuple(f"endmember {j + 1}" for j in range(p))
+    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, f"{extract} (seed {seed})"), 2
+
+
+def automatic(found: Moments) -> int:
+    """HySime's count, capped at `MOST` with a warning."""
+    p = hysime(found)
+    if p > MOST:
+        log.warning(f"HySime counts {p} endmembers; {MOST} are used. Give -n to choose")
+        return MOST
+    log.info(f"HySime counts {p} endmembers")
+    return p
+
+
+def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
+    """One pixel, scaled; array (L,)."""
+    raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
+    return spectra(raw, cube.layout, bands)[sample]
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,178 @@
+"""Statistics of a scene from one pass over it: count, mean and second moment, the same bytes for any blocks and threads.
+
+Each line is summed on its own, its pixels in order, and lines are added in order; threads share the lines.
+"""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..blocks import plan_blocks
+from ..errors import CubeError
+from ..io.cube import Bands, Cube, bytes_per_line
+from ..solvers.jit import compiled
+from ..solvers.tile import GATHER, WIDTH, Stored, blank_masked, project
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of all valid pixels of a scene.
+
+    Attributes
+    ----------
+    pixels : int
+        How many.
+    mean : array (L,), float64
+    second : array (L, L), float64
+        Mean of ``y yᵀ``.
+    """
+
+    pixels: int
+    mean: np.ndarray
+    second: np.ndarray
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """``second − mean meanᵀ``, (L, L)."""
+        return self.second - np.outer(self.mean, self.mean)
+
+
+@functools.cache
+def line_sums(interleave: str) -> Any:
+    """The compiled function that sums one line of a block."""
+    gather = GATHER[interleave]
+
+    @compiled
+    def sum_line(raw, line, samples, stored, total, second):
+        L = total.shape[0]
+        pixels = 0
+        rows = np.zeros((WIDTH, L))
+        for first in range(0, samples, WIDTH):
+            w = min(WIDTH, samples - first)
+            Y = np.empty((L, w))
+            missing = np.empty(w, np.int64)
+            gather(raw, line, first, w, stored, Y, missing)
+            blank_masked(Y, missing)
+            for s in range(w):
+                pixels += missing[s] == 0
+                for b in range(L):
+                    rows[s, b] = Y[b, s]
+                    total[b] += Y[b, s]
+            for s in range(w, WIDTH):
+                for b in range(L):
+                    rows[s, b] = 0.0
+            for s in range(0, WIDTH, 4):  # four pixels a pass over the matrix: it is read a quarter as often
+                for i in range(L):
+                    y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
+                    for j in range(i + 1):
+                        second[i, j] += y0 * rows[s, j] + y1 * rows[s + 1, j] + y2 * rows[s + 2, j] + y3 * rows[s + 3, j]
+        return pixels
+
+    return sum_line
+
+
+@functools.cache
+def line_projection(interleave: str) -> Any:
+    """The compiled function that projects one line of a block to d dimensions."""
+    gather = GATHER[interleave]
+
+    @compiled
+    def project_line(raw, line, samples, stored, U, shift, out):
+        L, d = U.shape
+        for first in range(0, samples, WIDTH):
+            w = min(WIDTH, samples - first)
+            Y = np.empty((L, w))
+            Z = np.empty((d, w))
+            missing = np.empty(w, np.int64)
+            gather(raw, line, first, w, stored, Y, missing)
+            blank_masked(Y, missing)
+            project(U, Y, Z)
+            for s in range(w):
+                for j in range(d):
+                    out[first + s, j] = Z[j, s] - shift[j] if missing[s] == 0 else np.nan
+        return 0
+
+    return project_line
+
+
+def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None]) -> None:
+    """Read the scene once, block by block in order, and hand each block to ``visit``."""
+    layout = plan_blocks(cube.lines, bytes_per_line(cube), budget, 1)
+    buffer = np.empty(layout.lines_per_block * bytes_per_line(cube), np.uint8)
+    for lines in layout:
+        visit(cube.read(lines, buffer), lines)
+
+
+def stored_of(bands: Bands, nodata: float | None) -> Stored:
+    return Stored(bands.index, bands.gain, bands.offset, float("nan") if nodata is None else nodata)
+
+
+def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
+    """Mean and second moment of the valid pixels, in one pass.
+
+    Raises
+    ------
+    CubeError
+        Where no pixel is valid.
+    """
+    L = len(bands.index)
+    stored, sum_line = stored_of(bands, nodata), line_sums(cube.layout)
+    total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
+
+    def one_line(raw: np.ndarray, line: int) -> tuple[int, np.ndarray, np.ndarray]:
+        line_total, line_second = np.zeros(L), np.zeros((L, L))
+        return sum_line(raw, line, cube.samples, stored, line_total, line_second), line_total, line_second
+
+    def visit(raw: np.ndarray, lines: slice) -> None:
+        nonlocal pixels
+        n = lines.stop - lines.start
+        for first in range(0, n, 2 * threads):
+            for count, line_total, line_second in pool.map(
+                functools.partial(one_line, raw), range(first, min(first + 2 * threads, n))
+            ):
+                pixels += count
+                np.add(total, line_total, out=total)
+                np.add(second, line_second, out=second)
+
+    with ThreadPoolExecutor(threads) as pool:
+        walk(cube, budget, visit)
+    if pixels == 0:
+        raise CubeError(f"{cube.path}: all {cube.lines * cube.samples} pixels are masked as nodata")
+    second = np.tril(second) + np.tril(second, -1).T
+    return Moments(pixels, total / pixels, second / pixels)
+
+
+def projected(
+    cube: Cube,
+    bands: Bands,
+    nodata: float | None,
+    budget: int,
+    threads: int,
+    U: np.ndarray,
+    shift: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Project every pixel, ``out = Uᵀy − shift``, in one pass; masked pixels become NaN.
+
+    Parameters
+    ----------
+    U : array (L, d), float64
+    shift : array (d,), float64
+    out : array (pixels, d), float64
+        Filled.
+    """
+    stored, project_line = stored_of(bands, nodata), line_projection(cube.layout)
+
+    def visit(raw: np.ndarray, lines: slice) -> None:
+        def one_line(line: int) -> None:
+            first = (lines.start + line) * cube.samples
+            project_line(raw, line, cube.samples, stored, U, shift, out[first : first + cube.samples])
+
+        list(pool.map(one_line, range(lines.stop - lines.start)))
+
+    with ThreadPoolExecutor(threads) as pool:
+        walk(cube, budget, visit)

@@ -1,0 +1,106 @@
+"""What every format offers the pipeline: a `Cube`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+INTERLEAVES = ("bip", "bil", "bsq")
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The bands that a run uses, and how their stored values become a spectrum.
+
+    Attributes
+    ----------
+    index : array (L,), int64
+        Places in the file, from 0.
+    gain, offset : arrays (L,), float64
+        ``y = stored * gain + offset``; gains, offsets and the scale factor of the file in one.
+    """
+
+    index: np.ndarray
+    gain: np.ndarray
+    offset: np.ndarray
+
+
+class Cube(Protocol):
+    """A hyperspectral scene on disk, opened but not read.
+
+    ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain`` and
+    ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
+    outputs copy verbatim (map information). ``problems`` are warnings from opening.
+    """
+
+    path: Path
+    stem: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    layout: str
+    wavelengths: np.ndarray | None
+    fwhm: np.ndarray | None
+    good_bands: np.ndarray | None
+    gain: np.ndarray | None
+    offset: np.ndarray | None
+    nodata: float | None
+    fields: dict[str, str]
+    problems: list[str]
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored.
+
+        Parameters
+        ----------
+        lines : slice
+            Lines to read.
+        out : array, uint8
+            Buffer that is filled; at least ``bytes_per_line`` a line.
+
+        Returns
+        -------
+        array
+            The part of ``out`` that was filled, in native byte order: (n, samples, bands) for bip, (n, bands, samples)
+            for bil, (bands, n, samples) for bsq.
+        """
+        ...
+
+
+def bytes_per_line(cube: Cube) -> int:
+    """Stored bytes of one line of all bands."""
+    return cube.samples * cube.bands * cube.dtype.itemsize
+
+
+def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
+    """Stored values as spectra.
+
+    Parameters
+    ----------
+    raw : array
+        What `Cube.read` returned.
+    layout : str
+        bip, bil or bsq.
+    bands : Bands
+        What to use.
+
+    Returns
+    -------
+    array (pixels, L), float64
+        Scaled; pixels in the order of the lines.
+    """
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout]
+    values = raw.transpose(axes)[:, :, bands.index].astype(np.float64)
+    return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
+
+
+def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None) -> np.ndarray:
+    """Which pixels miss a used band: equal to nodata as stored, NaN or infinite; bool array (pixels,)."""
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout]
+    values = raw.transpose(axes)[:, :, bands.index].astype(np.float64)
+    bad = ~np.isfinite(values)
+    if nodata is not None:
+        bad |= values == nodata
+    return bad.any(axis=2).ravel()

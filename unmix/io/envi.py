@@ -1,0 +1,246 @@
+"""ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CubeError
+from .cube import INTERLEAVES
+from .header import nanometres, number, numbers, read_header, whole, words
+
+# ENVI's number of each type we read; 6 and 9 are complex.
+DTYPES = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int16),
+    3: np.dtype(np.int32),
+    4: np.dtype(np.float32),
+    5: np.dtype(np.float64),
+    12: np.dtype(np.uint16),
+    13: np.dtype(np.uint32),
+    14: np.dtype(np.int64),
+    15: np.dtype(np.uint64),
+}
+EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
+TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# Fields that say where the scene lies; outputs copy them as they are.
+MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
+
+
+def find_pair(path: Path) -> tuple[Path, Path]:
+    """The header and the data file of an ENVI cube, of which ``path`` is either.
+
+    Raises
+    ------
+    CubeError
+        Where one is missing, or a header has more than one candidate (which are listed).
+    """
+    if not path.exists():
+        raise CubeError(f"{path}: no such file")
+    if path.is_dir():
+        raise CubeError(f"{path}: is a folder; name a cube's header or data file")
+    beside = {entry.name: entry for entry in path.parent.iterdir() if entry.is_file()}
+    if path.suffix.lower() == ".hdr":
+        stem = path.name[:-4]
+        found = [
+            entry
+            for name, entry in sorted(beside.items())
+            if entry != path and name.startswith(stem) and name[len(stem) :].lower() in EXTENSIONS
+        ]
+        if not found:
+            raise CubeError(f"{path}: no data file beside it (looked for {stem}, {stem}.img, {stem}.dat, …)")
+        if len(found) > 1:
+            listed = ", ".join(entry.name for entry in found)
+            raise CubeError(f"{path}: more than one data file could be meant: {listed}; name the data file instead")
+        return path, found[0]
+    wanted = {(path.name + ".hdr").lower(), (path.stem + ".hdr").lower()}
+    headers = [entry for name, entry in sorted(beside.items()) if name.lower() in wanted]
+    exact = [entry for entry in headers if entry.name.lower() == (path.name + ".hdr").lower()]
+    if not headers:
+        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+    return (exact or headers)[0], path
+
+
+@dataclass(frozen=True)
+class EnviCube:
+    """An ENVI cube; see `unmix.io.cube.Cube` for the attributes. ``skip`` is the header offset in bytes."""
+
+    path: Path
+    stem: str
+    header: Path
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    swapped: bool
+    skip: int
+    layout: str
+    wavelengths: np.ndarray | None
+    fwhm: np.ndarray | None
+    good_bands: np.ndarray | None
+    gain: np.ndarray | None
+    offset: np.ndarray | None
+    nodata: float | None
+    fields: dict[str, str]
+    problems: list[str] = field(default_factory=list)
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        n = lines.stop - lines.start
+        line = self.samples * self.bands * self.dtype.itemsize
+        filled = out[: n * line]
+        with open(self.path, "rb", buffering=0) as file:
+            if self.layout == "bsq":
+                band = self.samples * self.dtype.itemsize
+                for b in range(self.bands):
+                    where = self.skip + (b * self.lines + lines.start) * band
+                    self._fill(file.fileno(), filled[b * n * band : (b + 1) * n * band], where)
+            else:
+                self._fill(file.fileno(), filled, self.skip + lines.start * line)
+        shape = {
+            "bip": (n, self.samples, self.bands),
+            "bil": (n, self.bands, self.samples),
+            "bsq": (self.bands, n, self.samples),
+        }[self.layout]
+        values = filled.view(self.dtype).reshape(shape)
+        if self.swapped:
+            values.byteswap(inplace=True)
+        return values
+
+    def _fill(self, descriptor: int, part: np.ndarray, where: int) -> None:
+        done = 0
+        while done < len(part):
+            try:
+                got = os.preadv(descriptor, [memoryview(part)[done : done + 2**30]], where + done)
+            except OSError as error:
+                raise CubeError(f"{self.path}: reading failed at byte {where + done}: {error.strerror}") from None
+            if got == 0:
+                raise CubeError(f"{self.path}: ends at byte {where + done}; it was longer when it was opened")
+            done += got
+
+
+def open_envi(path: Path) -> EnviCube:
+    """Open an ENVI cube by its header or its data file; reads the header only.
+
+    Parameters
+    ----------
+    path : Path
+        Either file of the pair.
+
+    Raises
+    ------
+    CubeError
+        Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
+        unsupported, the data is compressed or a TIFF, or the data file is too short.
+    """
+    header, data = find_pair(path)
+    fields = read_header(header)
+    samples, lines, bands = (whole(fields, key, header) for key in ("samples", "lines", "bands"))
+    if min(samples, lines, bands) < 1:
+        raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
+    interleave = fields.get("interleave", "").strip().lower()
+    refuse_other_formats(fields, interleave, header, data)
+    if interleave not in INTERLEAVES:
+        raise CubeError(f"{header}: interleave '{interleave}' is none of bip, bil and bsq")
+    code = whole(fields, "data type", header)
+    if code not in DTYPES:
+        kind = "complex" if code in (6, 9) else "unknown"
+        raise CubeError(f"{header}: data type {code} ({kind}) is not supported; supported: {sorted(DTYPES)}")
+    dtype = DTYPES[code]
+    skip = whole(fields, "header offset", header, 0)
+    if skip < 0:
+        raise CubeError(f"{header}: header offset {skip} is negative")
+    problems = check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
+    units = fields.get("wavelength units", "")
+    gain, offset = scaling(fields, bands, header)
+    good = numbers(fields, "bbl", bands, header)
+    return EnviCube(
+        path=data,
+        stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
+        header=header,
+        lines=lines,
+        samples=samples,
+        bands=bands,
+        dtype=dtype,
+        swapped=(whole(fields, "byte order", header, 0) == 1) != (sys.byteorder == "big") and dtype.itemsize > 1,
+        skip=skip,
+        layout=interleave,
+        wavelengths=nanometres(numbers(fields, "wavelength", bands, header), units),
+        fwhm=fwhm_in_nanometres(fields, bands, header, units),
+        good_bands=None if good is None else good != 0,
+        gain=gain,
+        offset=offset,
+        nodata=as_stored(number(fields, "data ignore value", header), dtype, header, problems),
+        fields=fields,
+        problems=problems,
+    )
+
+
+def refuse_other_formats(fields: dict[str, str], interleave: str, header: Path, data: Path) -> None:
+    """Raise where the header stands before something that is not raw values (seen: TIFF, gzip)."""
+    with open(data, "rb") as file:
+        magic = file.read(4)
+    if interleave == "tif" or "tiff" in fields.get("file type", "").lower() or magic in TIFF_MAGIC:
+        raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
+    if whole(fields, "file compression", header, 0) != 0:
+        raise CubeError(f"{data}: is gzip-compressed; unpack it (gunzip) and set 'file compression = 0'")
+
+
+def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:
+    """Raise where the data file is shorter than the header promises; a warning where it is longer."""
+    size = data.stat().st_size
+    if size < skip + wanted:
+        raise CubeError(f"{data}: is truncated: {size} bytes, but {header.name} promises {skip + wanted}")
+    if size > skip + wanted:
+        return [f"{data}: {size} bytes, {size - skip - wanted} more than {header.name} promises"]
+    return []
+
+
+def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Gain and offset of each band: ``(stored * data gain + data offset) / reflectance scale factor``."""
+    gain = numbers(fields, "data gain values", bands, header)
+    offset = numbers(fields, "data offset values", bands, header)
+    factor = number(fields, "reflectance scale factor", header)
+    if factor is not None and not (np.isfinite(factor) and factor > 0):
+        raise CubeError(f"{header}: reflectance scale factor {factor} must be above 0")
+    for name, values in (("gain", gain), ("offset", offset)):
+        if values is not None and not np.all(np.isfinite(values)):
+            raise CubeError(f"{header}: a data {name} value is not finite")
+    if factor is not None and factor != 1.0:
+        gain = (np.ones(bands) if gain is None else gain) / factor
+        offset = None if offset is None else offset / factor
+    return gain, offset
+
+
+def fwhm_in_nanometres(fields: dict[str, str], bands: int, header: Path, units: str) -> np.ndarray | None:
+    """FWHM in nm. Without a unit it goes with the wavelengths: FWHM are always below 25."""
+    if not units.strip():
+        waves = numbers(fields, "wavelength", bands, header)
+        units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
+    return nanometres(numbers(fields, "fwhm", bands, header), units)
+
+
+def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
+    """The nodata value as the file's type holds it: -1.23e34 is another number in float32."""
+    if value is None or np.isnan(value):
+        return None  # NaN and infinities are nodata anyway
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(value))
+    limits = np.iinfo(dtype)
+    if not (limits.min <= value <= limits.max and value == int(value)):
+        problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; no pixel is masked by it")
+        return None
+    return value
+
+
+def band_names(cube: EnviCube) -> list[str]:
+    """The names of a cube's bands: its own, or its wavelengths, or their numbers."""
+    own = words(cube.fields, "band names")
+    if own is not None and len(own) == cube.bands:
+        return own
+    if cube.wavelengths is not None:
+        return [f"{wave:g} nm" for wave in cube.wavelengths]
+    return [f"Band {b + 1}" for b in range(cube.bands)]

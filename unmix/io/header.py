@@ -1,0 +1,158 @@
+"""ENVI header text: ``key = value`` lines, values in braces over many lines, as they are in the wild.
+
+Our own reader, because `spectral` 0.25 splits the commas of a WKT, fails on a Latin-1 µ and wants a byte order; tested
+against it on every header that it can read.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CubeError
+
+LONGEST_HEADER = 64 * 2**20
+TO_NANOMETRES = {
+    "nanometers": 1.0,
+    "nanometer": 1.0,
+    "nm": 1.0,
+    "micrometers": 1000.0,
+    "micrometer": 1000.0,
+    "microns": 1000.0,
+    "um": 1000.0,
+    "µm": 1000.0,
+    "μm": 1000.0,
+}
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """Read an ENVI header.
+
+    Parameters
+    ----------
+    path : Path
+        The .hdr file.
+
+    Returns
+    -------
+    dict of str
+        Raw values by lower-case key; a value in braces keeps its inner text, line breaks and all, without the braces.
+
+    Raises
+    ------
+    CubeError
+        Where the file cannot be read, is no ENVI header, or has a brace without an end.
+    """
+    try:
+        if path.stat().st_size > LONGEST_HEADER:
+            raise CubeError(f"{path}: {path.stat().st_size} bytes are too many for a header; name the .hdr file")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise CubeError(f"{path}: cannot read the header: {error.strerror}") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")  # any byte; a lone 0xB5 is µ
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> dict[str, str]:
+    """Parse header text; ``path`` is for messages. See `read_header`."""
+    lines = text.splitlines()
+    if not lines or lines[0].strip().upper() != "ENVI":
+        keys = {line.split()[0].lower() for line in lines if line.split()}
+        if keys & {"nrows", "nbits", "byteorder", "ulxmap"}:
+            raise CubeError(f"{path}: this is an ESRI header, not ENVI's; convert with gdal_translate -of ENVI")
+        raise CubeError(f"{path}: not an ENVI header (its first line is not ENVI)")
+    fields: dict[str, str] = {}
+    numbered = iter(enumerate(lines[1:], 2))
+    for number, line in numbered:
+        if "=" not in line or line.lstrip().startswith(";"):
+            continue
+        key, value = line.split("=", 1)
+        value = value.strip()
+        if value.startswith("{"):
+            parts = [value[1:]]
+            while "}" not in parts[-1]:
+                step = next(numbered, None)
+                if step is None:
+                    raise CubeError(f"{path}: the brace of '{key.strip()}' on line {number} is never closed")
+                parts.append(step[1])
+            value = "\n".join(parts)
+            value = value[: value.rindex("}")]
+        fields[" ".join(key.lower().split())] = value
+    return fields
+
+
+def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None = None) -> int:
+    """An integer field; `CubeError` where it is missing without a default, or no integer."""
+    if key not in fields:
+        if default is None:
+            raise CubeError(f"{path}: the header has no '{key}'")
+        return default
+    try:
+        return int(fields[key].split()[0])
+    except (ValueError, IndexError):
+        raise CubeError(f"{path}: '{key} = {fields[key][:40]}' is not a whole number") from None
+
+
+def words(fields: Mapping[str, str], key: str) -> list[str] | None:
+    """A list of names, or None where the field is absent or empty."""
+    if not fields.get(key, "").strip():
+        return None
+    return [" ".join(word.split()) for word in fields[key].strip().rstrip(",").split(",")]
+
+
+def numbers(fields: Mapping[str, str], key: str, count: int, path: Path) -> np.ndarray | None:
+    """A list of ``count`` numbers as float64, or None where absent; `CubeError` for other counts or no numbers."""
+    texts = words(fields, key)
+    if texts is None:
+        return None
+    try:
+        values = np.array([float(text) for text in texts])
+    except ValueError as error:
+        raise CubeError(f"{path}: '{key}' holds something that is no number: {error}") from None
+    if len(values) != count:
+        raise CubeError(f"{path}: '{key}' has {len(values)} entries for {count} bands")
+    return values
+
+
+def number(fields: Mapping[str, str], key: str, path: Path) -> float | None:
+    """One number, or None where absent or empty."""
+    text = fields.get(key, "").strip()
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise CubeError(f"{path}: '{key} = {text[:40]}' is not a number") from None
+
+
+def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
+    """Wavelengths in nm; without a known unit, values that are all below 25 are taken for micrometres."""
+    if values is None:
+        return None
+    factor = TO_NANOMETRES.get(units.strip().lower())
+    if factor is None:
+        factor = 1000.0 if np.all(values < 25.0) else 1.0
+    return values * factor
+
+
+def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
+    """Header text; sequences and strings with a line break or comma go in braces."""
+    lines = ["ENVI"]
+    for key, value in fields.items():
+        if isinstance(value, int):
+            lines.append(f"{key} = {value}")
+        elif not isinstance(value, str):
+            lines.append(f"{key} = {{{', '.join(clean(item) for item in value)}}}")
+        elif key in ("interleave", "file type", "wavelength units", "data ignore value", "sensor type", "bands"):
+            lines.append(f"{key} = {value}")
+        else:
+            lines.append(f"{key} = {{{value}}}")
+    return "\n".join(lines) + "\n"
+
+
+def clean(name: str) -> str:
+    """A name that survives an ENVI list: no commas, braces or line breaks."""
+    return " ".join(name.translate(str.maketrans(",{}", ";()")).split())

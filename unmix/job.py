@@ -1,0 +1,342 @@
+"""`run`: from a cube on disk to certified abundance maps on disk."""
+
+import datetime
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import __version__
+from .blocks import Layout, parse_size, plan_blocks
+from .certificate import CERTIFIED, Summary
+from .devices import Device, Line, Slot, choose_device
+from .errors import CubeError, MethodError, OutputError
+from .io import Bands, Cube, bytes_per_line
+from .io.envi import MAP_FIELDS, EnviCube, band_names
+from .journal import Outputs
+from .library import Endmembers, fit, load
+from .methods import choose
+from .pipeline import Seconds, stream
+from .problem import Problem, check_scale, open_scene, plan_problem
+from .rescue import rescue
+
+log = logging.getLogger("unmix")
+Progress = Callable[[int, int], None]
+
+
+def run(
+    cube: str | os.PathLike[str],
+    *,
+    method: str = "fcls",
+    solver: str | None = None,
+    endmembers: str | os.PathLike[str] | Endmembers | None = None,
+    count: int | str = "auto",
+    extract: str = "vca",
+    seed: int = 0,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    skip_existing: bool = False,
+    device: str = "auto",
+    memory: str | int = "1G",
+    gpu_memory: str | int = "1G",
+    threads: int | None = None,
+    streams: int = 4,
+    residual: bool = False,
+    certificate: bool = False,
+    scale: float | None = None,
+    nodata: float | None = None,
+    bands: str = "good",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    command: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Unmix a scene: abundances, RMSE and endmembers beside it, every pixel with its certificate.
+
+    Parameters
+    ----------
+    cube : path-like
+        The scene (ENVI: header or data file).
+    method : {"ucls", "scls", "nnls", "fcls"}
+        The constraints.
+    solver : str, optional
+        How; default is the first in the method's row of `unmix.methods.METHODS`.
+    endmembers : path-like or Endmembers, optional
+        A library; default is to extract ``count`` endmembers from the scene by ``extract`` with ``seed``.
+    count : int or "auto"
+        Number to extract; "auto" estimates it by HySime.
+    out_dir : path-like, optional
+        Where outputs go; default is beside the cube.
+    overwrite, skip_existing : bool
+        What to do where outputs exist; default is an error.
+    device : str
+        "auto", "cpu", "cuda" or "cuda:K".
+    memory, gpu_memory : str or int
+        Bounds on the blocks in host and GPU memory, such as "256M".
+    threads, streams : int
+        CPU threads (default: all); blocks in flight.
+    residual, certificate : bool
+        Also write the residual cube; κ, δ and steps of each pixel.
+    scale, nodata : float, optional
+        Instead of the file's own: stored values are divided by ``scale``; ``nodata`` is compared as stored.
+    bands : str
+        "good", "all", or a list such as "1-50,60".
+    dry_run : bool
+        Say what would be done, and do nothing.
+    progress : callable, optional
+        Called with lines done and lines in all.
+    command : sequence of str, optional
+        The command line, for ``run.json``.
+
+    Returns
+    -------
+    dict
+        What ``STEM_run.json`` holds.
+
+    Raises
+    ------
+    UnmixError
+        See `unmix.errors`; nothing is left under a final name then.
+    """
+    row, how = choose(method, solver)
+    scene, used, nodata_used = open_scene(cube, scale, nodata, bands)
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    if streams < 1 or (threads is not None and threads < 1):
+        raise MethodError("--streams and --threads must be at least 1")
+    budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
+    if dry_run:
+        return plan_only(scene, row.name, how.name, used, folder, residual, certificate)
+    outputs = Outputs(folder, scene.stem)
+    try:
+        existing = outputs.existing()
+        if existing and skip_existing and outputs.final("_run.json") in existing:
+            outputs.abandon()
+            return {"input": input_of(scene), "skipped": True}
+        if existing and not overwrite:
+            raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
+        passes = 1
+        if endmembers is None:
+            from .endmembers import extract_endmembers
+
+            found, passes = extract_endmembers(scene, used, nodata_used, count, extract, seed, budget, threads)
+            passes += 1
+        else:
+            library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
+            found = fit(library, scene, used.index)
+            if scale is None:
+                check_scale(scene, found, used, nodata_used)
+        problem = plan_problem(found, row, how, used, nodata_used, scene.layout)
+        machine = choose_device(device, threads, gpu_budget)
+        try:
+            summary, seconds, layout = solve_scene(
+                scene, problem, machine, outputs, budget, gpu_budget, streams, residual, certificate, progress
+            )
+        finally:
+            machine.close()
+        report = report_of(scene, problem, machine, summary, seconds, layout, seed, passes, command)
+        write_headers(outputs, scene, problem, summary, residual, certificate)
+        found.write(outputs.part("_endmembers.csv"), outputs.part("_endmembers.sli"), outputs.part("_endmembers.hdr"))
+        outputs.finish(report)
+    except BaseException as error:
+        outputs.abandon()
+        if isinstance(error, OSError):
+            raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+        raise
+    return report
+
+
+def solve_scene(
+    scene: Cube,
+    problem: Problem,
+    machine: Device,
+    outputs: Outputs,
+    budget: int,
+    gpu_budget: int,
+    streams: int,
+    residual: bool,
+    certificate: bool,
+    progress: Progress | None,
+) -> tuple[Summary, Seconds, Layout]:
+    """Pass the scene through the device into the rasters; see `run`."""
+    L, p = problem.E.shape
+    line = Line(scene.samples, bytes_per_line(scene), residual)
+    in_flight = line.bytes_in_flight(problem)
+    layout = plan_blocks(scene.lines, in_flight, budget, streams)
+    if machine.name != "cpu":
+        on_gpu = plan_blocks(scene.lines, in_flight, gpu_budget // 2, streams, "--gpu-memory")
+        layout = min(layout, on_gpu, key=lambda plan: plan.lines_per_block * plan.slots)
+    sizes = {"abundance": p, "rmse": 1} | ({"residual": L} if residual else {})
+    sizes |= {"certificate": 3} if certificate else {}
+    outputs.check_space(4 * scene.lines * scene.samples * sum(sizes.values()) + 2**20)
+    rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
+    slots = machine.open(problem, line, layout)
+    summary, seconds = Summary(), Seconds()
+
+    def read(slot: Slot, lines: slice) -> None:
+        slot.hold(lines, scene.read(lines, slot.buffer))
+
+    def finish(slot: Slot) -> None:
+        results, raw = slot.results, slot.raw
+        assert results is not None and raw is not None
+        if problem.solver.exact:
+            summary.rescued += rescue(problem, raw, results)
+        summary.add(slot.lines.start, results["state"], results["kappa"], results["delta"], results["steps"],
+                    results["abundance"])  # fmt: skip
+        for name, raster in rasters.items():
+            raster.write(slot.lines, certificate_bands(results) if name == "certificate" else results[name])
+        if progress is not None:
+            progress(slot.lines.stop, scene.lines)
+
+    stream(layout, slots, read, machine, finish, seconds)
+    if summary.solved == 0:
+        raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
+    return summary, seconds, layout
+
+
+def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
+    """κ, δ and steps as float32 (lines, 3, samples)."""
+    return np.stack([results[name].astype(np.float32) for name in ("kappa", "delta", "steps")], axis=1)
+
+
+def write_headers(
+    outputs: Outputs, scene: Cube, problem: Problem, summary: Summary, residual: bool, certificate: bool
+) -> None:
+    """The headers of all rasters; they carry no time, device, thread count, memory or path."""
+    where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    common = {"data ignore value": "-9999", **where}
+    names = problem.endmembers.names
+    by = f"by unmix {__version__}, {problem.method.name} ({problem.solver.name})"
+    assert summary.sums is not None
+    brightest = np.argsort(-summary.sums, kind="stable")[:3]
+    shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
+    outputs.write_header(
+        "abundance",
+        {"description": f"abundances {by}", "band names": list(names), "default bands": shown, **common},
+    )
+    outputs.write_header("rmse", {"description": f"RMSE {by}", "band names": ["rmse"], **common})
+    if certificate:
+        outputs.write_header(
+            "certificate",
+            {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"], **common},
+        )
+    if residual:
+        outputs.write_header(
+            "residual", {"description": f"residual {by}", **residual_fields(scene, problem.bands), **common}
+        )
+
+
+def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
+    """What the header of the residual cube keeps of the scene's, for the bands in use."""
+    names = band_names(scene) if isinstance(scene, EnviCube) else [f"Band {b + 1}" for b in range(scene.bands)]
+    kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
+    if scene.wavelengths is not None:
+        kept["wavelength units"] = "Nanometers"
+        kept["wavelength"] = [repr(float(scene.wavelengths[b])) for b in bands.index]
+    if scene.fwhm is not None:
+        kept["fwhm"] = [repr(float(scene.fwhm[b])) for b in bands.index]
+    if scene.good_bands is not None:
+        kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
+    return kept
+
+
+def input_of(scene: Cube) -> dict[str, Any]:
+    """The input's name, place, size and time."""
+    status = scene.path.stat()
+    when = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    return {
+        "name": scene.path.name,
+        "path": str(scene.path.resolve()),
+        "bytes": status.st_size,
+        "modified": when.isoformat(timespec="seconds"),
+    }
+
+
+def plan_only(
+    scene: Cube, method: str, solver: str, used: Bands, folder: Path, residual: bool, certificate: bool
+) -> dict[str, Any]:
+    """What `run` would do, without doing it."""
+    names = ["_abundance", "_rmse", *(["_residual"] if residual else []), *(["_certificate"] if certificate else [])]
+    outputs = [str(folder / (scene.stem + name + ".img")) for name in names]
+    return {
+        "input": input_of(scene),
+        "dry_run": True,
+        "method": method,
+        "solver": solver,
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands_used": len(used.index),
+        "bytes_to_read": scene.lines * bytes_per_line(scene),
+        "outputs": [*outputs, str(folder / (scene.stem + "_run.json"))],
+    }
+
+
+def report_of(
+    scene: Cube,
+    problem: Problem,
+    machine: Device,
+    summary: Summary,
+    seconds: Seconds,
+    layout: Layout,
+    seed: int,
+    passes: int,
+    command: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The contents of ``run.json``."""
+    pixels = scene.lines * scene.samples
+    found = problem.endmembers
+    if problem.solver.exact and summary.failed:
+        first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
+        log.warning(
+            f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
+            f"the first (line, sample): {first}"
+        )
+    return {
+        "unmix": __version__,
+        "command": list(command) if command is not None else [Path(sys.argv[0]).name],
+        "input": input_of(scene),
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": [int(b) + 1 for b in problem.bands.index],
+        "gain": unique_or_list(problem.bands.gain),
+        "offset": unique_or_list(problem.bands.offset),
+        "nodata": problem.nodata,
+        "method": problem.method.name,
+        "solver": problem.solver.name,
+        "exact": problem.solver.exact,
+        "device": machine.name,
+        "seed": seed,
+        "endmembers": {
+            "names": list(found.names),
+            "source": found.source,
+            "pixels": [list(pixel) for pixel in found.pixels] if found.pixels else None,
+        },
+        "condition": problem.condition,
+        "certified": summary.failed == 0,
+        "pixels": {
+            "all": pixels,
+            "solved": summary.solved,
+            "masked": summary.masked,
+            "partly_nodata": summary.partly_nodata,
+            "certified": summary.certified,
+            "failed": summary.failed,
+            "rescued": summary.rescued,
+        },
+        "failures": [list(place) for place in summary.failures],
+        "worst_kappa": summary.worst_kappa,
+        "worst_delta": summary.worst_delta,
+        "steps": summary.steps,
+        "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
+        "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
+        "passes": passes,
+    }
+
+
+def unique_or_list(values: np.ndarray) -> float | list[float]:
+    """One number where all are equal."""
+    return float(values[0]) if np.all(values == values[0]) else [float(value) for value in values]

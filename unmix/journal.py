@@ -1,0 +1,180 @@
+"""Outputs that are whole or not there: `.part` names until all is written and flushed, then every name at once."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import OutputError
+from .io.header import format_header
+from .io.write import write_all
+
+SUFFIXES = (
+    "_abundance.img", "_abundance.hdr", "_rmse.img", "_rmse.hdr", "_residual.img", "_residual.hdr",
+    "_certificate.img", "_certificate.hdr", "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
+)  # fmt: skip
+
+
+class Raster:
+    """One float32 BIL image under way; lines may come in any order, each once.
+
+    Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
+    be made by many threads, and costs less than the writing.
+    """
+
+    def __init__(self, path: Path, lines: int, samples: int, bands: int) -> None:
+        self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
+        self.checks = np.zeros(lines, np.uint32)
+        self.file = open(path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
+
+    def write(self, lines: slice, values: np.ndarray) -> None:
+        """Write a block, float32 (n, bands, samples)."""
+        values = np.ascontiguousarray(values, np.dtype("<f4"))
+        block, line = memoryview(values.reshape(-1).view(np.uint8)), 4 * self.bands * self.samples
+        for i in range(lines.stop - lines.start):
+            self.checks[lines.start + i] = zlib.crc32(block[i * line : (i + 1) * line])
+        write_all(self.file.fileno(), values, lines.start * line)
+
+    def finish(self) -> str:
+        """Flush to disk and close; returns the digest."""
+        os.fsync(self.file.fileno())
+        self.file.close()
+        return digest_of(self.checks)
+
+
+def digest_of(checks: np.ndarray) -> str:
+    """The digest of an image from the CRC-32 of its lines."""
+    return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
+
+
+def image_digest(path: Path, lines: int) -> str:
+    """The digest of a finished image, read line by line."""
+    checks = np.zeros(lines, np.uint32)
+    line = path.stat().st_size // lines
+    with open(path, "rb") as file:
+        for i in range(lines):
+            checks[i] = zlib.crc32(file.read(line))
+        if file.read(1):
+            checks[-1] ^= 1
+    return digest_of(checks)
+
+
+class Outputs:
+    """The output files of one scene.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they go; made where it is missing.
+    stem : str
+        The scene's name.
+
+    Raises
+    ------
+    OutputError
+        Where the folder cannot be written, or another run holds the scene.
+    """
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.folder, self.stem = folder, stem
+        self.rasters: dict[str, Raster] = {}
+        self.parts: list[Path] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lock = open(self.part("_run.json"), "a")  # noqa: SIM115 - held until the names are taken
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.lock.close()
+            raise OutputError(f"{self.final('_run.json')}: another run holds this scene; wait for it") from None
+
+    def final(self, suffix: str) -> Path:
+        return self.folder / (self.stem + suffix)
+
+    def part(self, suffix: str) -> Path:
+        path = self.folder / (self.stem + suffix + ".part")
+        if path not in self.parts:
+            self.parts.append(path)
+        return path
+
+    def existing(self) -> list[Path]:
+        """Finished outputs that are there already."""
+        return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
+
+    def check_space(self, wanted: int) -> None:
+        """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
+        free = shutil.disk_usage(self.folder).free
+        if free < wanted:
+            raise OutputError(f"{self.folder}: {wanted} bytes of output, but {free} are free; make room or use -o")
+
+    def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
+        """Begin ``STEM_name.img``."""
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands)
+        return self.rasters[name]
+
+    def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
+        """Write ``STEM_name.hdr``, beside a raster of that name."""
+        raster = self.rasters[name]
+        own: dict[str, str | int | Sequence[str]] = {
+            "description": fields["description"],
+            "samples": raster.samples,
+            "lines": raster.lines,
+            "bands": raster.bands,
+            "header offset": 0,
+            "file type": "ENVI Standard",
+            "data type": 4,
+            "interleave": "bil",
+            "byte order": 0,
+        }
+        self.part(f"_{name}.hdr").write_text(format_header(own | dict(fields)), encoding="utf-8")
+
+    def finish(self, report: dict[str, Any]) -> None:
+        """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
+        digests = {}
+        for name, raster in self.rasters.items():
+            digests[f"{self.stem}_{name}.img"] = raster.finish()
+        for path in self.parts:
+            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"]):
+                digests[path.name[: -len(".part")]] = hashlib.sha256(path.read_bytes()).hexdigest()
+                flush(path)
+        report["digests"] = digests
+        last = self.part("_run.json")
+        last.write_text(json.dumps(report, indent=1) + "\n")
+        flush(last)
+        self.final("_run.json").unlink(missing_ok=True)  # from here on an older run is not finished any more
+        for old in self.existing():
+            if self.folder / (old.name + ".part") not in self.parts:
+                old.unlink()  # of an earlier run with more outputs: it would not belong to this one
+        for path in sorted(self.parts, key=lambda path: path == last):
+            os.replace(path, path.with_name(path.name[: -len(".part")]))
+        self.parts = []
+        flush(self.folder)
+        self.lock.close()
+
+    def abandon(self) -> None:
+        """Take every `.part` file away; what was finished before stays."""
+        for raster in self.rasters.values():
+            raster.file.close()
+        for path in self.parts:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        self.lock.close()
+
+
+def flush(path: Path) -> None:
+    """Flush a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

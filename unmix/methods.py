@@ -1,0 +1,87 @@
+"""The tables of methods and solvers, from which ``--method``, ``--solver``, help, documents and tests are made."""
+
+from dataclasses import dataclass
+
+from .errors import MethodError
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is asked of the abundances; ``solvers`` serve it, the first by default."""
+
+    name: str
+    summary: str
+    sum_to_one: bool
+    nonnegative: bool
+    solvers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How it is found. ``pixel`` names the function in `unmix.solvers.pixel` that the CPU and CUDA both compile."""
+
+    name: str
+    summary: str
+    source: str
+    exact: bool
+    pixel: str
+
+
+SEARCHED = ("active-set", "inverse", "delete-only")
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("ucls", "no constraint", False, False, ("direct",)),
+        Method("scls", "abundances sum to one", True, False, ("direct",)),
+        Method("nnls", "abundances are not negative", False, True, SEARCHED),
+        Method("fcls", "abundances are not negative and sum to one", True, True, SEARCHED),
+    )
+}
+
+SOLVERS = {
+    solver.name: solver
+    for solver in (
+        Solver("direct", "least squares on all endmembers", "QR", True, "direct"),
+        Solver(
+            "active-set",
+            "Lawson-Hanson by inverse updates from the neighbour's support, then one QR on what it found",
+            "Lawson and Hanson 1974; updates: Li and Li, paper 004, eqs. 4 and 6",
+            True,
+            "active_set",
+        ),
+        Solver(
+            "inverse",
+            "Lawson-Hanson by inverse updates from the empty set",
+            "paper 004, Algorithm 2; with the sum to one, from the best single endmember",
+            True,
+            "inverse",
+        ),
+        Solver(
+            "delete-only",
+            "from all endmembers, only ever takes one out; fast to write down, not the optimum",
+            "paper 004, Algorithm 3; Heinz and Chang 2001",
+            False,
+            "delete_only",
+        ),
+    )
+}
+
+
+def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
+    """The rows of a method and of a solver that serves it (None: its default).
+
+    Raises
+    ------
+    MethodError
+        Where either is unknown, or they do not go together; the message names those that do.
+    """
+    if method not in METHODS:
+        raise MethodError(f"unknown method '{method}'; there are {', '.join(METHODS)}")
+    row = METHODS[method]
+    name = row.solvers[0] if solver is None else solver
+    if name not in SOLVERS:
+        raise MethodError(f"unknown solver '{name}'; there are {', '.join(SOLVERS)}")
+    if name not in row.solvers:
+        raise MethodError(f"solver '{name}' does not serve method '{method}'; use {' or '.join(row.solvers)}")
+    return row, SOLVERS[name]

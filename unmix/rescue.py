@@ -1,0 +1,49 @@
+"""Pixels that an exact solver could not certify are solved again, slowly and safely, on the CPU."""
+
+import numpy as np
+
+from .certificate import CERTIFIED
+from .problem import Problem
+
+
+def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) -> int:
+    """Solve the uncertified pixels of a block again with a new QR at every step, in place.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of a constrained method; others have nothing to search for.
+    raw : array
+        The block as stored, in ``problem.layout``.
+    results : dict of arrays
+        As `unmix.devices.Line.results`; a pixel is replaced where its κ gets smaller.
+
+    Returns
+    -------
+    int
+        How many pixels became certified.
+    """
+    places = np.argwhere((results["state"] == 0) & ~(results["kappa"] <= CERTIFIED))
+    if len(places) == 0 or not problem.method.nonnegative:
+        return 0
+    from .devices import Line
+    from .solvers.cpu import Plan, Results, Stored, range_solver, tiles_in
+
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.layout]
+    pixels = np.ascontiguousarray(raw.transpose(axes)[places[:, 0], places[:, 1]])[None]
+    line = Line(len(places), pixels.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
+    again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
+    solve = range_solver("bip", "safe")
+    solve(
+        0, tiles_in(1, len(places)), pixels, Stored(*problem.stored()), Plan(*problem.plan()), Results(**again)
+    )
+    better = again["kappa"][0] < results["kappa"][places[:, 0], places[:, 1]]
+    for i in np.flatnonzero(better):
+        line, sample = places[i]
+        for name, values in again.items():
+            if name in ("abundance", "residual"):
+                if len(values):
+                    results[name][line, :, sample] = values[0, :, i]
+            else:
+                results[name][line, sample] = values[0, i]
+    return int(np.count_nonzero(again["kappa"][0] <= CERTIFIED))

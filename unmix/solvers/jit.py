@@ -1,0 +1,117 @@
+"""How this package compiles: a decorator for functions of the CPU (and called from CUDA), and a cache for both.
+
+Numba's own cache has three holes that a program run from cron falls into, and this file closes them:
+
+* it looks at the file of the function alone, so an edited callee leaves its callers stale: our cache folder is named
+  after a hash of all solver sources;
+* it fails at import where neither the install nor HOME is writable: we look for a folder that is, and otherwise compile
+  without keeping;
+* two processes that compile different signatures at once may both take data file number 1, and one of them then loads
+  the other's machine code: saving holds a file lock.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+
+
+def _sources_hash() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    package = Path(__file__).parent
+    for path in [*sorted(package.glob("*.py")), package.parent / "certificate.py"]:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _usable(folder: Path) -> bool:
+    """Whether ``folder`` is ours alone to write: compiled code is loaded from it and run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
+        probe, name = tempfile.mkstemp(dir=folder)
+        os.close(probe)
+        os.unlink(name)
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@functools.cache
+def cache_folder() -> str | None:
+    """The folder that holds compiled code, or None where no folder can be written safely.
+
+    Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the system's
+    temporary directory.
+    """
+    places = []
+    if "UNMIX_CACHE_DIR" in os.environ:
+        places.append(Path(os.environ["UNMIX_CACHE_DIR"]))
+    if "XDG_CACHE_HOME" in os.environ:
+        places.append(Path(os.environ["XDG_CACHE_HOME"], "unmix"))
+    with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
+        places.append(Path.home() / ".cache" / "unmix")
+    places.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    for place in places:
+        if _usable(place / _sources_hash()):
+            return str(place / _sources_hash())
+    return None
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "lock"), "a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _made_from(function: Any) -> tuple[Any, ...]:
+    """The names of the functions in a closure's cells, and of those in theirs."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    return tuple((cell.__name__, _made_from(getattr(cell, "py_func", cell))) for cell in cells)
+
+
+def _safe(cache_class: type) -> type:
+    """A Numba cache class with locked saves, and with keys that know which functions a closure was made from."""
+
+    class SafeCache(cache_class):  # type: ignore[misc, valid-type]
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            # Numba hashes a closure's cells by pickling them, and a pickled dispatcher holds a random id: never a hit.
+            # Names are enough, since the folder is keyed by the sources that they stand for.
+            return (str(sig), codegen.magic_tuple(), _made_from(self._py_func), self._extra_key())
+
+        def _extra_key(self) -> Any:
+            return getattr(self, "_launch_config_key", None)
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with contextlib.suppress(OSError), _locked(self._cache_path):  # a full disk costs the cache, not the run
+                super().save_overload(sig, data)
+
+    return SafeCache
+
+
+def keep(dispatcher: Any, cache_class: type) -> Any:
+    """Give ``dispatcher`` a disk cache, where there is a folder for it and something compiled to keep."""
+    folder = cache_folder()
+    if folder is not None and hasattr(dispatcher, "_cache"):
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+        try:
+            dispatcher._cache = _safe(cache_class)(dispatcher.py_func)
+        finally:
+            numba.config.CACHE_DIR = before
+    return dispatcher
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile for the CPU; may also be called from a CUDA kernel. Releases the GIL; no fastmath, so NaN stays NaN."""
+    return keep(numba.njit(nogil=True, error_model="numpy")(function), FunctionCache)

@@ -1,0 +1,272 @@
+"""Synthetic scenes with known truth, of any size, streamed to disk; the same bytes for a seed, whatever the blocks."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .blocks import plan_blocks
+from .errors import MethodError, OutputError
+from .io.cube import INTERLEAVES
+from .io.envi import DTYPES
+from .io.header import format_header
+from .io.write import write_all
+from .library import Endmembers
+
+CODES = {dtype.name: code for code, dtype in DTYPES.items()}
+FIRST_NM, LAST_NM = 400.0, 2500.0
+# Sizes of the patches in pixels, and their weights.
+OCTAVES = ((48, 1.0), (12, 0.4), (3, 0.08))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What to make.
+
+    Attributes
+    ----------
+    lines, samples, bands, count : int
+        Size; number of endmembers.
+    seed : int
+    snr : float or None
+        Signal to noise in dB; None is without noise.
+    pure : bool
+        Put a pure pixel of each endmember into the scene.
+    dtype, interleave, byte_order : str
+        As `CODES`; bip, bil or bsq; little or big. Integers hold reflectance times a scale factor that the header has.
+    """
+
+    lines: int = 100
+    samples: int = 100
+    bands: int = 224
+    count: int = 5
+    seed: int = 0
+    snr: float | None = 40.0
+    pure: bool = False
+    dtype: str = "int16"
+    interleave: str = "bil"
+    byte_order: str = "little"
+
+    def check(self) -> None:
+        """Raise `MethodError` where the scene cannot be made."""
+        if min(self.lines, self.samples, self.bands, self.count) < 1:
+            raise MethodError("lines, samples, bands and count must be at least 1")
+        if self.count > self.bands:
+            raise MethodError(f"{self.count} endmembers need at least as many bands, not {self.bands}")
+        if self.pure and self.count > self.lines * self.samples:
+            raise MethodError(f"{self.count} pure pixels do not fit into {self.lines * self.samples} pixels")
+        if self.dtype not in CODES or self.interleave not in INTERLEAVES or self.byte_order not in ("little", "big"):
+            raise MethodError(f"cannot write {self.dtype}, {self.interleave}, {self.byte_order}-endian")
+
+    @property
+    def scale(self) -> float:
+        """What reflectance 1 is stored as."""
+        kind = np.dtype(self.dtype)
+        return 1.0 if kind.kind == "f" else (200.0 if kind.itemsize == 1 else 10000.0)
+
+
+def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Reflectances with smooth continua and absorption features.
+
+    Returns
+    -------
+    wavelengths : array (bands,), float64
+        In nm.
+    E : array (bands, count), float64
+        Between 0.01 and 0.95.
+    """
+    random = np.random.Generator(np.random.PCG64([seed, 0]))
+    waves = np.linspace(FIRST_NM, LAST_NM, bands)
+    x = np.linspace(0.0, 1.0, bands)
+    E = np.empty((bands, count))
+    for j in range(count):
+        level, slope = random.uniform(0.15, 0.7), random.uniform(-0.3, 0.3)
+        continuum = level + slope * (x - 0.5)
+        for order in range(1, 4):
+            continuum += random.normal(0, 0.08 / order) * np.cos(np.pi * order * x + random.uniform(0, np.pi))
+        for _ in range(int(random.integers(2, 6))):
+            centre, width, depth = random.uniform(0, 1), random.uniform(0.01, 0.08), random.uniform(0.1, 0.7)
+            continuum *= 1 - depth * np.exp(-0.5 * ((x - centre) / width) ** 2)
+        E[:, j] = np.clip(continuum, 0.01, 0.95)
+    return waves, E
+
+
+class Fields:
+    """Smooth random fields, one an endmember and one for how mixed a place is, known at every pixel by its place."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        random = np.random.Generator(np.random.PCG64([scene.seed, 1]))
+        self.lattices = [
+            random.standard_normal((scene.count + 1, scene.lines // size + 2, scene.samples // size + 2))
+            for size, _ in OCTAVES
+        ]
+
+    def abundances(self, lines: slice) -> np.ndarray:
+        """Sparse, spatially correlated abundances, (n, samples, p): the fields projected onto the simplex."""
+        n, p = lines.stop - lines.start, self.scene.count
+        total = np.zeros((p + 1, n, self.scene.samples))
+        for (size, weight), lattice in zip(OCTAVES, self.lattices):
+            total += weight * interpolate(lattice, size, np.arange(lines.start, lines.stop), self.scene.samples)
+        mixing = np.exp(0.9 * total[p])  # small: patches of one or two endmembers; large: of many
+        A = project_onto_simplex(np.moveaxis(total[:p] / (0.35 * mixing), 0, -1).reshape(-1, p))
+        if self.scene.pure:
+            for j in range(p):
+                place = (j + 1) * self.scene.lines * self.scene.samples // (p + 1)
+                line, sample = divmod(place, self.scene.samples)
+                if lines.start <= line < lines.stop:
+                    A[(line - lines.start) * self.scene.samples + sample] = np.eye(p)[j]
+        return A.reshape(n, self.scene.samples, p)
+
+
+def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, samples: int) -> np.ndarray:
+    """Values between the points of a lattice, smooth and of even variance; (fields, lines, samples)."""
+
+    def weights(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        t = (places % size) / size
+        t = t * t * (3 - 2 * t)
+        return places // size, 1 - t, t
+
+    across, left, right = weights(np.arange(samples))
+    down, above, below = weights(lines)
+    rows = lattice[:, :, across] * left + lattice[:, :, across + 1] * right
+    return rows[:, down] * above[:, None] + rows[:, down + 1] * below[:, None]
+
+
+def project_onto_simplex(values: np.ndarray) -> np.ndarray:
+    """The nearest point of the simplex to each row (Held, Wolfe and Crowder 1974); most of its entries are zero."""
+    n, p = values.shape
+    ordered = -np.sort(-values, axis=1)
+    sums = np.cumsum(ordered, axis=1) - 1
+    size = np.count_nonzero(ordered - sums / np.arange(1, p + 1) > 0, axis=1)
+    shift = sums[np.arange(n), size - 1] / size
+    projected = np.maximum(values - shift[:, None], 0)
+    return projected / projected.sum(axis=1, keepdims=True)
+
+
+def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 2**28, command: str = "") -> list[Path]:
+    """Write a scene and its truth.
+
+    Parameters
+    ----------
+    path : Path
+        The header, ``X.hdr``; beside it come ``X.img``, ``X_truth_abundance.img`` and ``.hdr``,
+        ``X_truth_endmembers.csv``, ``.sli`` and ``.hdr``.
+    scene : Scene
+    overwrite : bool
+        Replace files that exist.
+    memory : int
+        Bytes for blocks.
+    command : str
+        The command line, for the description.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    MethodError
+        Where the scene is impossible.
+    OutputError
+        Where a file exists or cannot be written.
+    """
+    scene.check()
+    stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
+    names = [".img", ".hdr", "_truth_abundance.img", "_truth_abundance.hdr"]
+    names += ["_truth_endmembers.sli", "_truth_endmembers.hdr", "_truth_endmembers.csv"]
+    finals = {name: path.with_name(stem + name) for name in names}
+    parts = {name: final.with_name(final.name + ".part") for name, final in finals.items()}
+    for final in finals.values():
+        if final.exists() and not overwrite:
+            raise OutputError(f"{final}: exists already; use --overwrite or another name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_files(scene, parts, memory, command)
+        for name, part in parts.items():
+            os.replace(part, finals[name])
+    except OSError as error:
+        raise OutputError(f"{error.filename or path}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+    return list(finals.values())
+
+
+def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str) -> None:
+    """Write all files under their `.part` names."""
+    waves, E = endmember_spectra(scene.bands, scene.count, scene.seed)
+    names = tuple(f"material {j + 1}" for j in range(scene.count))
+    Endmembers(names, E, waves).write(
+        parts["_truth_endmembers.csv"], parts["_truth_endmembers.sli"], parts["_truth_endmembers.hdr"]
+    )
+    fields = Fields(scene)
+    kind = np.dtype(scene.dtype).newbyteorder(">" if scene.byte_order == "big" else "<")
+    # A pixel needs its abundances a few times over, its spectrum in float64, float32 and as stored.
+    per_line = scene.samples * (8 * 8 * (scene.count + 1) + 24 * scene.bands)
+    layout = plan_blocks(scene.lines, per_line, max(memory, per_line), 1)
+    with open(parts[".img"], "wb") as cube, open(parts["_truth_abundance.img"], "wb") as truth:
+        os.ftruncate(cube.fileno(), scene.lines * scene.samples * scene.bands * kind.itemsize)
+        for lines in layout:
+            A = fields.abundances(lines)
+            truth.write(np.ascontiguousarray(A.transpose(0, 2, 1), "<f4").tobytes())
+            write_block(cube.fileno(), scene, lines, stored_block(scene, A, E, lines, kind))
+    size: dict[str, object] = {
+        "description": command or "synthetic scene by unmix",
+        "samples": scene.samples,
+        "lines": scene.lines,
+    }
+    own: dict[str, object] = {
+        "bands": scene.bands,
+        "header offset": 0,
+        "file type": "ENVI Standard",
+        "data type": CODES[scene.dtype],
+        "interleave": scene.interleave,
+        "byte order": int(scene.byte_order == "big"),
+        "wavelength units": "Nanometers",
+        "wavelength": [repr(float(wave)) for wave in waves],
+    }
+    if scene.scale != 1.0:
+        own["reflectance scale factor"] = int(scene.scale)
+    parts[".hdr"].write_text(format_header(size | own))  # type: ignore[arg-type]
+    layer: dict[str, object] = {
+        "bands": scene.count,
+        "header offset": 0,
+        "file type": "ENVI Standard",
+        "data type": 4,
+        "interleave": "bil",
+        "byte order": 0,
+        "band names": list(names),
+    }
+    parts["_truth_abundance.hdr"].write_text(format_header(size | layer))  # type: ignore[arg-type]
+
+
+def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:
+    """Pixels as they are stored, (n, samples, bands): ``A Eᵀ``, noise, scale, rounding."""
+    Y = A @ E.T
+    if scene.snr is not None:
+        sigma = np.sqrt(np.square(E).mean() / 10 ** (scene.snr / 10))
+        for i, line in enumerate(range(lines.start, lines.stop)):
+            random = np.random.Generator(np.random.PCG64([scene.seed, 2, line]))  # a line's noise is its own
+            Y[i] += sigma * random.standard_normal((scene.samples, scene.bands), np.float32)
+    Y *= scene.scale
+    if kind.kind != "f":
+        limits = np.iinfo(kind)
+        Y = np.clip(np.rint(Y, out=Y), float(limits.min), min(float(limits.max), 2.0**53), out=Y)
+    return Y.astype(kind)
+
+
+def write_block(descriptor: int, scene: Scene, lines: slice, values: np.ndarray) -> None:
+    """Write (n, samples, bands) at its place for the interleave."""
+    n, samples, bands = values.shape
+    size = values.dtype.itemsize
+    if scene.interleave == "bsq":
+        for b in range(bands):
+            where = (b * scene.lines + lines.start) * samples * size
+            write_all(descriptor, np.ascontiguousarray(values[:, :, b]), where)
+        return
+    if scene.interleave == "bil":
+        values = values.transpose(0, 2, 1)
+    write_all(descriptor, np.ascontiguousarray(values), lines.start * samples * bands * size)

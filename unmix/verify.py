@@ -1,0 +1,207 @@
+"""`verify`: solve pixels of a finished run again, by another way, and compare with what was written."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from .certificate import CERTIFIED
+from .errors import CubeError, OutputError
+from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from .journal import image_digest
+from .library import load
+from .methods import METHODS, SOLVERS, Method
+
+# A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
+TOLERANCE = 2e-6
+NODATA = np.float32(-9999)
+
+
+@dataclass
+class Verdict:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    pixels : int
+        Solved again and compared.
+    worst_abundance, worst_rmse : float
+        Largest differences, relative to max(1, a) and to the pixel's size.
+    faults : list of str
+        One line each; empty where everything is right.
+    """
+
+    pixels: int = 0
+    worst_abundance: float = 0.0
+    worst_rmse: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
+    """Check the outputs of a run: every file against its digest, and pixels against an independent solution.
+
+    Parameters
+    ----------
+    stem : path-like
+        What the outputs' names begin with, such as ``scenes/cube``.
+    cube : path-like, optional
+        The scene, where it is not where the run found it.
+    everything : bool
+        Solve all pixels again rather than a sample.
+    sample : int
+        How many pixels, drawn with a fixed seed.
+
+    Raises
+    ------
+    OutputError
+        Where there is no finished run of that name.
+    CubeError
+        Where the scene cannot be read.
+    """
+    stem = Path(stem)
+    record = stem.with_name(stem.name + "_run.json")
+    try:
+        report = json.loads(record.read_text())
+        lines, samples = int(report["lines"]), int(report["samples"])
+        method, solver = METHODS[report["method"]], SOLVERS[report["solver"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(f"{record}: no finished run ({type(error).__name__}: {error})") from None
+    verdict = Verdict()
+    check_digests(stem, report, verdict)
+    if verdict.faults:
+        return verdict
+    scene = open_cube(cube or find_cube(stem, report))
+    if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
+        raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
+    if scene.path.stat().st_size != report["input"]["bytes"]:
+        verdict.faults.append(f"{scene.path}: has another size than when it was read")
+    bands = Bands(
+        np.array(report["bands_used"]) - 1,
+        np.broadcast_to(np.asarray(report["gain"], float), len(report["bands_used"])),
+        np.broadcast_to(np.asarray(report["offset"], float), len(report["bands_used"])),
+    )
+    E = load(stem.with_name(stem.name + "_endmembers.csv")).matrix
+    if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
+        verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    chosen = np.arange(lines * samples)
+    if not everything and sample < len(chosen):
+        chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
+    for line in np.unique(chosen // samples):
+        places = chosen[chosen // samples == line] % samples
+        check_line(stem, report, scene, bands, E, method, solver.name, int(line), places, verdict)
+    return verdict
+
+
+def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
+    """Every file that the run wrote, against the digest in its record."""
+    for name, digest in report["digests"].items():
+        path = stem.with_name(name)
+        if not path.exists():
+            verdict.faults.append(f"{path}: is missing")
+            continue
+        is_image = name.endswith(".img")
+        found = (
+            image_digest(path, int(report["lines"])) if is_image else hashlib.sha256(path.read_bytes()).hexdigest()
+        )
+        if found != digest:
+            verdict.faults.append(f"{path}: is not what the run wrote (digest {found[:12]}, not {digest[:12]})")
+
+
+def find_cube(stem: Path, report: dict[str, Any]) -> Path:
+    """The run's input: where it was, or beside the outputs."""
+    for path in (Path(report["input"]["path"]), stem.with_name(report["input"]["name"])):
+        if path.exists():
+            return path
+    raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with --cube")
+
+
+def written(stem: Path, name: str, line: int, bands: int, samples: int) -> np.ndarray:
+    """One line of a float32 BIL output, (bands, samples)."""
+    path = stem.with_name(f"{stem.name}_{name}.img")
+    count = bands * samples
+    return np.fromfile(path, "<f4", count, offset=4 * count * line).reshape(bands, samples)
+
+
+def check_line(
+    stem: Path,
+    report: dict[str, Any],
+    scene: Cube,
+    bands: Bands,
+    E: np.ndarray,
+    method: Method,
+    solver: str,
+    line: int,
+    places: np.ndarray,
+    verdict: Verdict,
+) -> None:
+    """Solve some pixels of a line again and compare; see `verify`."""
+    L, p = E.shape
+    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+    masked = missing(raw, scene.layout, bands, report["nodata"])[places]
+    Y = spectra(raw, scene.layout, bands)[places]
+    abundance = written(stem, "abundance", line, p, scene.samples)[:, places].T
+    rmse = written(stem, "rmse", line, 1, scene.samples)[0, places]
+    wrong = masked != (rmse == NODATA)
+    verdict.pixels += len(places)
+    best = reference(Y[~masked], E, method, solver)
+    residual = Y[~masked] - best @ E.T
+    length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
+    truth = np.sqrt(np.square(residual).mean(axis=1))
+    off = (np.abs(abundance[~masked] - best) / np.maximum(1, np.abs(best))).max(axis=1, initial=0)
+    rmse_off = np.abs(rmse[~masked] - truth)
+    wrong[~masked] |= (off > TOLERANCE) | (rmse_off > 1e-6 * truth + 2e-8 * length / np.sqrt(L))
+    wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
+    verdict.worst_abundance = max(verdict.worst_abundance, float(off.max(initial=0)))
+    verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
+    if f"{stem.name}_residual.img" in report["digests"]:
+        found = written(stem, "residual", line, L, scene.samples)[:, places].T
+        limit = 1e-6 * np.abs(Y[~masked]).max(axis=1, initial=0, keepdims=True) * p
+        wrong[~masked] |= (np.abs(found[~masked] - residual) > limit).any(axis=1)
+    if f"{stem.name}_certificate.img" in report["digests"] and SOLVERS[solver].exact:
+        kappa = written(stem, "certificate", line, 3, scene.samples)[0, places]
+        wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
+    for place in places[wrong]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(f"{stem}: line {line}, sample {place}: not what the cube gives")
+
+
+def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
+    """Abundances (N, p) by scipy rather than by our solvers; `delete-only` has no outside reference but itself."""
+    if solver == "delete-only":
+        from .arrays import solve
+
+        return solve(Y, E, method=method.name, solver=solver).abundances
+    return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])
+
+
+def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Sum to one by elimination: the last abundance is 1 minus the others."""
+    rest = np.linalg.lstsq(E[:, :-1] - E[:, -1:], y - E[:, -1], rcond=None)[0]
+    return np.append(rest, 1 - rest.sum())
+
+
+def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """FCLS as one NNLS, exactly: the point of the hull of ``e_j − y`` nearest to 0.
+
+    ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
+    whatever c (Lawson and Hanson 1974, chapter 23); then a QR on the support has the last word.
+    """
+    D = E - y[:, None]
+    c = np.abs(D).max()
+    u = nnls(np.vstack([D, np.full(E.shape[1], c)]), np.append(np.zeros(len(y)), c), maxiter=100 * E.shape[1])[0]
+    support = np.flatnonzero(u > 1e-12 * u.max())
+    a = np.zeros(E.shape[1])
+    a[support] = reference_scls(E[:, support], y) if len(support) > 1 else 1.0
+    return a if a.min() >= 0 else u / u.sum()
+
+
+REFERENCES = {
+    "ucls": lambda E, y: np.linalg.lstsq(E, y, rcond=None)[0],
+    "scls": reference_scls,
+    "nnls": lambda E, y: nnls(E, y, maxiter=100 * E.shape[1])[0],
+    "fcls": reference_fcls,
+}
