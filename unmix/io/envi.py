@@ -29,38 +29,47 @@ TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
 
 
-def find_pair(path: Path) -> tuple[Path, Path]:
-    """The header and the data file of an ENVI cube, of which ``path`` is either.
+def find_header(path: Path) -> Path:
+    """The header of an ENVI cube, of which ``path`` is the header or the data file.
 
     Raises
     ------
     CubeError
-        Where one is missing, or a header has more than one candidate (which are listed).
+        Where there is none.
     """
     if not path.exists():
         raise CubeError(f"{path}: no such file")
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file")
-    beside = {entry.name: entry for entry in path.parent.iterdir() if entry.is_file()}
     if path.suffix.lower() == ".hdr":
-        stem = path.name[:-4]
-        found = [
-            entry
-            for name, entry in sorted(beside.items())
-            if entry != path and name.startswith(stem) and name[len(stem) :].lower() in EXTENSIONS
-        ]
-        if not found:
-            raise CubeError(f"{path}: no data file beside it (looked for {stem}, {stem}.img, {stem}.dat, …)")
-        if len(found) > 1:
-            listed = ", ".join(entry.name for entry in found)
-            raise CubeError(f"{path}: more than one data file could be meant: {listed}; name the data file instead")
-        return path, found[0]
-    wanted = {(path.name + ".hdr").lower(), (path.stem + ".hdr").lower()}
-    headers = [entry for name, entry in sorted(beside.items()) if name.lower() in wanted]
-    exact = [entry for entry in headers if entry.name.lower() == (path.name + ".hdr").lower()]
-    if not headers:
-        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
-    return (exact or headers)[0], path
+        return path
+    for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
+        for entry in sorted(path.parent.iterdir()):
+            if entry.name.lower() == wanted:
+                return entry
+    raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+
+
+def find_data(header: Path) -> Path:
+    """The data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
+
+    Raises
+    ------
+    CubeError
+        Where there is none, or more than one (which are listed).
+    """
+    stem = header.name[:-4]
+    found = [
+        entry
+        for entry in sorted(header.parent.iterdir())
+        if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in EXTENSIONS
+    ]
+    if not found:
+        raise CubeError(f"{header}: no data file beside it (looked for {stem}, {stem}.img, {stem}.dat, …)")
+    if len(found) > 1:
+        listed = ", ".join(entry.name for entry in found)
+        raise CubeError(f"{header}: more than one data file could be meant: {listed}; name the data file instead")
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -135,13 +144,17 @@ def open_envi(path: Path) -> EnviCube:
         Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
         unsupported, the data is compressed or a TIFF, or the data file is too short.
     """
-    header, data = find_pair(path)
+    header = find_header(path)
     fields = read_header(header)
+    refuse_other_kinds(fields, header)
+    data = find_data(header) if path == header else path
     samples, lines, bands = (whole(fields, key, header) for key in ("samples", "lines", "bands"))
     if min(samples, lines, bands) < 1:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
     interleave = fields.get("interleave", "").strip().lower()
-    refuse_other_formats(fields, interleave, header, data)
+    with open(data, "rb") as file:
+        if file.read(4) in TIFF_MAGIC:
+            raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
     if interleave not in INTERLEAVES:
         raise CubeError(f"{header}: interleave '{interleave}' is none of bip, bil and bsq")
     code = whole(fields, "data type", header)
@@ -178,14 +191,15 @@ def open_envi(path: Path) -> EnviCube:
     )
 
 
-def refuse_other_formats(fields: dict[str, str], interleave: str, header: Path, data: Path) -> None:
-    """Raise where the header stands before something that is not raw values (seen: TIFF, gzip)."""
-    with open(data, "rb") as file:
-        magic = file.read(4)
-    if interleave == "tif" or "tiff" in fields.get("file type", "").lower() or magic in TIFF_MAGIC:
-        raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
+def refuse_other_kinds(fields: dict[str, str], header: Path) -> None:
+    """Raise where the header says that its data is not a cube of raw values (seen: TIFF, gzip, libraries)."""
+    kind = fields.get("file type", "").lower()
+    if fields.get("interleave", "").strip().lower() == "tif" or "tiff" in kind:
+        raise CubeError(f"{header}: stands before a TIFF, not raw values; convert with gdal_translate -of ENVI")
+    if "library" in kind:
+        raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
     if whole(fields, "file compression", header, 0) != 0:
-        raise CubeError(f"{data}: is gzip-compressed; unpack it (gunzip) and set 'file compression = 0'")
+        raise CubeError(f"{header}: its data is gzip-compressed; unpack it (gunzip) and set 'file compression = 0'")
 
 
 def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:

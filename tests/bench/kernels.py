@@ -1,0 +1,69 @@
+"""Kernel times on a GPU, block resident: ``python tests/bench/kernels.py [DATA]``.
+
+Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of paper 004, int16, fcls; CUDA events around the
+one kernel that projects, solves and certifies. Prints a line of JSON each.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from unmix.blocks import Layout
+from unmix.devices import Cuda, Line
+from unmix.io.cube import Bands
+from unmix.library import load
+from unmix.methods import choose
+from unmix.problem import plan_problem
+
+DATA = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared/data")
+
+
+def main() -> None:
+    scene = np.fromfile(DATA / "salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
+    for p in (3, 9, 15, 25):
+        library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
+        for solver in ("active-set", "inverse", "delete-only"):
+            for pixels in (111104, 4_000_000):
+                time_kernel(scene, library, solver, pixels)
+
+
+def time_kernel(scene, library, solver, pixels):
+    """Median of ten, one JSON line."""
+    p = library.matrix.shape[1]
+    samples = 1024
+    lines = -(-pixels // samples)
+    row, how = choose("fcls", solver)
+    problem = plan_problem(library, row, how, Bands(np.arange(224), np.ones(224), np.zeros(224)), None, "bip")
+    machine = Cuda(0, 40 * 2**30)
+    line = Line(samples, samples * 448)
+    slot = machine.open(problem, line, Layout(lines, lines, 1))[0]
+    raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)
+    raw.reshape(-1, 224)[:] = scene[np.arange(lines * samples) % len(scene)]
+    slot.hold(slice(0, lines), raw)
+    machine.submit(slot)
+    machine.wait(slot)
+    mirror = machine.mirrors[id(slot)]
+    block, results = mirror.views(slot)
+    start, stop = machine.cuda.event(), machine.cuda.event()
+    times = []
+    for _ in range(10):
+        start.record(machine.compute)
+        machine.kernel[machine.grid, machine.block_size(), machine.compute](
+            block, *machine.constants, *results.values(), *machine.scratch
+        )
+        stop.record(machine.compute)
+        stop.synchronize()
+        times.append(machine.cuda.event_elapsed_time(start, stop))
+    median = float(np.median(times))
+    print(json.dumps({
+        "p": p, "solver": solver, "pixels": lines * samples, "ms": round(median, 3),
+        "Mpixel_per_s": round(lines * samples / median / 1e3, 1), "threads": machine.grid * machine.block_size(),
+        "certified": float((slot.results["kappa"] <= 1e-10).mean()),
+    }), flush=True)  # fmt: skip
+    machine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Fixtures that all tests share: devices, real scenes, small scenes."""
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unmix.devices import count_gpus, simulated
+from unmix.synth import Scene, synthesise
+
+DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
+
+
+def pytest_collection_modifyitems(items):
+    """The simulator runs what is marked for it, on CUDA alone; without a GPU the CUDA cases are left to it."""
+    for item in items:
+        if simulated() and "sim" not in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="too slow for the CUDA simulator"))
+        if "gpu" in item.keywords and (simulated() or not count_gpus()):
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    """Every kind of device; the same tests run on each."""
+    if request.param == "cpu" and simulated():
+        pytest.skip("the simulator is for CUDA")
+    if request.param == "cuda" and not count_gpus():
+        pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def quiet_log():
+    """Handlers that a command set up must not outlive its test."""
+    yield
+    log = logging.getLogger("unmix")
+    log.handlers = []
+    log.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def data():
+    """The folder of real data; skips, or fails under `make test-real`, where it is absent."""
+    if not DATA.is_dir():
+        (pytest.fail if STRICT else pytest.skip)(f"no real data at {DATA}; set UNMIX_DATA")
+    return DATA
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A small noisy scene with truth: its header."""
+    synthesise(tmp_path / "scene.hdr", Scene(lines=7, samples=70, bands=20, count=4, seed=3))
+    return tmp_path / "scene.hdr"
+
+
+def write_cube(path, cube, interleave="bip", order="<", **fields):
+    """Write a cube (lines, samples, bands) as ENVI; ``fields`` with underscores for spaces go into the header."""
+    codes = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5, "uint16": 12, "uint32": 13}
+    codes |= {"int64": 14, "uint64": 15}
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}[interleave]
+    lines, samples, bands = cube.shape
+    prefix = b"\xab" * int(fields.get("header_offset", 0))
+    stored = np.ascontiguousarray(cube.transpose(axes)).astype(cube.dtype.newbyteorder(order))
+    path.with_suffix(".img").write_bytes(prefix + stored.tobytes())
+    header = {
+        "samples": samples,
+        "lines": lines,
+        "bands": bands,
+        "data type": codes[cube.dtype.name],
+        "interleave": interleave,
+        "byte order": int(order == ">"),
+    } | {key.replace("_", " "): value for key, value in fields.items()}
+    path.write_text("ENVI\n" + "".join(f"{key} = {value}\n" for key, value in header.items()))
+    return path
+
+
+def write_csv(path, E, wavelengths=None):
+    """Write endmembers (L, p) as CSV."""
+    axis = wavelengths if wavelengths is not None else range(1, len(E) + 1)
+    rows = [",".join(["name", *map(str, axis)])]
+    rows += [",".join([f"em {j + 1}", *(repr(float(v)) for v in E[:, j])]) for j in range(E.shape[1])]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def cube_writer():
+    return write_cube
+
+
+@pytest.fixture
+def csv_writer():
+    return write_csv

@@ -1,0 +1,142 @@
+"""Slow and obviously right: every algorithm again, from its definition, in numpy alone."""
+
+import itertools
+
+import numpy as np
+
+
+def least_squares(E, y, sum_to_one):
+    """Least squares on all columns, the sum to one by its Lagrangian (a bordered system)."""
+    p = E.shape[1]
+    if not sum_to_one:
+        return np.linalg.lstsq(E, y, rcond=None)[0]
+    border = np.zeros((p + 1, p + 1))
+    border[:p, :p] = E.T @ E
+    border[:p, p] = border[p, :p] = 1
+    return np.linalg.lstsq(border, np.append(E.T @ y, 1), rcond=None)[0][:p]
+
+
+def constrained(E, y, sum_to_one):
+    """NNLS or FCLS: the best of the non-negative optima of all supports."""
+    p = E.shape[1]
+    best, least = None, np.inf
+    for size in range(1 if sum_to_one else 0, p + 1):
+        for support in itertools.combinations(range(p), size):
+            a = np.zeros(p)
+            if size:
+                a[list(support)] = least_squares(E[:, list(support)], y, sum_to_one)
+            cost = np.sum((y - E @ a) ** 2)
+            if a.min() >= -1e-12 and cost < least:
+                best, least = np.maximum(a, 0), cost
+    return best
+
+
+def delete_only(E, y, sum_to_one):
+    """Paper 004, Algorithm 3, with an inverse at every step."""
+    P = list(range(E.shape[1]))
+    while P:
+        H = np.linalg.inv(E[:, P].T @ E[:, P])
+        z, s = H @ E[:, P].T @ y, H.sum(axis=1)
+        if sum_to_one:
+            z = z + (1 - z.sum()) / s.sum() * s
+        if np.all(z >= 0):
+            break
+        ratio = np.where(z < 0, np.abs(z / s), -1)
+        P.pop(int(np.argmax(ratio)))
+    a = np.zeros(E.shape[1])
+    a[P] = z if P else 0
+    return a
+
+
+def certificate(E, y, a, sum_to_one, nonnegative):
+    """(rmse, κ, δ) of one pixel, as defined."""
+    r = y - E @ a
+    w = E.T @ r
+    multiplier = a @ w / a.sum() if sum_to_one else 0.0
+    v = w - multiplier
+    if nonnegative:
+        v = np.where(a > 0, v, np.maximum(v, 0))
+    norms = np.linalg.norm(E, axis=0)
+    scale = max(np.linalg.norm(y), norms.max()) if sum_to_one else np.linalg.norm(y)
+    kappa = np.max(np.abs(v) / norms) / scale if scale > 0 else 0.0
+    if nonnegative:
+        kappa = max(kappa, np.max(-a))
+    if sum_to_one:
+        kappa = max(kappa, abs(a.sum() - 1))
+    smallest = np.linalg.svd(E, compute_uv=False)[-1]
+    return np.sqrt(np.mean(r**2)), kappa, np.linalg.norm(v) / smallest**2
+
+
+def vca(Y, p, seed):
+    """Vertex component analysis, a plain reading of Nascimento and Dias 2005, Algorithm 1.
+
+    Y is (N, L). Returns the places of the pixels, and the endmembers (L, p) as the algorithm gives them: projected.
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    R = Y.T
+    L, N = R.shape
+    mean = R.mean(axis=1, keepdims=True)
+    centred = R - mean
+    U = np.linalg.svd(centred @ centred.T / N)[0][:, :p]
+    inside = U.T @ centred
+    power = np.sum(R**2) / N
+    signal = np.sum(inside**2) / N + (mean.T @ mean).item()
+    snr = 10 * np.log10((signal - p / L * power) / (power - signal)) if power > signal else np.inf
+    if snr < 15 + 10 * np.log10(p):
+        X = inside[: p - 1]
+        constant = np.sqrt(np.max(np.sum(X**2, axis=0)))
+        points = np.vstack([X, np.full(N, constant)])
+        back = U[:, : p - 1] @ X + mean
+    else:
+        U = np.linalg.svd(R @ R.T / N)[0][:, :p]
+        X = U.T @ R
+        points = X / (X.mean(axis=1) @ X)
+        back = U @ X
+    A = np.zeros((p, p))
+    A[-1, 0] = 1
+    places = []
+    for i in range(p):
+        w = random.random(p)
+        f = w - A @ np.linalg.pinv(A) @ w
+        f /= np.linalg.norm(f)
+        places.append(int(np.argmax(np.abs(f @ points))))
+        A[:, i] = points[:, places[-1]]
+    return places, back[:, places]
+
+
+def noise_of_band(Y, i):
+    """Residual power of band i regressed on all others: HySime's noise estimate, by least squares on the pixels."""
+    others = np.delete(Y, i, axis=1)
+    fit = np.linalg.lstsq(others, Y[:, i], rcond=None)[0]
+    return np.mean((Y[:, i] - others @ fit) ** 2)
+
+
+def hysime(Y):
+    """HySime by its definition, on the pixels (N, L): noise by regression, then the directions with more signal."""
+    N, L = Y.shape
+    noise = np.empty_like(Y)
+    for i in range(L):
+        others = np.delete(Y, i, axis=1)
+        noise[:, i] = Y[:, i] - others @ np.linalg.lstsq(others, Y[:, i], rcond=1e-12)[0]
+    signal = Y - noise
+    Rn = np.diag(np.mean(noise**2, axis=0))
+    Rx = signal.T @ signal / N
+    Rn += np.trace(Rx) / L / 1e5 * np.eye(L)
+    V = np.linalg.svd(Rx)[0]
+    return sum(v @ (Y.T @ Y / N) @ v > 2 * v @ Rn @ v for v in V.T)
+
+
+def read_envi(raw, lines, samples, bands, dtype, interleave, order, offset=0):
+    """The cube (lines, samples, bands) from the bytes of its file."""
+    values = np.frombuffer(raw, np.dtype(dtype).newbyteorder(order), lines * samples * bands, offset)
+    if interleave == "bip":
+        return values.reshape(lines, samples, bands)
+    if interleave == "bil":
+        return values.reshape(lines, bands, samples).transpose(0, 2, 1)
+    return values.reshape(bands, lines, samples).transpose(1, 2, 0)
+
+
+def angle(u, v):
+    """The angle between two spectra in radians, exact for small ones."""
+    u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
+    return 2 * np.arcsin(min(1.0, np.linalg.norm(u - v) / 2))

@@ -1,0 +1,164 @@
+"""The command line as users and cron jobs meet it: exit codes, stdout and stderr, and documents that are true."""
+
+import json
+import os
+import pty
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+
+from unmix_cli.docs import command_line_page
+from unmix_cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+
+
+def unmix(*arguments, code=0, **options):
+    """Run the command line in a process of its own; returns (stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "unmix_cli.main", *map(str, arguments)], capture_output=True, text=True, **options
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def truth(scene):
+    return scene.with_name("scene_truth_endmembers.csv")
+
+
+def test_help_is_quick_and_whole():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said, _ = unmix("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.25
+    for name in COMMANDS:
+        assert name in said
+        assert "Usage" in unmix(name, "--help")[0]
+
+
+def test_docs_are_what_the_commands_say():
+    assert (ROOT / "docs/cli.md").read_text() == command_line_page(), "run `make docs`"
+
+
+def test_the_main_job(scene):
+    out, err = unmix("run", scene, "-n", 4, "--device", "cpu")
+    assert out == ""
+    assert "490 of 490 pixels certified" in err
+    out, _ = unmix("run", scene, "-n", 4, "--device", "cpu", "--overwrite", "--json", "-q")
+    assert json.loads(out)["certified"] is True
+    out, _ = unmix("verify", scene.with_suffix(""))
+    assert "490 pixels solved again" in out
+    facts = json.loads(unmix("info", scene, "--json")[0])
+    assert (facts["lines"], facts["samples"], facts["bands"], facts["data_type"]) == (7, 70, 20, "int16")
+    assert "gain" in unmix("info", scene)[0]
+    assert int(unmix("count", scene)[0]) in range(1, 8)
+    files = unmix("endmembers", scene, "-n", 3, "-o", scene.parent / "e")[0].split()
+    assert [Path(file).name for file in files] == [f"scene_endmembers.{x}" for x in ("csv", "sli", "hdr")]
+    unmix("run", scene, "-e", files[0], "--device", "cpu", "--overwrite")
+
+
+def test_quiet_is_quiet(scene, truth):
+    assert unmix("run", scene, "-e", truth, "-q", "--device", "cpu") == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["run"], 2, "CUBE"),
+        (["run", "{scene}", "--method", "magic"], 2, "magic"),
+        (["run", "{scene}", "--method", "ucls", "--solver", "inverse"], 2, "direct"),
+        (["run", "{scene}", "--device", "tpu"], 2, "cuda:K"),
+        (["run", "{scene}", "--memory", "1k", "-e", "{truth}"], 2, "one line"),
+        (["run", "{scene}", "--bands", "1-999"], 2, "bands 1 to 20"),
+        (["run", "{scene}", "-n", "many"], 2, "--count"),
+        (["run", "{scene}", "-n", "21"], 2, "from 1 to 20"),
+        (["run", "{scene}", "{scene}"], 2, "one stem"),
+        (["run", "nothing.hdr"], 3, "no such file"),
+        (["run", "{scene}", "-e", "nothing.csv"], 3, "nothing.csv"),
+        (["run", "{scene}", "-e", "{truth}", "--scale", "0.001"], 2, "--scale"),
+        (["run", "{scene}", "-e", "{truth}", "--device", "cuda:9"], 5, "--device cpu"),
+        (["info", "nothing.hdr"], 3, "no such file"),
+        (["verify", "nothing"], 1, "no finished run"),
+        (["synth", "{scene}"], 1, "exists already"),
+        (["synth", "x.hdr", "--snr", "loud"], 2, "--snr"),
+        (["magic"], 2, "magic"),
+    ],
+)
+def test_exit_codes(scene, truth, arguments, code, text):
+    if arguments[-1] == "0.001":
+        arguments = [*arguments[:-1], "-1"]
+    filled = [argument.format(scene=scene, truth=truth) for argument in arguments]
+    out, err = unmix(*filled, code=code, cwd=scene.parent)
+    assert out == "" and text in err
+    if code != 2:
+        assert len(err.strip().splitlines()) <= 2
+
+
+def test_a_wrong_scale_is_said(tmp_path, scene, truth):
+    """Values in 0-10000 against endmembers in 0-1."""
+    text = scene.read_text().replace("reflectance scale factor = 10000\n", "")
+    scene.write_text(text)
+    _, err = unmix("run", scene, "-e", truth, code=3)
+    assert "--scale" in err
+    unmix("run", scene, "-e", truth, "--scale", 10000, "--device", "cpu")
+
+
+def test_many_scenes(tmp_path, scene, truth):
+    other = write_cube(tmp_path / "broken.hdr", np.ones((2, 2, 20), np.int16))
+    other.with_suffix(".img").write_bytes(b"short")
+    out, err = unmix("run", other, scene, "-e", truth, "--json", "--device", "cpu", code=4)
+    first, second = map(json.loads, out.splitlines())
+    assert "truncated" in first["error"] and second["certified"]
+    assert "truncated" in err
+
+
+def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):
+    """Endmembers as near to collinear as is let in: what float64 can certify is kept, and the rest is said."""
+    random = np.random.default_rng(0)
+    E = random.random((30, 6))
+    path = write_cube(tmp_path / "x.hdr", random.random((5, 40, 30)))
+    library = write_csv(tmp_path / "e.csv", E)
+    script = (
+        "import unmix.certificate as c, unmix_cli.main as m, sys\n"
+        "c.CERTIFIED = -1.0\n"  # nothing is good enough
+        f"sys.argv = ['unmix', 'run', {str(path)!r}, '-e', {str(library)!r}, '--device', 'cpu']\n"
+        "m.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "200 of 200 pixels are not certified" in done.stderr
+    report = json.loads((tmp_path / "x_run.json").read_text())
+    assert report["certified"] is False and report["pixels"]["failed"] == 200 and len(report["failures"]) == 100
+    assert (tmp_path / "x_abundance.img").exists()
+
+
+def test_progress(scene, truth):
+    _, err = unmix("run", scene, "-e", truth, "--progress", "json", "--device", "cpu", "-q")
+    assert json.loads(err.splitlines()[-1]) == {"scene": "scene.hdr", "lines_done": 7, "lines": 7}
+    main, worker = pty.openpty()
+    command = [sys.executable, "-m", "unmix_cli.main", "run", str(scene), "-e", str(truth), "--overwrite"]
+    process = subprocess.Popen([*command, "--progress", "auto", "--device", "cpu"], stderr=worker)
+    os.close(worker)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(main, 4096)
+        except OSError:
+            break
+    assert process.wait() == 0
+    assert b"scene.hdr" in shown and b"\x1b[" in shown
+
+
+def test_the_log_file(tmp_path, scene, truth):
+    unmix("run", scene, "-e", truth, "-q", "--log-file", tmp_path / "log", "--device", "cpu")
+    unmix("run", scene, "-e", truth, "--log-file", tmp_path / "log", "--device", "cpu", "--overwrite")
+    assert "490 of 490 pixels certified" in (tmp_path / "log").read_text()
+    _, err = unmix("run", scene, "--log-file", tmp_path / "none" / "log", code=2)
+    assert "--log-file" in err

@@ -1,0 +1,134 @@
+"""HySime and VCA: recovery, repeatability, and a plain reading beside."""
+
+import naive
+import numpy as np
+import pytest
+from conftest import write_cube
+
+import unmix
+from unmix.endmembers import count_endmembers, extract_endmembers
+from unmix.endmembers.hysime import noise_regression
+from unmix.endmembers.statistics import moments
+from unmix.io import open_cube
+from unmix.library import load
+from unmix.problem import choose_bands
+from unmix.synth import Scene, synthesise
+
+
+def extract(path, p, seed=0, budget=2**30, threads=2):
+    cube = open_cube(path)
+    return extract_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, p, "vca", seed, budget, threads)[0]
+
+
+def moments_of(path, budget=2**30, threads=2):
+    cube = open_cube(path)
+    return moments(cube, choose_bands(cube, "good", None), cube.nodata, budget, threads)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-6), ("float64", 1e-6), ("int16", 3e-4)])
+@pytest.mark.parametrize("p", [3, 6, 12])
+def test_pure_pixels_of_a_noise_free_scene_are_found(tmp_path, dtype, limit, p):
+    scene = Scene(lines=50, samples=70, bands=120, count=p, seed=p, snr=None, pure=True, dtype=dtype)
+    synthesise(tmp_path / "s.hdr", scene)
+    truth = load(tmp_path / "s_truth_endmembers.csv").matrix
+    for seed in range(3):
+        found = extract(tmp_path / "s.hdr", p, seed)
+        for j in range(p):
+            assert min(naive.angle(truth[:, j], found.matrix[:, i]) for i in range(p)) < limit
+
+
+def test_moments_against_numpy(scene):
+    path = scene
+    cube = open_cube(path)
+    raw = path.with_suffix(".img").read_bytes()
+    Y = naive.read_envi(raw, 7, 70, 20, np.int16, "bil", "<").reshape(-1, 20) / 1e4
+    found = moments_of(path)
+    assert found.pixels == 490
+    np.testing.assert_allclose(found.mean, Y.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.second, Y.T @ Y / 490, rtol=1e-12)
+    assert cube.bands == 20
+
+
+def test_the_same_bytes_for_any_blocks_threads_and_interleave(tmp_path, scene):
+    reference = moments_of(scene)
+    picked = extract(scene, 4)
+    raw = scene.with_suffix(".img").read_bytes()
+    cube = naive.read_envi(raw, 7, 70, 20, np.int16, "bil", "<")
+    for interleave in ("bip", "bil", "bsq"):
+        path = write_cube(tmp_path / f"{interleave}.hdr", cube, interleave, reflectance_scale_factor=10000)
+        for budget, threads in ((3000, 1), (9000, 3), (2**30, 2)):
+            found = moments_of(path, budget, threads)
+            np.testing.assert_array_equal(found.second, reference.second)
+            np.testing.assert_array_equal(found.mean, reference.mean)
+            again = extract(path, 4, 0, budget, threads)
+            assert again.pixels == picked.pixels
+            np.testing.assert_array_equal(again.matrix, picked.matrix)
+
+
+def test_masked_pixels_are_left_out(tmp_path):
+    random = np.random.default_rng(0)
+    E = random.random((10, 3)) + 0.1
+    cube = (random.dirichlet(np.ones(3), (8, 9)) @ E.T).astype(np.float32)
+    dirty = cube.copy()
+    dirty[2, 3] = np.nan
+    dirty[4, 5, 7] = -9999
+    dirty[0, 0] = 1e30
+    dirty[0, 0, 1] = np.inf
+    path = write_cube(tmp_path / "x.hdr", dirty, data_ignore_value=-9999)
+    good = np.delete(cube.reshape(-1, 10), [2 * 9 + 3, 4 * 9 + 5, 0], axis=0).astype(np.float64)
+    found = moments_of(path)
+    assert found.pixels == 69
+    np.testing.assert_allclose(found.second, good.T @ good / 69, rtol=1e-6)
+    assert not {(2, 3), (4, 5), (0, 0)} & set(extract(path, 3).pixels)
+
+
+def test_a_plain_reading_picks_the_same_pixels(tmp_path):
+    for snr in (15, 60):  # below and above VCA's threshold
+        synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, 4, snr=snr, dtype="float64"), overwrite=True)
+        cube = naive.read_envi((tmp_path / "s.img").read_bytes(), 30, 40, 60, np.float64, "bil", "<")
+        places, projected = naive.vca(cube.reshape(-1, 60), 4, 7)
+        found = extract(tmp_path / "s.hdr", 4, 7)
+        # The signs of eigenvectors are anybody's choice and the random directions live in their coordinates, so pixels
+        # may differ where corners are rounded by noise; in the quiet scene they are the corners.
+        if snr == 60:
+            for n in range(4):
+                assert min(naive.angle(found.matrix[:, n], projected[:, i]) for i in range(4)) < 0.1
+        assert len(set(found.pixels)) == len(set(places)) == 4
+
+
+@pytest.mark.parametrize("snr", [20, 35, 50])
+@pytest.mark.parametrize("p", [2, 5, 9])
+def test_hysime_against_its_definition(tmp_path, p, snr):
+    synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, p, seed=p, snr=snr, dtype="float64"))
+    cube = open_cube(tmp_path / "s.hdr")
+    Y = naive.read_envi((tmp_path / "s.img").read_bytes(), 30, 40, 60, np.float64, "bil", "<").reshape(-1, 60)
+    assert count_endmembers(cube, choose_bands(cube, "good", None), None, 2**30) == naive.hysime(Y)
+
+
+@pytest.mark.parametrize("p", [2, 4, 6])
+def test_hysime_counts_what_a_clear_scene_is_made_of(tmp_path, p):
+    synthesise(tmp_path / "s.hdr", Scene(60, 60, 100, p, seed=1, snr=50, pure=True, dtype="float32"))
+    cube = open_cube(tmp_path / "s.hdr")
+    assert count_endmembers(cube, choose_bands(cube, "good", None), None, 2**30) == p
+
+
+def test_the_noise_regression_is_least_squares(tmp_path):
+    synthesise(tmp_path / "s.hdr", Scene(20, 20, 12, 3, snr=30, dtype="float64"))
+    Y = naive.read_envi((tmp_path / "s.img").read_bytes(), 20, 20, 12, np.float64, "bil", "<").reshape(-1, 12)
+    rest = np.eye(12) - noise_regression(moments_of(tmp_path / "s.hdr").second)
+    for i in range(12):
+        power = np.mean((Y @ rest[:, i]) ** 2)
+        assert power == pytest.approx(naive.noise_of_band(Y, i), rel=1e-4)
+
+
+def test_a_scratch_file_where_memory_is_short(scene):
+    assert extract(scene, 3, budget=3000).pixels == extract(scene, 3).pixels
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "fault"), [(99, "vca", "from 1 to 20"), (0, "vca", "from 1"), (3, "magic", "vca")]
+)
+def test_unfit_requests(scene, count, name, fault):
+    cube = open_cube(scene)
+    with pytest.raises(unmix.MethodError, match=fault):
+        extract_endmembers(cube, choose_bands(cube, "good", None), None, count, name, 0, 2**30)

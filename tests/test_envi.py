@@ -1,0 +1,278 @@
+"""ENVI in: every type, order and interleave, headers as they are in the wild, and what is refused."""
+
+import naive
+import numpy as np
+import pytest
+import spectral.io.envi
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmix
+from unmix.io import bytes_per_line, open_cube
+from unmix.io.envi import DTYPES
+from unmix.io.header import format_header, parse, read_header
+from unmix.problem import choose_bands
+
+
+def whole_cube(cube):
+    """All stored values as (lines, samples, bands), read in two blocks."""
+    buffer = np.empty(bytes_per_line(cube) * cube.lines, np.uint8)
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
+    middle = cube.lines // 2
+    blocks = [slice(0, middle), slice(middle, cube.lines)]
+    return np.concatenate([cube.read(lines, buffer).transpose(axes).copy() for lines in blocks if lines.stop > lines.start])
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_every_type_order_and_interleave(tmp_path, dtype, order, interleave):
+    random = np.random.default_rng(0)
+    values = random.integers(0, 256, (5, 4, 3, dtype.itemsize), np.uint8).view(dtype)[..., 0]
+    path = write_cube(tmp_path / "x.hdr", values, interleave, order, header_offset=13)
+    cube = open_cube(path)
+    assert (cube.lines, cube.samples, cube.bands, cube.dtype, cube.layout) == (5, 4, 3, dtype, interleave)
+    np.testing.assert_array_equal(whole_cube(cube), values)
+    raw = path.with_suffix(".img").read_bytes()
+    np.testing.assert_array_equal(values, naive.read_envi(raw, 5, 4, 3, dtype, interleave, order, 13))
+
+
+@pytest.mark.parametrize("name", ["x", "x.img", "x.dat", "x.raw", "x.bin", "x.BSQ", "x.bil", "x.bip", "x.sli", "x.IMG"])
+def test_the_data_file_under_its_usual_names(tmp_path, name):
+    path = write_cube(tmp_path / "x.hdr", np.ones((2, 2, 2), np.int16))
+    path.with_suffix(".img").rename(tmp_path / name)
+    for named in (path, tmp_path / name):
+        cube = open_cube(named)
+        assert cube.path == tmp_path / name
+        assert cube.stem == "x"
+
+
+def test_a_header_named_after_the_whole_data_file(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", np.ones((2, 2, 2), np.int16))
+    path.with_suffix(".img").rename(tmp_path / "x.dat")
+    path.rename(tmp_path / "x.dat.hdr")
+    for named in ("x.dat", "x.dat.hdr"):
+        assert open_cube(tmp_path / named).path.name == "x.dat"
+
+
+def test_scale_gain_offset_bad_bands_and_nodata(tmp_path):
+    cube = open_cube(
+        write_cube(
+            tmp_path / "x.hdr", np.arange(8, dtype=np.float32).reshape(2, 2, 2), data_gain_values="{2, 3}",
+            data_offset_values="{10, 20}", reflectance_scale_factor=100, bbl="{0, 1.0}", data_ignore_value="-1.23e34",
+            wavelength="{0.5,\n 2.4}", fwhm="{0.01, 0.02}",
+        )
+    )  # fmt: skip
+    bands = choose_bands(cube, "good", None)
+    assert (bands.index, bands.gain, bands.offset) == (1, 0.03, 0.2)
+    assert cube.nodata == float(np.float32(-1.23e34)) != -1.23e34
+    np.testing.assert_allclose(cube.wavelengths, [500, 2400])
+    np.testing.assert_allclose(cube.fwhm, [10, 20])
+    assert choose_bands(cube, "all", 4).gain.tolist() == [0.25, 0.25]
+    assert choose_bands(cube, "2,1-1", None).index.tolist() == [0, 1]
+    for wrong in ("3", "0", "2-1", "a", "1,,2", ""):
+        with pytest.raises(unmix.MethodError, match="--bands"):
+            choose_bands(cube, wrong, None)
+
+
+def test_units_of_wavelengths(tmp_path):
+    for units, expected in {"Nanometers": 0.5, "Micrometers": 500, "µm": 500, "um": 500, "": 500, "Unknown": 500}.items():
+        path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16), wavelength="{0.5, 1.5}")
+        path.write_bytes(path.read_bytes() + f"wavelength units = {units}\n".encode("latin-1"))
+        assert open_cube(path).wavelengths[0] == expected, units
+
+
+def test_a_nodata_value_that_cannot_occur_is_said(tmp_path):
+    cube = open_cube(write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.uint16), data_ignore_value=-9999))
+    assert cube.nodata is None
+    assert "cannot occur" in cube.problems[0]
+
+
+WKT = 'PROJCS["UTM, 33N",GEOGCS["WGS 84",DATUM["D",SPHEROID["S",6378137.0,298.257]]]]'
+
+
+def test_map_information_is_kept_to_the_letter(tmp_path):
+    cube = open_cube(write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16), coordinate_system_string=f"{{{WKT}}}"))
+    assert cube.fields["coordinate system string"] == WKT
+
+
+def broken(tmp_path, what):
+    """A cube that is wrong in one way; the file to name."""
+    path = write_cube(tmp_path / "x.hdr", np.ones((4, 5, 6), np.int16))
+    image, text = path.with_suffix(".img"), path.read_text()
+    if what == "truncated":
+        image.write_bytes(image.read_bytes()[:-1])
+    elif what == "no data":
+        image.unlink()
+    elif what == "no header":
+        path.unlink()
+        return image
+    elif what == "two candidates":
+        (tmp_path / "x.dat").write_bytes(b"")
+    elif what == "esri":
+        path.write_text("BYTEORDER I\nLAYOUT BIL\nNROWS 4\nNCOLS 5\nNBANDS 6\nNBITS 16\n")
+    elif what == "not a header":
+        path.write_bytes(b"\xff\xd8\xff" + bytes(100))
+    elif what == "tiff":
+        image.write_bytes(b"II*\0" + image.read_bytes())
+    elif what == "tif by name":
+        path.write_text(text.replace("interleave = bip", "interleave = tif"))
+    elif what == "gzip":
+        path.write_text(text + "file compression = 1\n")
+    elif what == "complex":
+        path.write_text(text.replace("data type = 2", "data type = 6"))
+    elif what == "type 99":
+        path.write_text(text.replace("data type = 2", "data type = 99"))
+    elif what == "absurd":
+        path.write_text(text.replace("lines = 4", "lines = 99999999999999999999"))
+    elif what == "zero":
+        path.write_text(text.replace("lines = 4", "lines = 0"))
+    elif what == "words":
+        path.write_text(text.replace("lines = 4", "lines = four"))
+    elif what == "missing key":
+        path.write_text(text.replace("bands = 6\n", ""))
+    elif what == "open brace":
+        path.write_text(text + "wavelength = {1, 2,\n3\n")
+    elif what == "wavelengths":
+        path.write_text(text + "wavelength = {1, 2, 3}\n")
+    elif what == "interleave":
+        path.write_text(text.replace("interleave = bip", "interleave = bsx"))
+    elif what == "offset":
+        path.write_text(text + "header offset = -8\n")
+    elif what == "folder":
+        return tmp_path
+    elif what == "nothing":
+        return tmp_path / "nothing.hdr"
+    return path
+
+
+FAULTS = {
+    "truncated": "truncated: 239 bytes, but x.hdr promises 240",
+    "no data": "no data file beside it",
+    "no header": "no header beside it",
+    "two candidates": "x.dat, x.img",
+    "esri": "ESRI",
+    "not a header": "not an ENVI header",
+    "tiff": "TIFF behind an ENVI header",
+    "tif by name": "before a TIFF",
+    "gzip": "gzip",
+    "complex": "data type 6 (complex)",
+    "type 99": "data type 99 (unknown)",
+    "absurd": "truncated",
+    "zero": "must be at least 1",
+    "words": "'lines = four' is not a whole number",
+    "missing key": "no 'bands'",
+    "open brace": "'wavelength' on line 8 is never closed",
+    "wavelengths": "'wavelength' has 3 entries for 6 bands",
+    "interleave": "none of bip, bil and bsq",
+    "offset": "negative",
+    "folder": "is a folder",
+    "nothing": "no such file",
+}
+
+
+@pytest.mark.parametrize("what", list(FAULTS))
+def test_faults_are_named_in_one_line(tmp_path, what):
+    with pytest.raises(unmix.CubeError) as error:
+        open_cube(broken(tmp_path, what))
+    assert FAULTS[what] in str(error.value)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_longer_file_is_a_warning(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16))
+    with open(path.with_suffix(".img"), "ab") as file:
+        file.write(b"more")
+    assert "4 more than x.hdr promises" in open_cube(path).problems[0]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text(max_size=300).map(lambda text: "ENVI\n" + text))
+def test_any_text_parses_or_is_refused(text):
+    try:
+        parse(text, "x.hdr")
+    except unmix.CubeError as error:
+        assert "\n" not in str(error)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="{}\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(
+        st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=8),
+        st.one_of(NAMES.map(str.strip), st.integers(0, 10**9), st.lists(NAMES.map(str.strip), min_size=1, max_size=5)),
+        max_size=8,
+    )
+)
+def test_a_header_that_we_write_reads_back(fields):
+    back = parse(format_header(fields), "x.hdr")
+    assert set(back) == set(fields)
+    for key, value in fields.items():
+        if isinstance(value, int):
+            assert back[key] == str(value)
+        elif isinstance(value, str):
+            assert back[key] == value
+        else:
+            assert len(back[key].split(",")) == len(value)
+
+
+@pytest.mark.real
+def test_against_spectral_on_every_real_header(data):
+    """Sizes, type, interleave, wavelengths and map information as `spectral` reads them, wherever it can."""
+    compared = 0
+    for path in sorted(data.rglob("*.hdr")):
+        try:
+            theirs = spectral.io.envi.read_envi_header(str(path))
+        except Exception:
+            continue
+        ours = read_header(path)
+        for key in ("samples", "lines", "bands", "data type", "interleave", "header offset", "byte order"):
+            if key in theirs:
+                assert ours[key].strip() == theirs[key].strip(), (path, key)
+        for key in ("wavelength", "fwhm", "bbl"):
+            if key in theirs:
+                mine = [float(value) for value in ours[key].strip().rstrip(",").split(",")]
+                assert mine == [float(value) for value in theirs[key] if value], (path, key)
+        compared += 1
+    assert compared >= 20
+
+
+@pytest.mark.real
+def test_every_real_pair_opens_or_is_refused_in_a_line(data):
+    """Opened: sizes times type fit the file; refused: for the reason that the table gives."""
+    refused = {
+        "aea_compressed.hdr": "gzip",
+        "EnMAP_BerlinUrbanGradient.hdr": "gzip",
+        "ort_glt.hdr": "ESRI",
+        "ort_img.hdr": "ESRI",
+        "fake_refl.hdr": "no data file",
+        "DLR_HySU_HS_all_targets.hdr": "TIFF",
+        "DLR_HySU_HS_full.hdr": "TIFF",
+        "DLR_HySU_HS_large_targets.hdr": "TIFF",
+        "DLR_HySU_HS_small_targets.hdr": "TIFF",
+        "SpecLib_Berlin_Urban_Gradient_2009.hdr": "library",
+        "SpecLib_Berlin_Urban_Gradient_2009_244bands.hdr": "library",
+        "SpecLib_SynthMix.hdr": "library",
+        "DLR_HySU_HS_library.hdr": "library",
+        "DLR_HySU_SVC.hdr": "library",
+        "EnMAP.hdr": "library",
+        "library_berlin.hdr": "library",
+        "s06av95a_envi.hdr": "library",
+        "vegSpec.sli.hdr": "library",
+    }
+    opened = 0
+    for path in sorted(data.rglob("*.hdr")):
+        if path.name in refused:
+            with pytest.raises(unmix.CubeError, match=refused[path.name]) as error:
+                open_cube(path)
+            assert "\n" not in str(error.value)
+        else:
+            cube = open_cube(path)
+            wanted = cube.skip + cube.lines * cube.samples * cube.bands * cube.dtype.itemsize
+            assert cube.path.stat().st_size >= wanted
+            opened += 1
+    assert opened >= 20

@@ -1,0 +1,134 @@
+"""Libraries in and out, and how they are brought to a cube's bands."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spectral.io.envi
+from conftest import write_csv, write_cube
+
+import unmix
+from unmix.io import open_cube
+from unmix.library import Endmembers, fit, load, save
+
+
+@pytest.fixture
+def spectra():
+    random = np.random.default_rng(0)
+    return Endmembers(("a", "b c"), random.random((4, 2)), np.array([400.1, 500.2, 600.3, 700.4]), ((1, 2), (3, 4)))
+
+
+def test_written_libraries_read_back_to_the_last_bit(tmp_path, spectra):
+    paths = save(spectra, tmp_path, "x", overwrite=False)
+    for path in paths:
+        back = load(path)
+        assert back.names == spectra.names
+        assert back.pixels == spectra.pixels
+        np.testing.assert_array_equal(back.matrix, spectra.matrix)
+        np.testing.assert_array_equal(back.wavelengths, spectra.wavelengths)
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        save(spectra, tmp_path, "x", overwrite=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x_endmembers.csv", "x_endmembers.hdr", "x_endmembers.sli"]
+
+
+def test_spectral_reads_our_library(tmp_path, spectra):
+    save(spectra, tmp_path, "x", overwrite=False)
+    theirs = spectral.io.envi.open(str(tmp_path / "x_endmembers.hdr"), str(tmp_path / "x_endmembers.sli"))
+    np.testing.assert_array_equal(theirs.spectra, spectra.matrix.T)
+    assert list(theirs.names) == list(spectra.names)
+    np.testing.assert_array_equal(theirs.bands.centers, spectra.wavelengths)
+
+
+def cube_of(tmp_path, bands, waves=None, **fields):
+    if waves is not None:
+        fields["wavelength"] = "{" + ", ".join(map(str, waves)) + "}"
+    return open_cube(write_cube(tmp_path / "c.hdr", np.ones((1, 1, bands), np.int16), **fields))
+
+
+def test_matching_by_wavelength(tmp_path, spectra):
+    cube = cube_of(tmp_path, 3, [400, 600, 700], fwhm="{10, 10, 10}", wavelength_units="nm")
+    np.testing.assert_array_equal(fit(spectra, cube, np.arange(3)).matrix, spectra.matrix[[0, 2, 3]])
+    np.testing.assert_array_equal(fit(spectra, cube, np.array([1])).matrix, spectra.matrix[[2]])
+    cube = cube_of(tmp_path, 3, [400, 550, 700], fwhm="{10, 10, 10}", wavelength_units="nm")
+    with pytest.raises(unmix.LibraryError, match=r"no band at 550 nm \(cube band 2"):
+        fit(spectra, cube, np.arange(3))
+
+
+def test_matching_by_number(tmp_path, spectra):
+    cube = cube_of(tmp_path, 4)
+    np.testing.assert_array_equal(fit(spectra, cube, np.array([0, 3])).matrix, spectra.matrix[[0, 3]])
+    cube = cube_of(tmp_path, 6)
+    np.testing.assert_array_equal(fit(spectra, cube, np.array([0, 1, 2, 5])).matrix, spectra.matrix)
+    with pytest.raises(unmix.LibraryError, match="4 bands, but the cube has 6"):
+        fit(spectra, cube, np.arange(6))
+
+
+def test_the_order_of_a_cube_is_kept_even_where_wavelengths_overlap(tmp_path):
+    """Jasper Ridge's spectrometers overlap: 675.0, then 654.17."""
+    waves = np.array([640.0, 675.0, 654.17, 663.71])
+    library = Endmembers(("a",), np.array([[1.0], [2], [3], [4]]), waves)
+    cube = cube_of(tmp_path, 4, waves, wavelength_units="nm")
+    assert fit(library, cube, np.arange(4)).matrix.ravel().tolist() == [1, 2, 3, 4]
+    assert fit(library, cube, np.array([0, 2])).matrix.ravel().tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "no spectra"),
+        ("name,400,500\n", "no spectra"),
+        ("name,a,b\nx,1,2\n", "no wavelengths"),
+        ("name,400,500\nx,1\n", "row 2, column 3"),
+        ("name,400,500\nx,1,none\n", "'none' is not a number"),
+    ],
+)
+def test_faulty_csv(tmp_path, text, fault):
+    path = tmp_path / "e.csv"
+    path.write_text(text)
+    with pytest.raises(unmix.LibraryError, match=fault):
+        load(path)
+
+
+def test_values_that_cannot_be_used(tmp_path):
+    cube = cube_of(tmp_path, 3)
+    for value, fault in ((-1.23e34, "no value at band 2"), (np.nan, "no value at band 2")):
+        library = Endmembers(("a",), np.array([[1.0], [value], [1.0]]), None)
+        with pytest.raises(unmix.LibraryError, match=fault):
+            fit(library, cube, np.arange(3))
+        assert fit(library, cube, np.array([0, 2])).matrix.shape == (2, 1)
+    with pytest.raises(unmix.LibraryError, match="'a' is zero"):
+        fit(Endmembers(("a",), np.zeros((3, 1)), None), cube, np.arange(3))
+
+
+def test_columns_beside_the_spectra_and_repeated_names(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("name,class,0.4,0.5\nx,soil,1,2\nx,\"wet, dark\",3,4\n")
+    library = load(path)
+    assert library.names == ("x", "x 2")
+    np.testing.assert_array_equal(library.matrix, [[1, 3], [2, 4]])
+    np.testing.assert_allclose(library.wavelengths, [400, 500])
+    assert load(write_csv(tmp_path / "n.csv", np.ones((3, 1)))).wavelengths is None
+
+
+@pytest.mark.parametrize("what", ["missing.csv", "missing.sli", "missing.hdr"])
+def test_missing_libraries(tmp_path, what):
+    with pytest.raises(unmix.LibraryError, match=what):
+        load(tmp_path / what)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("libraries/s06av95a_envi.sli", (224, 1365)),
+        ("libraries/library_berlin.sli", (177, 75)),
+        ("libraries/vegSpec.sli", None),
+        ("berlin/SpecLib_SynthMix.sli", (177, 1031)),
+        ("jasper/jasper_truth_endmembers.csv", (198, 4)),
+        ("paper_endmembers/salinas_25.csv", (224, 25)),
+    ],
+)
+def test_real_libraries(data, name, shape):
+    library = load(Path(data, name))
+    assert shape is None or library.matrix.shape == shape
+    assert len(set(library.names)) == library.matrix.shape[1]

@@ -1,0 +1,382 @@
+"""`unmix.run` from file to file: right, the same for every way of running, and whole or not there."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import naive
+import numpy as np
+import pytest
+import spectral.io.envi
+from conftest import write_csv, write_cube
+
+import unmix
+from unmix.certificate import CERTIFIED
+from unmix.devices import count_gpus, simulated
+from unmix.library import load
+from unmix.methods import METHODS
+from unmix.synth import Scene, synthesise
+from unmix.verify import verify
+
+
+def outputs(folder):
+    """The bytes of everything that must not depend on how a run went."""
+    return {
+        path.name.split("_", 1)[1]: path.read_bytes()
+        for path in sorted(Path(folder).iterdir())
+        if path.suffix in (".img", ".hdr", ".sli") and "_certificate.img" not in path.name
+    }
+
+
+def image(path, lines, bands, samples):
+    return np.fromfile(path, "<f4").reshape(lines, bands, samples).transpose(0, 2, 1)
+
+
+@pytest.fixture
+def truth(scene):
+    return scene.with_name("scene_truth_endmembers.csv")
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("method", list(METHODS))
+def test_from_file_to_file(tmp_path, device, method):
+    """Every output of a small run against naive readings."""
+    random = np.random.default_rng(0)
+    lines, samples = (2, 3) if simulated() else (3, 70)
+    E = random.random((6, 3)) + 0.1
+    cube = (random.dirichlet(np.ones(3), (lines, samples)) @ E.T * 1000).astype(np.int16)
+    cube[1, 2, 3] = -1
+    cube[0, 1] = -1
+    path = write_cube(tmp_path / "x.hdr", cube, "bil", data_ignore_value=-1, reflectance_scale_factor=1000,
+                      bbl="{1, 1, 1, 1, 1, 0}", map_info="{UTM, 1, 1, 2, 3, 4, 5}")  # fmt: skip
+    report = unmix.run(path, method=method, endmembers=write_csv(tmp_path / "e.csv", E), device=device,
+                       residual=True, certificate=True, out_dir=tmp_path / "o")  # fmt: skip
+    pixels = lines * samples
+    assert report["pixels"] == {
+        "all": pixels, "solved": pixels - 2, "masked": 1, "partly_nodata": 1,
+        "certified": pixels - 2, "failed": 0, "rescued": 0,
+    }  # fmt: skip
+    assert report["bands_used"] == [1, 2, 3, 4, 5]
+    abundance = image(tmp_path / "o/x_abundance.img", lines, 3, samples)
+    rmse = image(tmp_path / "o/x_rmse.img", lines, 1, samples)[..., 0]
+    residual = image(tmp_path / "o/x_residual.img", lines, 5, samples)
+    proof = image(tmp_path / "o/x_certificate.img", lines, 3, samples)
+    row = METHODS[method]
+    for line, sample in np.ndindex(lines, samples):
+        if (line, sample) in ((1, 2), (0, 1)):
+            for values in (abundance, rmse, residual, proof):
+                assert np.all(values[line, sample] == -9999)
+            continue
+        y = cube[line, sample, :5] / 1000
+        solve = naive.constrained if row.nonnegative else naive.least_squares
+        a = solve(E[:5], y, row.sum_to_one)
+        np.testing.assert_allclose(abundance[line, sample], a, atol=1e-6)
+        np.testing.assert_allclose(rmse[line, sample], np.sqrt(np.mean((y - E[:5] @ a) ** 2)), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(residual[line, sample], y - E[:5] @ a, atol=1e-6)
+        assert proof[line, sample, 0] <= CERTIFIED
+    header = (tmp_path / "o/x_abundance.hdr").read_text()
+    assert "map info = {UTM, 1, 1, 2, 3, 4, 5}" in header
+    assert "band names = {em 1, em 2, em 3}" in header
+    assert "data ignore value = -9999" in header
+    assert str(tmp_path) not in header
+    assert not list(tmp_path.glob("o/*.part"))
+
+
+def test_the_same_bytes_however_it_is_run(tmp_path, scene):
+    """Memory, threads, streams and interleave; noise-free scenes, where several supports pass, too."""
+    for name, snr in (("noisy", 40.0), ("exact", None)):
+        synthesise(tmp_path / f"{name}.hdr", Scene(40, 90, 30, 6, 5, snr, dtype="int16" if snr else "float32"))
+        dtype = np.int16 if snr else np.float32
+        cube = naive.read_envi((tmp_path / f"{name}.img").read_bytes(), 40, 90, 30, dtype, "bil", "<")
+        truth = load(tmp_path / f"{name}_truth_endmembers.csv").matrix
+        library = write_csv(tmp_path / f"{name}.csv", np.column_stack([truth, truth[:, :2].mean(axis=1) * 1.01 + 0.01]))
+        reference = None
+        for interleave in ("bip", "bil", "bsq"):
+            path = write_cube(tmp_path / "c.hdr", cube, interleave, reflectance_scale_factor=10000 if snr else 1)
+            for ways in ({"memory": "200k", "threads": 1}, {"memory": "1G", "threads": 2}, {"streams": 1}):
+                out = tmp_path / "o"
+                unmix.run(path, endmembers=library, device="cpu", out_dir=out, residual=True, **ways)
+                found = outputs(out)
+                reference = reference or found
+                assert found.keys() == reference.keys() and len(found) == 8
+                assert [key for key in found if found[key] != reference[key]] == [], (name, interleave, ways)
+                shutil.rmtree(out)
+
+
+def test_extraction_is_repeatable_and_its_library_gives_the_same_bytes(tmp_path, scene):
+    report = unmix.run(scene, count=4, device="cpu", out_dir=tmp_path / "a")
+    unmix.run(scene, count=4, device="cpu", out_dir=tmp_path / "b", memory="50k", threads=1)
+    assert outputs(tmp_path / "a") == outputs(tmp_path / "b")
+    for name in ("csv", "sli", "hdr"):
+        library = tmp_path / f"a/scene_endmembers.{name}"
+        unmix.run(scene, endmembers=library, device="cpu", out_dir=tmp_path / "c", overwrite=True)
+        assert outputs(tmp_path / "a") == outputs(tmp_path / "c")
+    assert len(report["endmembers"]["pixels"]) == 4
+    assert report["passes"] == 3
+
+
+@pytest.mark.skipif(not count_gpus() or simulated(), reason="no CUDA GPU here")
+@pytest.mark.gpu
+@pytest.mark.parametrize("solver", ["active-set", "inverse", "delete-only"])
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_cpu_against_gpu(tmp_path, method, solver):
+    synthesise(tmp_path / "s.hdr", Scene(50, 90, 60, 12, 5))
+    library = tmp_path / "s_truth_endmembers.csv"
+    found = {}
+    for device in ("cpu", "cuda"):
+        unmix.run(tmp_path / "s.hdr", method=method, solver=solver, endmembers=library, device=device,
+                  out_dir=tmp_path / device, memory="300k")  # fmt: skip
+        found[device] = image(tmp_path / device / "s_abundance.img", 50, 12, 90)
+    a, b = found["cpu"], found["cuda"]
+    assert np.all(np.abs(a - b) <= 1e-6 * np.maximum(1, np.abs(a)))
+    assert np.mean((a > 0) == (b > 0)) > 0.9999
+
+
+def test_other_readers_read_our_maps(tmp_path, scene, truth):
+    unmix.run(scene, endmembers=truth, device="cpu")
+    theirs = spectral.io.envi.open(str(tmp_path / "scene_abundance.hdr"))
+    np.testing.assert_array_equal(np.asarray(theirs.load()), image(tmp_path / "scene_abundance.img", 7, 4, 70))
+    assert theirs.metadata["band names"] == ["material 1", "material 2", "material 3", "material 4"]
+    mine = unmix.open_cube(tmp_path / "scene_abundance.hdr")
+    assert (mine.lines, mine.samples, mine.bands, mine.nodata) == (7, 70, 4, -9999)
+
+
+FAULTS = {
+    "no endmembers file": (unmix.LibraryError, "nothing.csv"),
+    "other bands": (unmix.LibraryError, "bands"),
+    "other scale": (unmix.CubeError, "--scale"),
+    "collinear": (unmix.LibraryError, "collinear"),
+    "p > L": (unmix.LibraryError, "endmembers for 20 bands"),
+    "all masked": (unmix.CubeError, "masked"),
+    "all masked, extracted": (unmix.CubeError, "masked"),
+    "too little memory": (unmix.MethodError, "one line of this scene needs"),
+    "no size": (unmix.MethodError, "is not a size"),
+    "no such gpu": (unmix.DeviceError, "cuda:7"),
+    "no place": (unmix.OutputError, "cannot write here"),
+    "no space": (unmix.OutputError, "make room"),
+    "truncated": (unmix.CubeError, "truncated"),
+    "shrinks": (unmix.CubeError, "longer when it was opened"),
+    "full disk": (unmix.OutputError, "No space left"),
+}
+
+
+@pytest.mark.parametrize("what", list(FAULTS))
+def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
+    settings = {"endmembers": truth, "device": "cpu", "out_dir": tmp_path / "o"}
+    random = np.random.default_rng(0)
+    E = load(truth).matrix
+    if what == "no endmembers file":
+        settings["endmembers"] = tmp_path / "nothing.csv"
+    elif what == "other bands":
+        settings["endmembers"] = write_csv(tmp_path / "e.csv", E[:17])
+    elif what == "other scale":
+        settings["endmembers"] = write_csv(tmp_path / "e.csv", E * 10000)
+    elif what == "collinear":
+        settings["endmembers"] = write_csv(tmp_path / "e.csv", np.column_stack([E, E[:, 0] + E[:, 1]]))
+    elif what == "p > L":
+        settings["endmembers"] = write_csv(tmp_path / "e.csv", random.random((20, 21)))
+    elif what.startswith("all masked"):
+        scene = write_cube(tmp_path / "m.hdr", np.full((3, 4, 20), -1, np.int16), data_ignore_value=-1)
+        if "extracted" in what:
+            del settings["endmembers"]
+    elif what == "too little memory":
+        settings["memory"] = "1k"
+    elif what == "no size":
+        settings["memory"] = "much"
+    elif what == "no such gpu":
+        settings["device"] = "cuda:7"
+    elif what == "no place":
+        (tmp_path / "o").write_text("a file")
+    elif what == "no space":
+        monkeypatch.setattr("unmix.journal.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+    elif what == "truncated":
+        os.truncate(scene.with_suffix(".img"), 100)
+    elif what == "shrinks":
+        truncate_after_opening(scene, monkeypatch)
+    elif what == "full disk":
+        monkeypatch.setattr("os.pwrite", full_disk)
+    error, text = FAULTS[what]
+    with pytest.raises(error, match=text) as raised:
+        unmix.run(scene, **settings)
+    assert "\n" not in str(raised.value)
+    assert what == "no place" or not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
+
+
+def truncate_after_opening(scene, monkeypatch):
+    """The input shrinks between the scale check and the reading of its last blocks."""
+    import unmix.job
+
+    check = unmix.job.check_scale
+
+    def then_shrink(*arguments):
+        check(*arguments)
+        os.truncate(scene.with_suffix(".img"), 7 * 70 * 20 * 2 - 1)
+
+    monkeypatch.setattr("unmix.job.check_scale", then_shrink)
+
+
+def full_disk(*arguments):
+    raise OSError(28, "No space left on device")
+
+
+def test_outputs_that_exist(tmp_path, scene, truth):
+    unmix.run(scene, endmembers=truth, device="cpu", residual=True)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.run(scene, endmembers=truth, device="cpu")
+    assert unmix.run(scene, endmembers=truth, device="cpu", skip_existing=True)["skipped"]
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    unmix.run(scene, endmembers=truth, device="cpu", overwrite=True)
+    assert not (tmp_path / "scene_residual.img").exists()  # it belonged to the run that is gone
+    assert (tmp_path / "scene_abundance.img").read_bytes() == before[tmp_path / "scene_abundance.img"]
+
+
+def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, monkeypatch):
+    unmix.run(scene, endmembers=truth, device="cpu")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr("os.pwrite", full_disk)
+    with pytest.raises(unmix.OutputError):
+        unmix.run(scene, endmembers=truth, device="cpu", overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_another_run_holds_the_scene(tmp_path, scene, truth):
+    from unmix.journal import Outputs
+
+    held = Outputs(tmp_path, "scene")
+    with pytest.raises(unmix.OutputError, match="another run holds"):
+        unmix.run(scene, endmembers=truth, device="cpu")
+    held.abandon()
+    unmix.run(scene, endmembers=truth, device="cpu")
+
+
+def test_a_dry_run_does_nothing(tmp_path, scene, truth):
+    before = sorted(tmp_path.iterdir())
+    report = unmix.run(scene, endmembers=truth, dry_run=True)
+    assert report["bytes_to_read"] == 7 * 70 * 20 * 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_stop_cleanly(tmp_path, number, code):
+    """A run is stopped while it writes: it leaves soon, with its exit code and nothing of its outputs."""
+    synthesise(tmp_path / "s.hdr", Scene(3000, 200, 50, 5))
+    command = [sys.executable, "-m", "unmix_cli.main", "run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"),
+               "-e", str(tmp_path / "s_truth_endmembers.csv"), "--memory", "2M", "--device", "cpu"]  # fmt: skip
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "s_truth_endmembers.csv", out_dir=tmp_path / "w", device="cpu")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    part = tmp_path / "o/s_abundance.img.part"
+    for _ in range(2000):
+        if part.exists() and part.stat().st_size > 0:
+            break
+        time.sleep(0.005)
+    assert process.poll() is None, process.stderr.read()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "stopped by" in said and "Traceback" not in said
+    assert not list((tmp_path / "o").iterdir())
+
+
+def test_run_json_tells(tmp_path, scene, truth):
+    unmix.run(scene, endmembers=truth, device="cpu", command=["unmix", "run", "x"])
+    report = json.loads((tmp_path / "scene_run.json").read_text())
+    assert report["command"] == ["unmix", "run", "x"]
+    assert report["certified"] is True and report["worst_kappa"] <= CERTIFIED and report["worst_delta"] < 1e-9
+    assert sum(report["steps"]) == report["pixels"]["solved"] == 490
+    assert report["input"]["bytes"] == 7 * 70 * 20 * 2
+    assert set(report["seconds"]) == {"reading", "solving", "writing", "total"}
+
+
+def test_pixels_that_a_solver_misses_are_rescued(tmp_path, monkeypatch):
+    """delete-only, taken for exact, fails its certificates; the safe path mends every one of them."""
+    import dataclasses
+
+    from unmix.methods import SOLVERS
+
+    synthesise(tmp_path / "s.hdr", Scene(20, 70, 40, 8, 2, snr=15))
+    library = tmp_path / "s_truth_endmembers.csv"
+    settings = {"endmembers": library, "device": "cpu", "solver": "delete-only", "residual": True}
+    first = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "a", **settings)
+    assert first["pixels"]["failed"] > 0 and first["pixels"]["rescued"] == 0 and not first["certified"]
+    monkeypatch.setitem(SOLVERS, "delete-only", dataclasses.replace(SOLVERS["delete-only"], exact=True))
+    second = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "b", **settings)
+    assert second["pixels"]["rescued"] == first["pixels"]["failed"]
+    assert second["pixels"]["failed"] == 0 and second["certified"]
+    unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "c", endmembers=library, device="cpu", residual=True)
+    for name in ("abundance", "rmse", "residual"):
+        b, c = (np.fromfile(tmp_path / f"{x}/s_{name}.img", "<f4") for x in "bc")
+        np.testing.assert_allclose(b, c, atol=2e-7)
+
+
+def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
+    unmix.run(scene, endmembers=truth, device="cpu", residual=True, certificate=True)
+    assert verify(tmp_path / "scene", everything=True).faults == []
+    assert verify(tmp_path / "scene", sample=10).pixels == 10
+    random = np.random.default_rng(0)
+    files = [path for path in sorted(tmp_path.glob("scene_*")) if "truth" not in path.name and path.suffix != ".json"]
+    assert len(files) == 11
+    for path in files:
+        good = path.read_bytes()
+        for place in random.integers(0, len(good), 12):
+            bad = bytearray(good)
+            bad[place] ^= 1 << int(random.integers(8))
+            path.write_bytes(bad)
+            assert verify(tmp_path / "scene", sample=10).faults, (path, place)
+        path.write_bytes(good)
+    assert verify(tmp_path / "scene").faults == []
+
+
+def test_verify_solves_again(tmp_path, scene, truth):
+    """Files that agree with their digests, and are wrong all the same, are found by solving again."""
+    from unmix.journal import image_digest
+
+    for method in METHODS:
+        unmix.run(scene, endmembers=truth, device="cpu", method=method, overwrite=True)
+        assert verify(tmp_path / "scene", everything=True).faults == [], method
+    record = tmp_path / "scene_run.json"
+    for name in ("abundance", "rmse"):
+        path = tmp_path / f"scene_{name}.img"
+        good, report = path.read_bytes(), record.read_text()
+        values = np.frombuffer(good, "<f4").copy()
+        values[33] += 1e-5
+        path.write_bytes(values.tobytes())
+        record.write_text(report.replace(json.loads(report)["digests"][path.name], image_digest(path, 7)))
+        faults = verify(tmp_path / "scene", everything=True).faults
+        assert len(faults) == 1 and "line 0, sample 33" in faults[0]
+        path.write_bytes(good)
+        record.write_text(report)
+
+
+def test_verify_wants_a_finished_run(tmp_path, scene, truth):
+    with pytest.raises(unmix.OutputError, match="no finished run"):
+        verify(tmp_path / "scene")
+    unmix.run(scene, endmembers=truth, device="cpu")
+    scene.with_suffix(".img").unlink()
+    with pytest.raises(unmix.CubeError, match="--cube"):
+        verify(tmp_path / "scene")
+
+
+def test_memory_is_bounded(tmp_path):
+    """A cube of 240 MB at --memory 32M grows the process by little more than that."""
+    synthesise(tmp_path / "s.hdr", Scene(2000, 600, 100, 5))
+    script = """
+import resource, sys, unmix
+from pathlib import Path
+here = Path(sys.argv[1])
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+settings = dict(device="cpu", endmembers=here / "s_truth_endmembers.csv", overwrite=True, threads=2)
+unmix.run(here / "small.hdr", **settings)
+before = peak()
+unmix.run(here / "s.hdr", memory="32M", **settings)
+print(peak() - before)
+"""
+    synthesise(tmp_path / "small.hdr", Scene(2, 600, 100, 5))
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 64

@@ -1,0 +1,216 @@
+"""Every method and solver on every device, against naive readings and against scipy and quadprog."""
+
+import subprocess
+import sys
+
+import naive
+import numpy as np
+import pytest
+import quadprog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import nnls
+
+import unmix
+from unmix.certificate import CERTIFIED
+from unmix.devices import count_gpus, simulated
+from unmix.methods import METHODS, SOLVERS
+
+DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
+FCLS = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])
+NNLS = np.array([[1.0, 2, 0], [1, 0, 1], [2, 0, 6], [3, 0, 9]]), np.array([5.0, 8, 4, 7])
+PAIRS = [(m.name, s) for m in METHODS.values() for s in m.solvers]
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    ("method", "case", "paper", "best", "paper_norm", "best_norm"),
+    [
+        ("fcls", FCLS, (0, 1, 0), (0, 2 / 9, 7 / 9), 6.782, 6.368),
+        ("nnls", NNLS, (2.8, 0, 0), (2.642857142857143, 1.1785714285714286, 0), 6.033, 5.587),
+    ],
+)
+def test_counter_examples(device, method, case, paper, best, paper_norm, best_norm):
+    """Where the paper's Algorithm 3 is not the optimum, it is reproduced; the exact solvers are exact."""
+    E, y = case
+    for solver in METHODS[method].solvers:
+        found = unmix.solve(y, E, method=method, solver=solver, device=device)
+        answer, norm = (best, best_norm) if SOLVERS[solver].exact else (paper, paper_norm)
+        np.testing.assert_allclose(found.abundances, answer, atol=1e-12)
+        assert np.linalg.norm(y - E @ found.abundances) == pytest.approx(norm, abs=5e-4)
+        assert (found.kappa <= CERTIFIED) == SOLVERS[solver].exact
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("method", "solver"), PAIRS)
+@pytest.mark.parametrize("p", [1, 2, 5])
+def test_against_every_support(device, method, solver, p):
+    row = METHODS[method]
+    for seed in range(3 if simulated() else 30):
+        random = np.random.default_rng([p, seed])
+        E = random.standard_normal((7, p)) + random.choice([0.0, 2.0])
+        Y = random.standard_normal((3, 7)) * random.choice([0.1, 1.0, 30.0]) + random.choice([0.0, 2.0])
+        found = unmix.solve(Y, E, method=method, solver=solver, device=device)
+        for y, a in zip(Y, found.abundances):
+            if solver == "delete-only":
+                expected = naive.delete_only(E, y, row.sum_to_one)
+            elif row.nonnegative:
+                expected = naive.constrained(E, y, row.sum_to_one)
+            else:
+                expected = naive.least_squares(E, y, row.sum_to_one)
+            np.testing.assert_allclose(a, expected, atol=1e-7 * max(1, np.abs(expected).max()))
+
+
+@st.composite
+def problems(draw):
+    """Endmembers and pixels of odd sizes and values: zeros, ties, repeats, huge and tiny scales."""
+    L, p = draw(st.integers(1, 8)), draw(st.integers(1, 6))
+    p = min(p, L)
+    values = st.one_of(st.integers(-4, 4).map(float), st.floats(-3, 3, width=32))
+    E = draw(arrays(np.float64, (L, p), elements=values))
+    Y = draw(arrays(np.float64, (draw(st.integers(1, 70)), L), elements=values))
+    return E * draw(st.sampled_from([1e-3, 1.0, 1e4])), Y * draw(st.sampled_from([0.0, 1e-3, 1.0, 1e4]))
+
+
+@pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(), st.sampled_from(["nnls", "fcls"]), st.sampled_from(["active-set", "inverse"]))
+def test_wild_problems_are_certified(problem, method, solver):
+    E, Y = problem
+    for name in DEVICES:
+        try:
+            found = unmix.solve(Y, E, method=method, solver=solver, device=name)
+        except unmix.LibraryError as error:
+            assert "collinear" in str(error)
+            return
+        assert found.valid.all()
+        assert np.all(found.abundances >= 0)
+        assert found.kappa.max() <= CERTIFIED, (found.kappa.max(), E.tolist())
+        if method == "fcls":
+            np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-9)
+
+
+@pytest.mark.sim
+def test_against_scipy_and_quadprog(device):
+    random = np.random.default_rng(5)
+    N, L, p = (4, 12, 7) if simulated() else (300, 60, 20)
+    E = random.random((L, p)) + 0.1
+    Y = random.dirichlet(np.full(p, 0.3), N) @ E.T + 0.02 * random.standard_normal((N, L))
+    expected = np.array([nnls(E, y)[0] for y in Y])
+    np.testing.assert_allclose(unmix.solve(Y, E, method="nnls", device=device).abundances, expected, atol=1e-9)
+    constraints = np.hstack([np.ones((p, 1)), np.eye(p)])
+    expected = [quadprog.solve_qp(E.T @ E, E.T @ y, constraints, np.append(1.0, np.zeros(p)), 1)[0] for y in Y]
+    np.testing.assert_allclose(unmix.solve(Y, E, method="fcls", device=device).abundances, expected, atol=1e-9)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_a_pixel_starts_from_its_neighbour_without_a_trace(device, method):
+    """Noise-free mixtures with a spare column pass with several supports; the abundances are one all the same."""
+    random = np.random.default_rng(2)
+    E = random.random((9, 6))
+    A = np.zeros((5 if simulated() else 200, 6))
+    for row in A:
+        row[random.choice(5, 2, replace=False)] = 0.3, 0.7
+    Y = A @ E.T
+    together = unmix.solve(Y, E, method=method, device=device).abundances
+    np.testing.assert_allclose(together, A, atol=1e-12)
+    apart = np.array([unmix.solve(y, E, method=method, device=device).abundances for y in Y])
+    np.testing.assert_allclose(together, apart, atol=1e-12)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("p", [3, 33, 64, 80])
+def test_many_endmembers(device, p):
+    random = np.random.default_rng(p)
+    E = random.random((p + 5, p))
+    Y = random.dirichlet(np.full(p, 0.1), 2 if simulated() else 50) @ E.T
+    if simulated() and p > 33:
+        pytest.skip("minutes in the simulator")
+    found = unmix.solve(Y, E, device=device)
+    assert found.kappa.max() <= CERTIFIED
+
+
+@pytest.mark.sim
+def test_dark_and_missing_pixels(device):
+    E, _ = NNLS
+    Y = np.array([[0.0, 0, 0, 0], [np.nan, 1, 1, 1], [1, np.inf, 1, 1], [5, 8, 4, 7]])
+    found = unmix.solve(Y, E, method="nnls", device=device)
+    assert found.valid.tolist() == [True, False, False, True]
+    np.testing.assert_array_equal(found.abundances[0], 0)
+    assert found.kappa[0] == 0
+    assert np.all(found.abundances[1:3] == -9999)
+    np.testing.assert_allclose(found.abundances[3], [2.642857142857143, 1.1785714285714286, 0])
+    assert unmix.solve(Y, E, method="fcls", device=device).kappa[0] <= CERTIFIED
+
+
+COUNTING = """
+import numpy as np
+from unmix.solvers import pixel
+counts = dict(solves=0, adds=0)
+def counted(name, function):
+    def call(*arguments, **options):
+        counts[name] += 1
+        return function(*arguments, **options)
+    return call
+pixel.solve_on_support = counted("solves", pixel.solve_on_support)
+pixel.add_column = counted("adds", pixel.add_column)
+for name in ("inv", "qr", "cholesky", "solve", "lstsq", "svd"):
+    setattr(np.linalg, name, counted("solves", getattr(np.linalg, name)))
+import unmix
+random = np.random.default_rng(0)
+E = random.random((10, 6))
+Y = random.dirichlet(np.full(6, 0.3), 40) @ E.T + 0.05 * random.standard_normal((40, 10))
+unmix.solve(Y[:1], E, method="fcls", solver="{solver}")
+once = dict(counts)
+unmix.solve(np.vstack([Y[:1], Y]), E, method="{method}", solver="{solver}")
+print(counts["solves"] - 2 * once["solves"], counts["adds"])
+"""
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+@pytest.mark.parametrize(("solver", "most"), [("active-set", 1), ("inverse", 0), ("delete-only", 0)])
+def test_at_most_one_factorisation_a_pixel(method, solver, most):
+    """Counted in plain Python: QRs on a support and calls to numpy's factorisations, beyond those of planning."""
+    script = COUNTING.format(method=method, solver=solver)
+    environment = {"NUMBA_DISABLE_JIT": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    factorisations, adds = map(int, done.stdout.split())
+    assert factorisations == most * 40  # 41 pixels and a plan, less another plan with one pixel
+    assert adds > 0 or solver == "delete-only"
+
+
+def test_threads_do_not_matter():
+    random = np.random.default_rng(1)
+    E, Y = random.random((30, 8)), random.random((5000, 30))
+    one = unmix.solve(Y, E, threads=1)
+    many = unmix.solve(Y, E, threads=7)
+    np.testing.assert_array_equal(one.abundances, many.abundances)
+    np.testing.assert_array_equal(one.kappa, many.kappa)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"method": "magic"}, unmix.MethodError, "ucls, scls, nnls, fcls"),
+        ({"solver": "magic"}, unmix.MethodError, "active-set"),
+        ({"method": "ucls", "solver": "inverse"}, unmix.MethodError, "direct"),
+        ({"device": "cuda:99"}, unmix.DeviceError, "--device cpu"),
+        ({"device": "tpu"}, unmix.MethodError, "cuda:K"),
+    ],
+)
+def test_what_does_not_go_together_is_named(arguments, error, text):
+    with pytest.raises(error, match=text.replace("(", r"\(")):
+        unmix.solve(np.ones(4), FCLS[0], **arguments)
+
+
+def test_unfit_endmembers():
+    with pytest.raises(unmix.LibraryError, match="4 endmembers for 3 bands"):
+        unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)))
+    E = np.random.default_rng(0).random((9, 3))
+    E = np.column_stack([E, E[:, 0] + E[:, 2]])
+    with pytest.raises(unmix.LibraryError, match="endmember 1, endmember 3, endmember 4"):
+        unmix.solve(np.ones(9), E)
+    with pytest.raises(unmix.CubeError, match=r"\(\.\.\., 9\)"):
+        unmix.solve(np.ones(8), E)
