@@ -18,33 +18,63 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
 
 @click.command("run")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
-@click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True,
-              help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".")
-@click.option("--solver", type=click.Choice(list(SOLVERS)), default=None,
-              help="How: " + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
-              + ".  [default: active-set, or direct without a search]")
-@click.option("-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE",
-              help="Spectra to use, CSV or ENVI library.  [default: extracted from the cube]")
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="fcls",
+    show_default=True,
+    help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+)
+@click.option(
+    "--solver",
+    type=click.Choice(list(SOLVERS)),
+    default=None,
+    help="How: "
+    + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
+    + ".  [default: active-set, or direct without a search]",
+)
+@click.option(
+    "-e",
+    "--endmembers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Spectra to use, CSV or ENVI library.  [default: extracted from the cube]",
+)
 @options.extraction
-@click.option("-o", "--out-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where outputs go.  [default: beside the cube]")
+@click.option(
+    "-o",
+    "--out-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where outputs go.  [default: beside the cube]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone.")
-@click.option("--device", default="auto", metavar="NAME", show_default=True,
-              help="auto (the first GPU, else the CPU), cpu, cuda or cuda:K.")
+@click.option(
+    "--device",
+    default="auto",
+    metavar="NAME",
+    show_default=True,
+    help="auto (the first GPU, else the CPU), cpu, cuda or cuda:K.",
+)
 @options.budget
 @click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
-@click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True,
-              help="Blocks in flight.")
+@click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight.")
 @click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a.")
 @click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel.")
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--progress", "progress_kind", type=click.Choice(["auto", "bar", "json", "none"]), default="auto",
-              show_default=True, help="A bar on a terminal, JSON lines, or nothing; on stderr.")
+@click.option(
+    "--progress",
+    "progress_kind",
+    type=click.Choice(["auto", "bar", "json", "none"]),
+    default="auto",
+    show_default=True,
+    help="A bar on a terminal, JSON lines, or nothing; on stderr.",
+)
 @options.logs
-def command(  # fmt: skip
+def command(
     cubes: tuple[Path, ...],
     as_json: bool,
     progress_kind: str,
@@ -96,8 +126,9 @@ def sentence(cube: Path, result: dict[str, Any]) -> str:
     pixels = result["pixels"]
     proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {result['worst_kappa']:.1e}"
     masked = pixels["masked"] + pixels["partly_nodata"]
+    p = len(result["endmembers"]["names"])
     return (
-        f"{cube}: {result['method']} with {len(result['endmembers']['names'])} endmembers on {result['device']}: {proof}"
+        f"{cube}: {result['method']} with {p} endmembers on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
         + f"; {result['seconds']['total']:.2f} s"
     )

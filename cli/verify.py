@@ -9,13 +9,20 @@ import click
 
 @click.command("verify")
 @click.argument("stem", type=click.Path(path_type=Path))
-@click.option("--cube", type=click.Path(path_type=Path), metavar="FILE",
-              help="The scene.  [default: where the run found it]")
+@click.option(
+    "--cube", type=click.Path(path_type=Path), metavar="FILE", help="The scene.  [default: where the run found it]"
+)
 @click.option("--all", "everything", is_flag=True, help="Solve every pixel again, not a sample.")
-@click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
-              help="How many pixels to solve again.")
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="How many pixels to solve again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:  # fmt: skip
+def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
     """Check the outputs that begin with STEM: every file against its digest, and pixels solved again by scipy.
 
     Exit code 0 means that nothing differs.

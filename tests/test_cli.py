@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
-
 from unmix_cli.docs import command_line_page
 from unmix_cli.main import COMMANDS
 

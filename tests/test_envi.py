@@ -21,7 +21,9 @@ def whole_cube(cube):
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
     middle = cube.lines // 2
     blocks = [slice(0, middle), slice(middle, cube.lines)]
-    return np.concatenate([cube.read(lines, buffer).transpose(axes).copy() for lines in blocks if lines.stop > lines.start])
+    return np.concatenate(
+        [cube.read(lines, buffer).transpose(axes).copy() for lines in blocks if lines.stop > lines.start]
+    )
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
@@ -77,7 +79,14 @@ def test_scale_gain_offset_bad_bands_and_nodata(tmp_path):
 
 
 def test_units_of_wavelengths(tmp_path):
-    for units, expected in {"Nanometers": 0.5, "Micrometers": 500, "µm": 500, "um": 500, "": 500, "Unknown": 500}.items():
+    for units, expected in {
+        "Nanometers": 0.5,
+        "Micrometers": 500,
+        "µm": 500,
+        "um": 500,
+        "": 500,
+        "Unknown": 500,
+    }.items():
         path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16), wavelength="{0.5, 1.5}")
         path.write_bytes(path.read_bytes() + f"wavelength units = {units}\n".encode("latin-1"))
         assert open_cube(path).wavelengths[0] == expected, units
@@ -93,7 +102,9 @@ WKT = 'PROJCS["UTM, 33N",GEOGCS["WGS 84",DATUM["D",SPHEROID["S",6378137.0,298.25
 
 
 def test_map_information_is_kept_to_the_letter(tmp_path):
-    cube = open_cube(write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16), coordinate_system_string=f"{{{WKT}}}"))
+    cube = open_cube(
+        write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16), coordinate_system_string=f"{{{WKT}}}")
+    )
     assert cube.fields["coordinate system string"] == WKT
 
 
@@ -197,7 +208,9 @@ def test_any_text_parses_or_is_refused(text):
         assert "\n" not in str(error)
 
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="{}\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=20)
+NAMES = st.text(
+    st.characters(codec="utf-8", exclude_characters="{}\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=20
+)
 
 
 @settings(max_examples=300, deadline=None)

@@ -60,7 +60,9 @@ def test_an_edited_callee_recompiles_its_callers(tmp_path):
     environment = {"HOME": str(tmp_path)}
     assert run(environment, package, solver="delete-only") == (DELETED, (0, 1))
     pixel = package / "solvers/pixel.py"
-    pixel.write_text(pixel.read_text().replace("work.a[work.support[i]] = work.x[i]", "work.a[work.support[i]] = 0.125"))
+    pixel.write_text(
+        pixel.read_text().replace("work.a[work.support[i]] = work.x[i]", "work.a[work.support[i]] = 0.125")
+    )
     assert run(environment, package, solver="delete-only") == ("[[0.0, 0.125, 0.0]]", (0, 1))
 
 
@@ -80,9 +82,8 @@ def test_where_home_is_not_writable(tmp_path):
 def test_where_nothing_is_writable(tmp_path):
     from unmix.solvers import jit
 
-    script = (
-        "import unmix.solvers.jit as jit\n"
-        "jit._usable = lambda folder: False\n" + SCRIPT.format(dtype="float64", solver="active-set")
+    script = "import unmix.solvers.jit as jit\njit._usable = lambda folder: False\n" + SCRIPT.format(
+        dtype="float64", solver="active-set"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines() == [OPTIMUM, "0 1"], done.stderr

@@ -28,7 +28,11 @@ def test_written_libraries_read_back_to_the_last_bit(tmp_path, spectra):
         np.testing.assert_array_equal(back.wavelengths, spectra.wavelengths)
     with pytest.raises(unmix.OutputError, match="exists already"):
         save(spectra, tmp_path, "x", overwrite=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x_endmembers.csv", "x_endmembers.hdr", "x_endmembers.sli"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "x_endmembers.csv",
+        "x_endmembers.hdr",
+        "x_endmembers.sli",
+    ]
 
 
 def test_spectral_reads_our_library(tmp_path, spectra):
@@ -102,7 +106,7 @@ def test_values_that_cannot_be_used(tmp_path):
 
 def test_columns_beside_the_spectra_and_repeated_names(tmp_path):
     path = tmp_path / "e.csv"
-    path.write_text("name,class,0.4,0.5\nx,soil,1,2\nx,\"wet, dark\",3,4\n")
+    path.write_text('name,class,0.4,0.5\nx,soil,1,2\nx,"wet, dark",3,4\n')
     library = load(path)
     assert library.names == ("x", "x 2")
     np.testing.assert_array_equal(library.matrix, [[1, 3], [2, 4]])

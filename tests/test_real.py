@@ -40,7 +40,7 @@ def pixels_of(path, scale=None):
 
 
 def reference(E, Y, method):
-    """The optimum of every pixel: scipy's nnls, quadprog's QP; each checked for κ, and mended where QP rounding shows."""
+    """The optimum of every pixel: scipy's nnls, quadprog's QP; each checked for κ; the QP is polished."""
     p = E.shape[1]
     constraints = np.hstack([np.ones((p, 1)), np.eye(p)])
     scale = np.abs(E).max()
@@ -49,7 +49,9 @@ def reference(E, Y, method):
         if method == "nnls":
             a = nnls(E, y, maxiter=100 * p)[0]
         else:
-            a = quadprog.solve_qp(E.T @ E / scale**2, E.T @ y / scale**2, constraints, np.append(1.0, np.zeros(p)), 1)[0]
+            a = quadprog.solve_qp(E.T @ E / scale**2, E.T @ y / scale**2, constraints, np.append(1.0, np.zeros(p)), 1)[
+                0
+            ]
             support = np.flatnonzero(a > 1e-9)
             a = np.zeros(p)
             rest, last = support[:-1], support[-1]

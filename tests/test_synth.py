@@ -22,7 +22,9 @@ def truth_of(path, scene):
     return values.reshape(scene.lines, scene.count, scene.samples).transpose(0, 2, 1)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
+)
 @pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
 def test_the_scene_is_its_truth(tmp_path, dtype, interleave):
     scene = Scene(9, 11, 13, 4, snr=None, dtype=dtype, interleave=interleave, byte_order="big")

@@ -15,8 +15,8 @@ from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputErr
 if TYPE_CHECKING:
     from .arrays import Solution, solve
     from .io import open_cube
-    from .library import Endmembers
     from .job import run
+    from .library import Endmembers
 
 __version__ = "0.1.0"
 

@@ -108,7 +108,7 @@ def solve(
     problem = plan_problem(Endmembers(names, E, None, source="E"), row, how, bands, None, "bip")
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64)
-    answers = {
+    answers: dict[str, np.ndarray] = {
         "abundance": np.empty((len(pixels), p)),
         "rmse": np.empty(len(pixels)),
         "kappa": np.empty(len(pixels)),

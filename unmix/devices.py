@@ -85,7 +85,10 @@ class Slot:
 
 
 class Device(Protocol):
-    """Solves blocks. ``open`` makes the slots, once a run; ``submit`` starts a block; ``wait`` ends with its answers."""
+    """Solves blocks: ``open`` makes the slots, once a run; ``submit`` starts a block; ``wait`` ends with its answers.
+
+    ``close`` lets go of everything.
+    """
 
     name: str
 
@@ -95,9 +98,7 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
-def new_slots(
-    allocate: Callable[[Any, Any], np.ndarray], problem: Problem, line: Line, layout: Layout
-) -> list[Slot]:
+def new_slots(allocate: Callable[[Any, Any], np.ndarray], problem: Problem, line: Line, layout: Layout) -> list[Slot]:
     """The slots of a run, from an allocator of ``(shape, dtype)``."""
     n = layout.lines_per_block
     return [
@@ -136,9 +137,7 @@ class Cpu:
         tiles = tiles_in(*slot.results["rmse"].shape)
         step = max(1, -(-tiles // (self.threads * self.SHARES)))
         futures: list[Future[None]] = [
-            self.pool.submit(
-                self.solve, start, min(start + step, tiles), slot.raw, self.stored, self.plan, results
-            )
+            self.pool.submit(self.solve, start, min(start + step, tiles), slot.raw, self.stored, self.plan, results)
             for start in range(0, tiles, step)
         ]
         slot.ticket = futures

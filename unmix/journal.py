@@ -38,9 +38,9 @@ class Raster:
     def write(self, lines: slice, values: np.ndarray) -> None:
         """Write a block, float32 (n, bands, samples)."""
         values = np.ascontiguousarray(values, np.dtype("<f4"))
-        block, line = memoryview(values.reshape(-1).view(np.uint8)), 4 * self.bands * self.samples
+        block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
         for i in range(lines.stop - lines.start):
-            self.checks[lines.start + i] = zlib.crc32(block[i * line : (i + 1) * line])
+            self.checks[lines.start + i] = zlib.crc32(block[i * line : (i + 1) * line].data)
         write_all(self.file.fileno(), values, lines.start * line)
 
     def finish(self) -> str:

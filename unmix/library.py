@@ -177,12 +177,12 @@ def load_sli(path: Path) -> Endmembers:
     code = whole(fields, "data type", header)
     if code not in DTYPES or min(samples, lines) < 1:
         raise LibraryError(f"{header}: data type {code}, {lines} spectra of {samples} bands: cannot be read")
-    order = ">" if whole(fields, "byte order", header, 0) == 1 else "<"
+    stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
     skip = whole(fields, "header offset", header, 0)
     wanted = skip + samples * lines * DTYPES[code].itemsize
     if data.stat().st_size < wanted:
         raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {wanted}")
-    values = np.fromfile(data, DTYPES[code].newbyteorder(order), samples * lines, offset=skip)
+    values = np.fromfile(data, stored, samples * lines, offset=skip)
     factor = number(fields, "reflectance scale factor", header) or 1.0
     names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
     if len(names) != lines:
@@ -291,8 +291,8 @@ def matching_rows(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarr
     if off.any():
         b = int(np.argmax(off))
         raise LibraryError(
-            f"{library.source}: no band at {wanted[b]:g} nm (cube band {used[b] + 1}; {int(off.sum())} of {len(wanted)} "
-            f"bands do not match, the library covers {library.wavelengths.min():g}-{library.wavelengths.max():g} nm); "
-            f"resample it to the cube's bands"
+            f"{library.source}: no band at {wanted[b]:g} nm (cube band {used[b] + 1}; {int(off.sum())} of "
+            f"{len(wanted)} bands do not match, the library covers {library.wavelengths.min():g} to "
+            f"{library.wavelengths.max():g} nm); resample it to the cube's bands"
         )
     return rows

@@ -1,5 +1,6 @@
 """Reader, device, writer, each at its own pace: blocks go round in a few buffers, in order, and nothing is copied."""
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -8,13 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 SlotT = TypeVar("SlotT")
+SolvedT = TypeVar("SolvedT", contravariant=True)
 
 
-class Worker(Protocol[SlotT]):
+class Worker(Protocol[SolvedT]):
     """What solves a block: ``submit`` starts it, ``wait`` returns when its answers are in the slot."""
 
-    def submit(self, slot: SlotT) -> None: ...
-    def wait(self, slot: SlotT) -> None: ...
+    def submit(self, slot: SolvedT) -> None: ...
+    def wait(self, slot: SolvedT) -> None: ...
 
 
 @dataclass
@@ -70,7 +72,7 @@ def stream(
             while todo or reading or solving or writing:
                 while todo and free:
                     slot, lines = free.popleft(), todo.popleft()
-                    reading.append((slot, reader.submit(timed, "reading", lambda s=slot, n=lines: read(s, n))))
+                    reading.append((slot, reader.submit(timed, "reading", functools.partial(read, slot, lines))))
                 if reading and (reading[0][1].done() or not (solving or writing)):
                     slot, done = reading.popleft()
                     done.result()
@@ -83,7 +85,7 @@ def stream(
                     now = time.perf_counter()
                     seconds.solving += now - max(since, idle_since)
                     idle_since = now
-                    writing.append((slot, writer.submit(timed, "writing", lambda s=slot: finish(s))))
+                    writing.append((slot, writer.submit(timed, "writing", functools.partial(finish, slot))))
                 else:
                     slot, done = writing.popleft()
                     done.result()

@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Problem:
         nodata = float("nan") if self.nodata is None else self.nodata
         return self.bands.index, self.bands.gain, self.bands.offset, nodata
 
-    def plan(self) -> tuple[object, ...]:
+    def plan(self) -> tuple[Any, ...]:
         """The fields of `unmix.solvers.pixel.Plan`."""
         return (
             self.E, self.Q, self.R, self.G, self.inverse, self.norms, self.curvature,

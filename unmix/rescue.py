@@ -34,9 +34,7 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     line = Line(len(places), pixels.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     solve = range_solver("bip", "safe")
-    solve(
-        0, tiles_in(1, len(places)), pixels, Stored(*problem.stored()), Plan(*problem.plan()), Results(**again)
-    )
+    solve(0, tiles_in(1, len(places)), pixels, Stored(*problem.stored()), Plan(*problem.plan()), Results(**again))
     better = again["kappa"][0] < results["kappa"][places[:, 0], places[:, 1]]
     for i in np.flatnonzero(better):
         line, sample = places[i]

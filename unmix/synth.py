@@ -260,7 +260,7 @@ def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind:
 
 def write_block(descriptor: int, scene: Scene, lines: slice, values: np.ndarray) -> None:
     """Write (n, samples, bands) at its place for the interleave."""
-    n, samples, bands = values.shape
+    samples, bands = values.shape[1:]
     size = values.dtype.itemsize
     if scene.interleave == "bsq":
         for b in range(bands):

@@ -104,9 +104,7 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
             verdict.faults.append(f"{path}: is missing")
             continue
         is_image = name.endswith(".img")
-        found = (
-            image_digest(path, int(report["lines"])) if is_image else hashlib.sha256(path.read_bytes()).hexdigest()
-        )
+        found = image_digest(path, int(report["lines"])) if is_image else hashlib.sha256(path.read_bytes()).hexdigest()
         if found != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {found[:12]}, not {digest[:12]})")
 

@@ -1,7 +1,7 @@
 """Kernel times on a GPU, block resident: ``python tests/bench/kernels.py [DATA]``.
 
-Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of paper 004, int16, fcls; CUDA events around the
-one kernel that projects, solves and certifies. Prints a line of JSON each.
+Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of paper 004, int16, fcls; CUDA events around
+the one kernel that projects, solves and certifies. Prints a line of JSON each.
 """
 
 import json

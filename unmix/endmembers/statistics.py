@@ -1,4 +1,4 @@
-"""Statistics of a scene from one pass over it: count, mean and second moment, the same bytes for any blocks and threads.
+"""Statistics of a scene from one pass: count, mean and second moment, the same bytes for any blocks and threads.
 
 Each line is summed on its own, its pixels in order, and lines are added in order; threads share the lines.
 """
@@ -69,7 +69,9 @@ def line_sums(interleave: str) -> Any:
                 for i in range(L):
                     y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
                     for j in range(i + 1):
-                        second[i, j] += y0 * rows[s, j] + y1 * rows[s + 1, j] + y2 * rows[s + 2, j] + y3 * rows[s + 3, j]
+                        second[i, j] += (
+                            y0 * rows[s, j] + y1 * rows[s + 1, j] + y2 * rows[s + 2, j] + y3 * rows[s + 3, j]
+                        )
         return pixels
 
     return sum_line

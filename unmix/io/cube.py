@@ -29,8 +29,8 @@ class Bands:
 class Cube(Protocol):
     """A hyperspectral scene on disk, opened but not read.
 
-    ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain`` and
-    ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
+    ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
+    and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
     outputs copy verbatim (map information). ``problems`` are warnings from opening.
     """
 

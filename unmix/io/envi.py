@@ -12,7 +12,7 @@ from .cube import INTERLEAVES
 from .header import nanometres, number, numbers, read_header, whole, words
 
 # ENVI's number of each type we read; 6 and 9 are complex.
-DTYPES = {
+DTYPES: dict[int, np.dtype] = {
     1: np.dtype(np.uint8),
     2: np.dtype(np.int16),
     3: np.dtype(np.int32),
@@ -72,7 +72,7 @@ def find_data(header: Path) -> Path:
     return found[0]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class EnviCube:
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes. ``skip`` is the header offset in bytes."""
 
@@ -122,7 +122,7 @@ class EnviCube:
         done = 0
         while done < len(part):
             try:
-                got = os.preadv(descriptor, [memoryview(part)[done : done + 2**30]], where + done)
+                got = os.preadv(descriptor, [part[done : done + 2**30].data], where + done)
             except OSError as error:
                 raise CubeError(f"{self.path}: reading failed at byte {where + done}: {error.strerror}") from None
             if got == 0:

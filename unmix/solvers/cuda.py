@@ -17,6 +17,9 @@ from .tile import Results, Stored, Tile, tile_solver
 
 THREADS_PER_BLOCK = 64
 
+# Small blocks are what a small scene has; the warning says nothing to a user.
+numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
 
 def cuda_kernel(function: Callable[..., Any]) -> Any:
     """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``)."""
@@ -63,7 +66,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         pixels, vectors, squares, scalars, members, counts,
     ):  # fmt: skip
         lines, samples = rmse.shape
-        t = cuda.grid(1)
+        t = cuda.grid(1)  # type: ignore[call-arg, var-annotated]
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata)
         plan = Plan(E, Q, R, G, inverse, norms, curvature, sum_to_one, nonnegative)

@@ -50,8 +50,8 @@ def _usable(folder: Path) -> bool:
 def cache_folder() -> str | None:
     """The folder that holds compiled code, or None where no folder can be written safely.
 
-    Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the system's
-    temporary directory.
+    Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
+    system's temporary directory.
     """
     places = []
     if "UNMIX_CACHE_DIR" in os.environ:
@@ -84,7 +84,7 @@ def _made_from(function: Any) -> tuple[Any, ...]:
 def _safe(cache_class: type) -> type:
     """A Numba cache class with locked saves, and with keys that know which functions a closure was made from."""
 
-    class SafeCache(cache_class):  # type: ignore[misc, valid-type]
+    class SafeCache(cache_class):  # type: ignore[misc]
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             # Numba hashes a closure's cells by pickling them, and a pickled dispatcher holds a random id: never a hit.
             # Names are enough, since the folder is keyed by the sources that they stand for.

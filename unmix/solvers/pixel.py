@@ -184,14 +184,14 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
 
 @compiled
 def best_single(plan, f):
-    """The endmember that alone explains the pixel best, or −1 where none does better than nothing (ties: the lowest)."""
+    """The endmember that alone explains the pixel best; −1 where none beats nothing. Ties: the lowest."""
     best = -1
     least = 0.0
     for j in range(f.shape[0]):
         if plan.sum_to_one:
             cost = plan.G[j, j] - 2.0 * f[j]
         else:
-            cost = -max(f[j], 0.0) ** 2 / plan.G[j, j]
+            cost = -(max(f[j], 0.0) ** 2) / plan.G[j, j]
         if (best < 0 and plan.sum_to_one) or cost < least:
             best = j
             least = cost

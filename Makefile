@@ -1,0 +1,45 @@
+# Every target does its own set-up; PYTHON names the interpreter that the virtual environment is made from.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= $(or $(UNMIX_DATA),../shared/data)
+
+.PHONY: demo test test-real test-sim test-gpu lint bench docs data clean
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/ready  ## the main job on data/, outputs to demo/
+	$(BIN)/unmix run data/demo.hdr --method fcls -o demo --overwrite --certificate
+	$(BIN)/unmix verify demo/demo --cube data/demo.hdr
+
+test: $(VENV)/ready  ## all that needs neither a GPU nor real data
+	$(BIN)/pytest -q
+
+test-real: $(VENV)/ready  ## real scenes; fails where they are absent
+	UNMIX_DATA=$(DATA) UNMIX_REQUIRE_DATA=1 $(BIN)/pytest -q -m real
+
+test-sim: $(VENV)/ready  ## the device suite in the CUDA simulator
+	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m sim
+
+test-gpu: $(VENV)/ready  ## correctness, kernel times and compute-sanitizer on a real GPU
+	UNMIX_DATA=$(DATA) PATH=$(CURDIR)/$(BIN):$$PATH tests/bench/gpu_check.sh demo/gpu
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/ready  ## this machine: solving, start-up, memory
+	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/cpu.py
+
+docs: $(VENV)/ready
+	$(BIN)/python -m unmix_cli.docs > docs/cli.md
+
+data: $(VENV)/ready  ## the small scene of README and tests, again
+	cd data && ../$(BIN)/unmix synth demo.hdr --lines 60 --samples 50 --bands 96 -n 5 --seed 7 --snr 45 --pure --overwrite
+
+clean:
+	rm -rf $(VENV) demo build *.egg-info
