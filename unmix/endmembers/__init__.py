@@ -10,7 +10,7 @@ from ..io.cube import Bands, Cube, bytes_per_line, spectra
 from ..library import Endmembers
 from .hysime import hysime
 from .statistics import Moments, moments, projected
-from .vca import vca
+from .vca import Visit, vca
 
 log = logging.getLogger("unmix")
 
@@ -96,10 +96,10 @@ def extract_endmembers(
     if not 1 <= p <= min(L, found.pixels):
         raise MethodError(f"--count {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
 
-    def project(U: np.ndarray, shift: np.ndarray, out: np.ndarray) -> None:
-        projected(cube, bands, nodata, budget, threads or cores(), U, shift, out)
+    def project(U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
+        projected(cube, bands, nodata, budget, threads or cores(), U, shift, visit)
 
-    places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget, project)
+    places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, project)
     pixels = tuple((n // cube.samples, n % cube.samples) for n in places)
     matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in pixels], axis=1)
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]

@@ -156,25 +156,33 @@ def projected(
     threads: int,
     U: np.ndarray,
     shift: np.ndarray,
-    out: np.ndarray,
+    visit: Callable[[int, np.ndarray], None],
 ) -> None:
-    """Project every pixel, ``out = Uᵀy − shift``, in one pass; masked pixels become NaN.
+    """Project every pixel, ``x = Uᵀy − shift``, in one pass.
 
     Parameters
     ----------
     U : array (L, d), float64
     shift : array (d,), float64
-    out : array (pixels, d), float64
-        Filled.
+    visit : callable
+        Gets the place of a block's first pixel and its projections, array (pixels, d), NaN where masked; the array is
+        used again for the next block.
     """
     stored, project_line = stored_of(bands, nodata), line_projection(cube.layout)
+    out = np.empty((0, U.shape[1]))
 
-    def visit(raw: np.ndarray, lines: slice) -> None:
+    def one_block(raw: np.ndarray, lines: slice) -> None:
+        nonlocal out
+        pixels = (lines.stop - lines.start) * cube.samples
+        if len(out) < pixels:
+            out = np.empty((pixels, U.shape[1]))
+
         def one_line(line: int) -> None:
-            first = (lines.start + line) * cube.samples
-            project_line(raw, line, cube.samples, stored, U, shift, out[first : first + cube.samples])
+            part = out[line * cube.samples : (line + 1) * cube.samples]
+            project_line(raw, line, cube.samples, stored, U, shift, part)
 
         list(pool.map(one_line, range(lines.stop - lines.start)))
+        visit(lines.start * cube.samples, out[:pixels])
 
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, visit)
+        walk(cube, budget, one_block)

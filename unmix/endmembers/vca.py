@@ -1,33 +1,40 @@
 """VCA, vertex component analysis (Nascimento and Dias 2005): the pixels at the corners of the scene's simplex.
 
 Streamed: the subspace comes from the moments, then one pass projects every pixel to p dimensions; held in memory where
-that fits the budget, else in a scratch file.
+that fits the budget, else in a scratch file that is read in pieces.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from ..solvers.jit import compiled
 from .statistics import Moments
 
-Project = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+Visit = Callable[[int, np.ndarray], None]
+Project = Callable[[np.ndarray, np.ndarray, Visit], None]
 
 
 @compiled
-def farthest(X, f):
-    """The row of X with the largest ``|fᵀx|``; the lowest of equals. NaN rows never win."""
+def farthest(X, f, constant):
+    """The row of X with the largest ``|fᵀx|``, the lowest of equals, and that value; NaN rows never win.
+
+    Where f has one entry more than X has columns, every row has ``constant`` as its last coordinate.
+    """
     best = 0
     most = -1.0
+    d = X.shape[1]
+    beyond = f[d] * constant if f.shape[0] > d else 0.0
     for n in range(X.shape[0]):
-        total = 0.0
-        for j in range(f.shape[0]):
+        total = beyond
+        for j in range(d):
             total += f[j] * X[n, j]
         if abs(total) > most:
             best = n
             most = abs(total)
-    return best
+    return best, most
 
 
 @compiled
@@ -52,6 +59,47 @@ def largest_square(X):
         if total > most:
             most = total
     return most
+
+
+class Points:
+    """The projected pixels, (pixels, d): an array where it fits the budget, else a scratch file."""
+
+    # Rows of a scratch file that are looked at at once.
+    ROWS = 2**17
+
+    def __init__(self, pixels: int, d: int, budget: int) -> None:
+        self.pixels, self.d = pixels, d
+        self.held = np.empty((pixels, d)) if 8 * pixels * d <= budget else None
+        self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")
+
+    def put(self, first: int, rows: np.ndarray) -> None:
+        """Keep a block of rows; blocks come in order."""
+        if self.held is not None:
+            self.held[first : first + len(rows)] = rows
+        else:
+            self.scratch.write(rows.data)
+
+    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
+        """All rows, in order, with the place of each piece's first."""
+        if self.held is not None:
+            yield 0, self.held
+            return
+        self.scratch.seek(0)
+        for first in range(0, self.pixels, self.ROWS):
+            count = min(self.ROWS, self.pixels - first) * self.d
+            yield first, np.frombuffer(self.scratch.read(8 * count)).reshape(-1, self.d)
+
+    def row(self, n: int) -> np.ndarray:
+        """One row."""
+        if self.held is not None:
+            return self.held[n]
+        self.scratch.seek(8 * self.d * n)
+        return np.frombuffer(self.scratch.read(8 * self.d))
+
+    def close(self) -> None:
+        """Let go of the scratch file."""
+        if self.scratch is not None:
+            self.scratch.close()
 
 
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
@@ -85,37 +133,38 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, project: 
     pixels, budget : int
         Pixels in the scene; bytes that their projections may hold in memory.
     project : callable
-        ``project(U, shift, out)`` fills ``out`` (pixels, d) with ``Uᵀy − shift``, NaN where masked.
+        ``project(U, shift, visit)`` hands ``Uᵀy − shift`` of all pixels to ``visit``, block by block.
 
     Returns
     -------
     list of int
         Places of the pixels, counted along the lines.
     """
-    with tempfile.NamedTemporaryFile(prefix="unmix-") as scratch:
-        # Below the threshold (Nascimento and Dias, section III) the mean is taken out and a constant takes its place.
-        noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)
-        d = p - 1 if noisy else p
-        shape = (pixels, d)
-        if 8 * pixels * d <= budget:
-            X = np.empty(shape)
-        else:
-            X = np.memmap(scratch, np.float64, "w+", shape=shape)
-        U = principal(moments.covariance if noisy else moments.second, d)
-        project(U, U.T @ moments.mean if noisy else np.zeros(d), X)
-        constant = 0.0
+    # Below the threshold (Nascimento and Dias, section III) the mean is taken out and a constant takes its place.
+    noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)
+    d = p - 1 if noisy else p
+    U = principal(moments.covariance if noisy else moments.second, d)
+    centre = U.T @ moments.mean
+    points = Points(pixels, d, budget)
+    square = 0.0
+
+    def keep(first: int, rows: np.ndarray) -> None:
+        nonlocal square
         if noisy:
-            constant = largest_square(X) ** 0.5
+            square = max(square, largest_square(rows))
         elif p > 1:
-            normalise(X, U.T @ moments.mean)
-        return corners(X, constant, p, seed)
+            normalise(rows, centre)
+        points.put(first, rows)
+
+    try:
+        project(U, centre if noisy else np.zeros(d), keep)
+        return corners(points, square**0.5, p, seed)
+    finally:
+        points.close()
 
 
-def corners(X: np.ndarray, constant: float, p: int, seed: int) -> list[int]:
-    """The main loop: p times, the pixel farthest along a random direction orthogonal to all before.
-
-    With a constant, every pixel has it as its last coordinate, without it being held.
-    """
+def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
+    """The main loop: p times, the pixel farthest along a random direction orthogonal to all before."""
     random = np.random.Generator(np.random.PCG64(seed))
     A = np.zeros((p, p))
     A[-1, 0] = 1.0
@@ -124,26 +173,12 @@ def corners(X: np.ndarray, constant: float, p: int, seed: int) -> list[int]:
         w = random.random(p)
         f = w - A @ (np.linalg.pinv(A) @ w)
         f /= np.sqrt(np.square(f).sum())
-        d = X.shape[1]
-        n = farthest(X, f) if d == p else farthest_with_constant(X, f, constant)
-        A[:d, i] = X[n]
-        if d < p:
-            A[-1, i] = constant
-        found.append(int(n))
+        best, most = 0, -1.0
+        for first, rows in points.pieces():
+            n, value = farthest(rows, f, constant)
+            if value > most:
+                best, most = first + int(n), value
+        A[: points.d, i] = points.row(best)
+        A[points.d :, i] = constant
+        found.append(best)
     return found
-
-
-@compiled
-def farthest_with_constant(X, f, constant):
-    """As `farthest`, where every row has a further coordinate ``constant``."""
-    best = 0
-    most = -1.0
-    d = X.shape[1]
-    for n in range(X.shape[0]):
-        total = f[d] * constant
-        for j in range(d):
-            total += f[j] * X[n, j]
-        if abs(total) > most:
-            best = n
-            most = abs(total)
-    return best

@@ -1,0 +1,118 @@
+"""This machine's CPU: solving, whole runs, start-up, memory. ``python tests/bench/cpu.py [DATA]`` (or ``make bench``).
+
+Ratios of medians within one run; the machine, commit and date stand in the first line.
+"""
+
+import datetime
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+import unmix
+from unmix.blocks import Layout
+from unmix.devices import Cpu, Line
+from unmix.io.cube import Bands
+from unmix.library import load
+from unmix.methods import choose
+from unmix.problem import plan_problem
+from unmix.synth import Scene, synthesise
+
+DATA = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("UNMIX_DATA", "../shared/data"))
+PIXELS = 200_000
+
+
+def median(call, times=5):
+    """Seconds, the median."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken))
+
+
+def solving() -> None:
+    """Block in memory to answers in memory, beside scipy's nnls on one core (which gets its pixels in float64)."""
+    scene = np.fromfile(DATA / "salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
+    samples, lines = 1000, PIXELS // 1000
+    print("| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | --- |")
+    for p in (3, 9, 15, 25):
+        library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
+        some = scene[::25].astype(float)
+        scipy_rate = len(some) / median(lambda y=some, e=library.matrix: [nnls(e, v) for v in y], 1) / 1e6
+        for method in ("nnls", "fcls"):
+            rates = []
+            for threads in (None, 1):
+                row, how = choose(method, None)
+                bands = Bands(np.arange(224), np.ones(224), np.zeros(224))
+                problem = plan_problem(library, row, how, bands, None, "bip")
+                machine = Cpu(threads)
+                slot = machine.open(problem, Line(samples, samples * 448), Layout(lines, lines, 1))[0]
+                raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)
+                raw.reshape(-1, 224)[:] = scene[np.arange(PIXELS) % len(scene)]
+                slot.hold(slice(0, lines), raw)
+
+                def once(machine=machine, slot=slot):
+                    machine.submit(slot)
+                    machine.wait(slot)
+
+                once()
+                rates.append(PIXELS / median(once) / 1e6)
+                machine.close()
+            print(f"| {p} | {method} | {rates[0]:.2f} Mpixel/s | {rates[1]:.2f} | {scipy_rate:.3f} | "
+                  f"{rates[0] / scipy_rate:.0f} |")  # fmt: skip
+
+
+def start_up(folder: Path) -> None:
+    """Whole processes: the help, and a second run of Jasper Ridge."""
+    command = [sys.executable, "-m", "unmix_cli.main"]
+
+    def cpu_seconds(arguments):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*command, *arguments], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    print(f"\n`unmix --help`: {np.median([cpu_seconds(['--help']) for _ in range(5)]):.3f} s of CPU time")
+    jasper = ["run", str(DATA / "jasper/jasper.hdr"), "-o", str(folder), "--overwrite", "--device", "cpu", "-q"]
+    given = ["-e", str(DATA / "jasper/jasper_truth_endmembers.csv"), "--scale", "5000"]
+    for name, arguments in (("endmembers extracted", jasper), ("endmembers given", jasper + given)):
+        cpu_seconds(arguments)
+        taken = median(lambda a=arguments: subprocess.run([*command, *a], check=True))
+        print(f"`unmix run` of Jasper Ridge, second time, {name}: {taken:.2f} s of wall time")
+
+
+def memory(folder: Path) -> None:
+    """Peak resident memory of a run of a 2 GB cube at --memory 256M."""
+    synthesise(folder / "big.hdr", Scene(4600, 1000, 224, 9), memory=2**28)
+    script = (
+        "import resource, sys, unmix\n"
+        "unmix.run(sys.argv[1], memory='256M', device='cpu', count=9, out_dir=sys.argv[2])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(folder / "big.hdr"), str(folder / "o")],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    print(f"\nPeak resident memory, cube of 2.06 GB, endmembers extracted, `--memory 256M`: {done.stdout.strip()} MiB")
+
+
+def main() -> None:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    print(f"unmix {unmix.__version__}, commit {commit}, {datetime.date.today()}, {model or platform.machine()}, "
+          f"{len(os.sched_getaffinity(0))} cores\n")  # fmt: skip
+    solving()
+    with tempfile.TemporaryDirectory() as folder:
+        start_up(Path(folder))
+        memory(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
