@@ -23,7 +23,7 @@ from . import options
 @options.logs
 def command(
     cube: Path,
-    count: str,
+    count: str | None,
     extract: str,
     seed: int,
     out_dir: Path | None,
@@ -42,13 +42,13 @@ def command(
     The names of the files that were written go to stdout.
     """
     from unmix.endmembers import extract_endmembers
-    from unmix.library import save
+    from unmix.journal import save_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, scale, nodata, bands)
     found, _ = extract_endmembers(
-        scene, used, missing, options.number_or_auto(count), extract, seed, options.size(memory), threads
+        scene, used, missing, options.number_or_auto(count) or "auto", extract, seed, options.size(memory), threads
     )
     folder = out_dir if out_dir is not None else scene.path.parent
-    for path in save(found, folder, scene.stem, overwrite):
+    for path in save_library(found, folder, scene.stem, overwrite):
         click.echo(path)

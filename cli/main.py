@@ -1,12 +1,14 @@
 """`unmix`: finds the command, and turns what goes wrong into one line and an exit code."""
 
+import contextlib
 import importlib
 import logging
+import os
 import signal
 import sys
 import traceback
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -54,45 +56,71 @@ def cli() -> None:
 
 
 def stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise Stopped
+    """The first signal stops; further ones may not disturb the putting away."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt if number == signal.SIGINT else Stopped
 
 
 def say(text: str) -> None:
-    click.echo(f"unmix: {text}", err=True)
+    """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}", err=True)
+
+
+def fail(error: Exception, text: str) -> None:
+    """An error's one line to stderr and to the log file; its traceback with -v."""
+    log = logging.getLogger("unmix")
+    if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
+        traceback.print_exc()
+    for handler in log.handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.emit(log.makeRecord("unmix", logging.ERROR, "", 0, text, (), None))
+    say(f"error: {text}")
 
 
 def main() -> None:
     """The entry point: exit codes are those of the errors, 130 for Ctrl-C, 143 for SIGTERM."""
-    signal.signal(signal.SIGTERM, stop)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
     try:
-        sys.exit(cli.main(prog_name="unmix", standalone_mode=False))
+        code = cli.main(prog_name="unmix", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "unmix"
+        fail(error, f"{error.format_message().rstrip('.')}; see {path} --help")
+        code = error.exit_code
     except UnmixError as error:
-        if logging.getLogger("unmix").getEffectiveLevel() <= logging.DEBUG:
-            traceback.print_exc()
-        say(f"error: {error}")
-        sys.exit(error.exit_code)
+        fail(error, str(error))
+        code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("stopped by Ctrl-C; no output was left under a final name")
-        sys.exit(130)
+        say("stopped by Ctrl-C; what was not finished left nothing under a final name")
+        code = 130
     except Stopped:
-        say("stopped by SIGTERM; no output was left under a final name")
-        sys.exit(143)
+        say("stopped by SIGTERM; what was not finished left nothing under a final name")
+        code = 143
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+        code = 1
+    except OSError as error:
+        fail(error, f"{error.filename or 'stdout'}: {error.strerror}")
+        code = 1
     except Exception as error:
-        if logging.getLogger("unmix").getEffectiveLevel() <= logging.DEBUG:
-            traceback.print_exc()
-        say(f"error: this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
-        sys.exit(1)
+        fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
+        code = 1
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    if code:
+        os._exit(code) if broken_stdout() else sys.exit(code)
 
 
-def show(value: Any) -> None:
-    """Data goes to stdout."""
-    click.echo(value)
+def broken_stdout() -> bool:
+    """Whether Python would complain of stdout once more on its way out."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        return True
+    return False
 
 
 if __name__ == "__main__":

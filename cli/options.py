@@ -1,11 +1,15 @@
 """Options that commands share, and the log that -v, -q and --log-file steer."""
 
 import logging
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from .main import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,10 +33,11 @@ reading = together(
 )  # fmt: skip
 
 extraction = together(
-    click.option("-n", "--count", default="auto", metavar="N", show_default=True,
-                 help="How many endmembers to extract; auto estimates it (HySime, at most 30)."),
+    click.option("-n", "--count", metavar="N",
+                 help="How many endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
+                 "many).  [default: auto]"),
     click.option("--extract", default="vca", metavar="NAME", help="How to extract them: vca.", show_default=True),
-    click.option("--seed", default=0, metavar="S", help="Seed of the extraction.", show_default=True),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
 )  # fmt: skip
 
 budget = together(
@@ -48,18 +53,18 @@ logs = together(
 
 
 class OneLine(logging.Formatter):
-    """`unmix: warning: text`, without the level for what is merely said."""
+    """`warning: text`, without the level for what is merely said."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"unmix: {level}{record.getMessage()}"
+        return f"{level}{record.getMessage()}"
 
 
 class ToStderr(logging.Handler):
     """Writes to whatever stderr is at the time."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
+        say(self.format(record))
 
 
 def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
@@ -70,6 +75,8 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     log.handlers[0].setFormatter(OneLine())
     if log_file is not None:
         try:
+            if os.path.exists(log_file) and not is_log(log_file):
+                raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
             handler = logging.FileHandler(log_file)
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
@@ -78,11 +85,18 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     return log
 
 
-def number_or_auto(text: str) -> int | str:
+def is_log(path: str) -> bool:
+    """Whether a file may be appended to: it is empty, or begins with a date as our logs do."""
+    with open(path, "rb") as file:
+        head = file.read(10)
+    return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
+
+
+def number_or_auto(text: str | None) -> int | str | None:
     """The value of --count."""
-    if text == "auto":
+    if text is None or text == "auto":
         return text
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
         raise click.UsageError(f"--count {text}: write auto or a number from 1")
     return int(text)
 

@@ -23,7 +23,7 @@ def progress(kind: str, name: str) -> Iterator[Report | None]:
         The scene.
     """
     if kind == "auto":
-        kind = "bar" if sys.stderr.isatty() else "none"
+        kind = "bar" if sys.stderr is not None and sys.stderr.isatty() else "none"
     with {"bar": bar, "json": json_lines, "none": nothing}[kind](name) as report:
         yield report
 

@@ -78,7 +78,7 @@ def command(
     cubes: tuple[Path, ...],
     as_json: bool,
     progress_kind: str,
-    count: str,
+    count: str | None,
     verbose: bool,
     quiet: bool,
     log_file: str | None,
@@ -87,34 +87,50 @@ def command(
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
     Outputs stand beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, the last when all is
-    done. Exit code 0 means that every pixel is certified.
+    done. Exit code 0 means that every pixel of an exact solver is certified. Library and cube must be in one unit:
+    the scale factor and gains of the header are applied, or --scale instead.
     """
     from unmix import run
 
     log = options.set_up_log(verbose, quiet, log_file)
-    stems = [(cube.resolve().parent if settings["out_dir"] is None else None, cube.stem) for cube in cubes]
-    if len(set(stems)) < len(stems):
-        raise click.UsageError("two inputs of one stem would write the same outputs; run them apart, with -o")
     settings["count"] = options.number_or_auto(count)
+    refuse_one_stem(cubes, settings["out_dir"])
     codes = []
     for cube in cubes:
         try:
             with progress(progress_kind, cube.name) as report:
                 result = run(cube, progress=report, command=sys.argv, **settings)
-        except MethodError as error:
-            raise click.UsageError(str(error)) from None
         except UnmixError as error:
-            if len(cubes) == 1:
+            if as_json:
+                click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
+            if len(cubes) == 1 or isinstance(error, MethodError):
                 raise
             log.error(str(error))
-            result, code = {"input": {"path": str(cube)}, "error": str(error)}, error.exit_code
-        else:
-            code = 0 if result.get("certified", True) or not result.get("exact", True) else 1
-            log.info(sentence(cube, result))
-        codes.append(code)
+            codes.append(error.exit_code)
+            continue
+        codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
+        log.info(sentence(cube, result))
         if as_json or result.get("dry_run"):
             click.echo(json.dumps(result))
-    return codes[0] if len(set(codes)) == 1 else SOME_FAILED
+    if len(set(codes)) == 1:
+        return codes[0]
+    return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED
+
+
+def refuse_one_stem(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
+    """Two inputs that would write the same outputs are a usage error; inputs that do not open are left for later."""
+    from unmix import open_cube
+
+    seen: dict[tuple[Path, str], Path] = {}
+    for cube in cubes if len(cubes) > 1 else ():
+        try:
+            stem = open_cube(cube).stem
+        except UnmixError:
+            continue
+        key = ((out_dir or cube.parent).resolve(), stem)
+        if key in seen:
+            raise click.UsageError(f"{seen[key]} and {cube} have one stem and would write the same outputs; use -o")
+        seen[key] = cube
 
 
 def sentence(cube: Path, result: dict[str, Any]) -> str:

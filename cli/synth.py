@@ -13,7 +13,9 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @click.option("--samples", default=100, show_default=True, help="Samples.")
 @click.option("--bands", default=224, show_default=True, help="Bands, 400 to 2500 nm.")
 @click.option("-n", "--count", default=5, show_default=True, help="Endmembers.")
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same bytes."
+)
 @click.option("--snr", default="40", show_default=True, metavar="DB", help="Signal to noise in dB, or none.")
 @click.option("--pure", is_flag=True, help="Put one pure pixel of each endmember into the scene.")
 @click.option("--dtype", type=click.Choice(TYPES), default="int16", show_default=True, help="Type of stored values.")

@@ -25,7 +25,7 @@ import click
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
     """Check the outputs that begin with STEM: every file against its digest, and pixels solved again by scipy.
 
-    Exit code 0 means that nothing differs.
+    STEM is what their names begin with: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
     """
     from unmix.verify import verify
 
@@ -36,7 +36,7 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
         click.echo(f"unmix: error: {fault}", err=True)
     if not as_json and not verdict.faults:
         click.echo(
-            f"{stem}: {verdict.pixels} pixels solved again, worst abundance off by {verdict.worst_abundance:.1e}; "
-            "every file is what the run wrote"
+            f"{stem}: {verdict.pixels} pixels solved again, worst abundance off by {verdict.worst_abundance:.1e} "
+            "(float32 rounding: 6e-08); every file is what the run wrote"
         )
     return 1 if verdict.faults else 0

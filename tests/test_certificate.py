@@ -18,7 +18,7 @@ def certificates(E, Y, A, method):
     out = np.empty((5, w))
     certify(
         E, np.linalg.norm(E, axis=0), smallest**2, row.sum_to_one, row.nonnegative,
-        np.ascontiguousarray(Y.T), np.ascontiguousarray(A.T), np.empty((p, w)), *out,
+        np.ascontiguousarray(Y.T), np.ascontiguousarray(A.T), np.empty((p, w)), np.empty((4, w)), *out,
     )  # fmt: skip
     return out[2:].T
 

@@ -56,7 +56,7 @@ def test_the_same_bytes_for_any_blocks_threads_and_interleave(tmp_path, scene):
     cube = naive.read_envi(raw, 7, 70, 20, np.int16, "bil", "<")
     for interleave in ("bip", "bil", "bsq"):
         path = write_cube(tmp_path / f"{interleave}.hdr", cube, interleave, reflectance_scale_factor=10000)
-        for budget, threads in ((3000, 1), (9000, 3), (2**30, 2)):
+        for budget, threads in ((6000, 1), (19000, 3), (2**30, 2)):
             found = moments_of(path, budget, threads)
             np.testing.assert_array_equal(found.second, reference.second)
             np.testing.assert_array_equal(found.mean, reference.mean)
@@ -122,7 +122,7 @@ def test_the_noise_regression_is_least_squares(tmp_path):
 
 
 def test_a_scratch_file_where_memory_is_short(scene):
-    assert extract(scene, 3, budget=3000).pixels == extract(scene, 3).pixels
+    assert extract(scene, 3, budget=6000).pixels == extract(scene, 3).pixels
 
 
 @pytest.mark.parametrize(

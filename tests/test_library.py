@@ -9,7 +9,8 @@ from conftest import write_csv, write_cube
 
 import unmix
 from unmix.io import open_cube
-from unmix.library import Endmembers, fit, load, save
+from unmix.journal import save_library as save
+from unmix.library import Endmembers, fit, load
 
 
 @pytest.fixture

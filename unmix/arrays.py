@@ -107,7 +107,7 @@ def solve(
     names = tuple(f"endmember {j + 1}" for j in range(p))
     problem = plan_problem(Endmembers(names, E, None, source="E"), row, how, bands, None, "bip")
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
-    line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64)
+    line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
     answers: dict[str, np.ndarray] = {
         "abundance": np.empty((len(pixels), p)),
         "rmse": np.empty(len(pixels)),
@@ -133,7 +133,7 @@ def solve(
             part = values[first : first + chunk]
             part[:] = slot.results[name][0].T[: len(part)]
 
-    machine = choose_device(device, threads, 2**30)
+    machine = choose_device(device, threads)
     try:
         layout = Layout(-(-len(pixels) // chunk), 1, 2)
         slots = machine.open(problem, line, layout)

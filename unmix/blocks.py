@@ -1,5 +1,6 @@
-"""Which lines go together, from a memory budget: pure arithmetic."""
+"""Which lines go together, from a memory budget: pure arithmetic; and how many cores there are."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,9 +28,14 @@ class Layout:
         return -(-self.lines // self.lines_per_block)
 
 
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def parse_size(text: str) -> int:
     """Bytes in a size such as 256M, 1G, 1.5GiB or 4096; `MethodError` where it is none."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9]{0,15}\.?[0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text.lower(), re.ASCII)
     if not match or float(match[1]) <= 0:
         raise MethodError(f"'{text}' is not a size; write 256M or 2G")
     return int(float(match[1]) * UNITS[match[2]])

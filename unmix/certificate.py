@@ -15,7 +15,7 @@ CERTIFIED = 1e-10
 
 
 @compiled
-def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, length, square, rmse, kappa, delta):
+def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, rows, length, square, rmse, kappa, delta):
     """Certify a tile of w pixels: fills rmse, kappa and delta.
 
     With residual ``r = y − E a`` and dual ``w = Eᵀr``: ``λ = aᵀw / Σa`` for the sum to one, else 0; ``v_j = w_j − λ``,
@@ -37,6 +37,8 @@ def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, length, squar
         Pixels and abundances, one pixel a column.
     W : array (p, w), float64
         Scratch: the duals.
+    rows : array (4, w), float64
+        Scratch: residuals.
     length, square : arrays (w,), float64
         Scratch.
     rmse, kappa, delta : arrays (w,), float64
@@ -50,20 +52,35 @@ def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, length, squar
     for j in range(p):
         for s in range(w):
             W[j, s] = 0.0
-    for b in range(L):
-        for s in range(w):
-            rmse[s] = Y[b, s]  # the residual of this band
-            length[s] += Y[b, s] * Y[b, s]
-        for j in range(p):
-            e = E[b, j]
+    r = rows  # the residual of four bands: W is loaded and stored a quarter as often as with one
+    for b in range(0, L, 4):
+        n = min(4, L - b)
+        for i in range(4):
             for s in range(w):
-                rmse[s] -= e * A[j, s]
-        for s in range(w):
-            square[s] += rmse[s] * rmse[s]
-        for j in range(p):
-            e = E[b, j]
+                r[i, s] = Y[b + i, s] if i < n else 0.0
             for s in range(w):
-                W[j, s] += e * rmse[s]
+                length[s] += r[i, s] * r[i, s]
+        for j in range(p):
+            e0 = E[b, j]
+            e1 = E[b + 1, j] if n > 1 else 0.0
+            e2 = E[b + 2, j] if n > 2 else 0.0
+            e3 = E[b + 3, j] if n > 3 else 0.0
+            for s in range(w):
+                a = A[j, s]
+                r[0, s] -= e0 * a
+                r[1, s] -= e1 * a
+                r[2, s] -= e2 * a
+                r[3, s] -= e3 * a
+        for j in range(p):
+            e0 = E[b, j]
+            e1 = E[b + 1, j] if n > 1 else 0.0
+            e2 = E[b + 2, j] if n > 2 else 0.0
+            e3 = E[b + 3, j] if n > 3 else 0.0
+            for s in range(w):
+                W[j, s] = (((W[j, s] + e0 * r[0, s]) + e1 * r[1, s]) + e2 * r[2, s]) + e3 * r[3, s]
+        for i in range(4):
+            for s in range(w):
+                square[s] += r[i, s] * r[i, s]
     longest = 0.0
     for j in range(p):
         longest = max(longest, norms[j])
@@ -90,7 +107,9 @@ def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, length, squar
             violation += v * v
             if v != 0.0:
                 worst = max(worst, abs(v) / (norms[j] * scale)) if scale > 0.0 else np.inf
-        kappa[s] = worst if violation == violation else np.inf  # a NaN compares with nothing: it must not pass
+        # A NaN compares with nothing, and an overflow divides everything to zero: neither may pass.
+        sound = violation - violation == 0.0 and scale - scale == 0.0
+        kappa[s] = worst if sound else np.inf
         delta[s] = violation**0.5 / curvature if curvature > 0.0 else np.inf
 
 

@@ -1,17 +1,19 @@
 """Where blocks are solved: `Cpu` and `Cuda`, behind one interface. Nobody else sees a stream or pinned memory."""
 
+import contextlib
 import ctypes
 import importlib.util
 import logging
 import os
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from .blocks import Layout
+from .blocks import Layout, cores
 from .errors import DeviceError, MethodError
 from .problem import Problem
 
@@ -22,13 +24,15 @@ log = logging.getLogger("unmix")
 class Line:
     """What one line of a block is: its samples, its stored bytes, and whether its residual is wanted.
 
-    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python.
+    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` that
+    of the stored values.
     """
 
     samples: int
     stored_bytes: int
     residual: bool = False
     real: Any = np.float32
+    dtype: Any = np.float64
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Type and shape of every result of a block; the fields of `unmix.solvers.tile.Results` in order."""
@@ -85,13 +89,15 @@ class Slot:
 
 
 class Device(Protocol):
-    """Solves blocks: ``open`` makes the slots, once a run; ``submit`` starts a block; ``wait`` ends with its answers.
+    """Solves blocks.
 
-    ``close`` lets go of everything.
+    ``fit`` cuts them to the device's own memory and ``open`` makes the slots, once a run; ``submit`` starts a block;
+    ``wait`` ends with its answers; ``close`` lets go of everything.
     """
 
     name: str
 
+    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout: ...
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]: ...
     def submit(self, slot: Slot) -> None: ...
     def wait(self, slot: Slot) -> None: ...
@@ -118,16 +124,24 @@ class Cpu:
     SHARES = 4
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads, "solve")
 
-    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
-        from .solvers.cpu import Plan, Stored, range_solver
+    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+        """As it is: a CPU has no memory of its own."""
+        return layout
 
-        self.solve = range_solver(problem.layout, problem.solver.pixel)
+    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+        from .solvers.cpu import Plan, Results, Stored, range_solver
+
+        self.solve = range_solver(problem.layout, problem.pixel)
         self.stored = Stored(*problem.stored())
         self.plan = Plan(*problem.plan())
-        return new_slots(np.empty, problem, line, layout)
+        slots = new_slots(np.empty, problem, line, layout)
+        with saying(f"compiling for {np.dtype(line.dtype)} {problem.layout}; the code is kept, so this is done once"):
+            results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
+            self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)
+        return slots
 
     def submit(self, slot: Slot) -> None:
         from .solvers.cpu import Results, tiles_in
@@ -136,11 +150,10 @@ class Cpu:
         results = Results(**slot.results)
         tiles = tiles_in(*slot.results["rmse"].shape)
         step = max(1, -(-tiles // (self.threads * self.SHARES)))
-        futures: list[Future[None]] = [
-            self.pool.submit(self.solve, start, min(start + step, tiles), slot.raw, self.stored, self.plan, results)
-            for start in range(0, tiles, step)
-        ]
-        slot.ticket = futures
+        slot.ticket = []
+        for start in range(0, tiles, step):
+            stop = min(start + step, tiles)
+            slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, self.stored, self.plan, results))
 
     def wait(self, slot: Slot) -> None:
         for future in slot.ticket:
@@ -157,13 +170,10 @@ class Cuda:
     ----------
     index : int
         Which GPU, from 0.
-    memory : int
-        Bytes of GPU memory that a run may hold; see `scratch_threads`.
     """
 
-    def __init__(self, index: int, memory: int) -> None:
+    def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
-        self.memory = memory
         try:
             from .solvers.cuda import cuda
 
@@ -175,58 +185,61 @@ class Cuda:
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
 
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
-        from .solvers.cuda import Scratch, block_kernel, scratch_shapes
-
-        self.kernel = block_kernel(problem.layout, problem.solver.pixel)
-        L, p = problem.E.shape
-        blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
-        threads = self.scratch_threads(L, p, layout.lines_per_block * line.samples, self.memory - blocks)
-        self.grid = threads // self.block_size()
+        solver = self.solver_for(problem)
+        need = self.bytes_needed(problem, line, layout)
         try:
             with self.gpu:
                 slots = new_slots(self.pinned, problem, line, layout)
-                self.constants = [self.to_device(value) for value in (*problem.stored(), *problem.plan())]
-                kinds = Scratch(float, float, float, float, np.int64, np.int64)
-                # One scratch for all slots: kernels of different streams wait for each other, copies do not.
-                self.scratch = [
-                    self.cuda.device_array(shape, kind) for shape, kind in zip(scratch_shapes(L, p, threads), kinds)
-                ]
+                # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
+                self.solver = solver(problem, layout.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.mirrors = {id(slot): Mirror(self.cuda, slot) for slot in slots}
         except Exception as error:
             raise DeviceError(
-                f"{self.name}: no room for {blocks >> 20} MiB of blocks and "
-                f"{threads} threads: {first_line(error)}; lower --gpu-memory"
+                f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
             ) from None
+        log.debug(f"{self.name}: {need >> 20} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
 
-    def block_size(self) -> int:
-        from .solvers.cuda import THREADS_PER_BLOCK
+    def solver_for(self, problem: Problem) -> Any:
+        """The class that solves blocks: the fast path where it is right, else the general one."""
+        from .solvers.cuda import General
 
-        return THREADS_PER_BLOCK
+        if simulated():  # which has no warp operations
+            return General
+        from .solvers.tableau import Tableau
 
-    def scratch_threads(self, L: int, p: int, pixels: int, memory: int) -> int:
-        """How many threads run: one a pixel where their scratch fits ``memory``, at least one block of threads."""
-        from .solvers.cuda import scratch_bytes
+        return Tableau if Tableau.serves(problem) else General
 
-        size = self.block_size()
-        wanted = -(-pixels // size) * size
-        fitting = max(memory, 0) // scratch_bytes(L, p) // size * size
-        if fitting < size:
-            raise MethodError(
-                f"--gpu-memory {self.memory} bytes is too small: {p} endmembers need "
-                f"{size * scratch_bytes(L, p)} bytes of scratch beside the blocks"
-            )
-        return int(min(wanted, fitting, 132 * 2048))
+    def bytes_needed(self, problem: Problem, line: Line, layout: Layout) -> int:
+        """GPU memory of a run that is cut so."""
+        blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
+        scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
+        return int(blocks + scratch)
+
+    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+        """Cut blocks smaller, or have fewer in flight, until the run fits ``memory`` bytes of the GPU.
+
+        Raises
+        ------
+        MethodError
+            Where not even one line does.
+        """
+        while (need := self.bytes_needed(problem, line, layout)) > memory:
+            if layout.lines_per_block > 1:
+                fewer = max(1, min(layout.lines_per_block - 1, layout.lines_per_block * memory // need))
+                layout = Layout(layout.lines, fewer, layout.slots)
+            elif layout.slots > 1:
+                layout = Layout(layout.lines, 1, layout.slots - 1)
+            else:
+                raise MethodError(f"--gpu-memory {memory} bytes is too small: one line of this scene needs {need}")
+        return layout
 
     def pinned(self, shape: Any, kind: Any) -> np.ndarray:
         size = int(np.prod(shape))
         if size == 0:
             return np.empty(shape, kind)
         return self.cuda.pinned_array(size, dtype=kind).reshape(shape)
-
-    def to_device(self, value: Any) -> Any:
-        return self.cuda.to_device(value) if isinstance(value, np.ndarray) else value
 
     def submit(self, slot: Slot) -> None:
         mirror = self.mirrors[id(slot)]
@@ -237,9 +250,7 @@ class Cuda:
                 raw.copy_to_device(slot.raw, stream=mirror.stream)
                 mirror.uploaded.record(mirror.stream)
                 mirror.uploaded.wait(self.compute)
-                self.kernel[self.grid, self.block_size(), self.compute](
-                    raw, *self.constants, *results.values(), *self.scratch
-                )
+                self.solver.launch(raw, results, self.compute)
                 mirror.solved.record(self.compute)
                 mirror.solved.wait(mirror.stream)
                 for name, values in results.items():
@@ -258,8 +269,7 @@ class Cuda:
 
     def close(self) -> None:
         self.mirrors = {}
-        self.scratch = []
-        self.constants = []
+        self.solver = None
 
 
 class Mirror:
@@ -277,6 +287,17 @@ class Mirror:
         raw = self.buffer[: slot.raw.nbytes].view(slot.raw.dtype).reshape(slot.raw.shape)
         results = {name: self.full[name][: len(values)] for name, values in slot.results.items()}
         return raw, results
+
+
+@contextlib.contextmanager
+def saying(text: str) -> Iterator[None]:
+    """Say what takes so long, once it has taken a second."""
+    timer = threading.Timer(1.0, log.info, [text])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def first_line(error: BaseException) -> str:
@@ -304,7 +325,7 @@ def count_gpus() -> int:
     return count.value
 
 
-def choose_device(name: str, threads: int | None, gpu_memory: int) -> Device:
+def choose_device(name: str, threads: int | None = None) -> Device:
     """The device of that name; ``auto`` is the first GPU, or else the CPU, and says so.
 
     Raises
@@ -318,17 +339,20 @@ def choose_device(name: str, threads: int | None, gpu_memory: int) -> Device:
         return Cpu(threads)
     if name == "auto":
         gpus = count_gpus()
-        if gpus and importlib.util.find_spec("numba_cuda"):
-            return Cuda(0, gpu_memory)
         reason = "no CUDA GPU" if not gpus else "a GPU, but not numba-cuda (pip install 'unmix[cuda12]' or [cuda13])"
+        if gpus and importlib.util.find_spec("numba_cuda"):
+            try:
+                return Cuda(0)
+            except DeviceError as error:
+                reason = str(error)
         log.info(f"device: the CPU ({reason})")
         return Cpu(threads)
     kind, _, index = name.partition(":")
-    if kind != "cuda" or (index and not index.isdigit()):
+    if kind != "cuda" or not (index.isascii() and (index or "0").isdigit() and len(index) < 4):
         raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda or cuda:K")
     gpus = count_gpus()
     if int(index or 0) >= gpus:
         raise DeviceError(f"{name}: {'no CUDA GPU' if gpus == 0 else f'only {gpus} GPUs'} here; use --device cpu")
     if not importlib.util.find_spec("numba_cuda"):
         raise DeviceError(f"{name}: numba-cuda is not installed; pip install 'unmix[cuda12]' or 'unmix[cuda13]'")
-    return Cuda(int(index or 0), gpu_memory)
+    return Cuda(int(index or 0))

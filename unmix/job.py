@@ -4,8 +4,9 @@ import datetime
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from . import __version__
 from .blocks import Layout, parse_size, plan_blocks
 from .certificate import CERTIFIED, Summary
 from .devices import Device, Line, Slot, choose_device
+from .endmembers import extract_endmembers
 from .errors import CubeError, MethodError, OutputError
 from .io import Bands, Cube, bytes_per_line
 from .io.envi import MAP_FIELDS, EnviCube, band_names
-from .journal import Outputs
+from .io.header import words
+from .journal import SUFFIXES, Outputs, finite
 from .library import Endmembers, fit, load
 from .methods import choose
 from .pipeline import Seconds, stream
@@ -35,7 +38,7 @@ def run(
     method: str = "fcls",
     solver: str | None = None,
     endmembers: str | os.PathLike[str] | Endmembers | None = None,
-    count: int | str = "auto",
+    count: int | str | None = None,
     extract: str = "vca",
     seed: int = 0,
     out_dir: str | os.PathLike[str] | None = None,
@@ -67,8 +70,8 @@ def run(
         How; default is the first in the method's row of `unmix.methods.METHODS`.
     endmembers : path-like or Endmembers, optional
         A library; default is to extract ``count`` endmembers from the scene by ``extract`` with ``seed``.
-    count : int or "auto"
-        Number to extract; "auto" estimates it by HySime.
+    count : int or "auto", optional
+        Number to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
     out_dir : path-like, optional
         Where outputs go; default is beside the cube.
     overwrite, skip_existing : bool
@@ -103,78 +106,101 @@ def run(
         See `unmix.errors`; nothing is left under a final name then.
     """
     row, how = choose(method, solver)
-    scene, used, nodata_used = open_scene(cube, scale, nodata, bands)
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
     if streams < 1 or (threads is not None and threads < 1):
         raise MethodError("--streams and --threads must be at least 1")
+    if overwrite and skip_existing:
+        raise MethodError("--overwrite and --skip-existing contradict each other")
+    if endmembers is not None and count is not None:
+        raise MethodError("--count is for extraction; all spectra of -e FILE are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    if dry_run:
-        return plan_only(scene, row.name, how.name, used, folder, residual, certificate)
-    outputs = Outputs(folder, scene.stem)
+    scene, used, missing_value = open_scene(cube, scale, nodata, bands)
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    library = None
+    if endmembers is not None:
+        library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
+        library = fit(library, scene, used.index)
+    machine = choose_device(device, threads)
+    settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress)
     try:
-        existing = outputs.existing()
-        if existing and skip_existing and outputs.final("_run.json") in existing:
-            outputs.abandon()
-            return {"input": input_of(scene), "skipped": True}
-        if existing and not overwrite:
-            raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
-        passes = 1
-        if endmembers is None:
-            from .endmembers import extract_endmembers
-
-            found, passes = extract_endmembers(scene, used, nodata_used, count, extract, seed, budget, threads)
-            passes += 1
-        else:
-            library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
-            found = fit(library, scene, used.index)
-            if scale is None:
-                check_scale(scene, found, used, nodata_used)
-        problem = plan_problem(found, row, how, used, nodata_used, scene.layout)
-        machine = choose_device(device, threads, gpu_budget)
+        if dry_run:
+            return plan_only(scene, row.name, how.name, used, folder, library, settings)
+        outputs = Outputs(folder, scene.stem)
         try:
-            summary, seconds, layout = solve_scene(
-                scene, problem, machine, outputs, budget, gpu_budget, streams, residual, certificate, progress
-            )
-        finally:
-            machine.close()
-        report = report_of(scene, problem, machine, summary, seconds, layout, seed, passes, command)
-        write_headers(outputs, scene, problem, summary, residual, certificate)
-        found.write(outputs.part("_endmembers.csv"), outputs.part("_endmembers.sli"), outputs.part("_endmembers.hdr"))
-        outputs.finish(report)
-    except BaseException as error:
-        outputs.abandon()
-        if isinstance(error, OSError):
-            raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-        raise
-    return report
+            existing = outputs.existing()
+            if existing and skip_existing and outputs.final("_run.json") in existing:
+                outputs.abandon()
+                return {"input": input_of(scene), "skipped": True}
+            if existing and not overwrite:
+                raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
+            passes, began = 1, time.perf_counter()
+            if library is None:
+                wanted = "auto" if count is None else count
+                found, passes = extract_endmembers(scene, used, missing_value, wanted, extract, seed, budget, threads)
+                passes += 1
+            else:
+                found = library
+            extracting = time.perf_counter() - began
+            problem = plan_problem(found, row, how, used, missing_value, scene.layout)
+            layout = layout_of(scene, problem, settings)
+            if library is not None and scale is None:
+                check_scale(scene, found, used, missing_value)
+            summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
+            report = report_of(scene, problem, machine, summary, seconds, layout, seed, passes, command)
+            report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
+            write_headers(outputs, scene, problem, summary, settings)
+            endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
+            found.write(*(outputs.part(ending) for ending in endings))
+            outputs.finish(report)
+        except BaseException as error:
+            outputs.abandon()
+            if isinstance(error, OSError):
+                raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+            raise
+    finally:
+        machine.close()
+    return finite(report)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is made, beside what it computes; the fields are `run`'s."""
+
+    machine: Device
+    memory: int
+    gpu_memory: int
+    streams: int
+    residual: bool
+    certificate: bool
+    progress: Progress | None
+
+    def rasters(self, problem: Problem) -> dict[str, int]:
+        """Bands of each image that is written."""
+        L, p = problem.E.shape
+        sizes = {"abundance": p, "rmse": 1}
+        sizes |= {"residual": L} if self.residual else {}
+        return sizes | ({"certificate": 3} if self.certificate else {})
+
+
+def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
+    """How the scene is cut, from the bounds on host and GPU memory."""
+    line = Line(scene.samples, bytes_per_line(scene), settings.residual)
+    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams)
+    return settings.machine.fit(problem, line, layout, settings.gpu_memory)
 
 
 def solve_scene(
-    scene: Cube,
-    problem: Problem,
-    machine: Device,
-    outputs: Outputs,
-    budget: int,
-    gpu_budget: int,
-    streams: int,
-    residual: bool,
-    certificate: bool,
-    progress: Progress | None,
-) -> tuple[Summary, Seconds, Layout]:
+    scene: Cube, problem: Problem, layout: Layout, outputs: Outputs, settings: Settings
+) -> tuple[Summary, Seconds]:
     """Pass the scene through the device into the rasters; see `run`."""
-    L, p = problem.E.shape
-    line = Line(scene.samples, bytes_per_line(scene), residual)
-    in_flight = line.bytes_in_flight(problem)
-    layout = plan_blocks(scene.lines, in_flight, budget, streams)
-    if machine.name != "cpu":
-        on_gpu = plan_blocks(scene.lines, in_flight, gpu_budget // 2, streams, "--gpu-memory")
-        layout = min(layout, on_gpu, key=lambda plan: plan.lines_per_block * plan.slots)
-    sizes = {"abundance": p, "rmse": 1} | ({"residual": L} if residual else {})
-    sizes |= {"certificate": 3} if certificate else {}
+    line = Line(scene.samples, bytes_per_line(scene), settings.residual, dtype=scene.dtype)
+    sizes = settings.rasters(problem)
     outputs.check_space(4 * scene.lines * scene.samples * sum(sizes.values()) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
+    machine, progress = settings.machine, settings.progress
+    began = time.perf_counter()
     slots = machine.open(problem, line, layout)
-    summary, seconds = Summary(), Seconds()
+    compiling = time.perf_counter() - began
+    summary, seconds = Summary(), Seconds(compiling=compiling)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -194,7 +220,7 @@ def solve_scene(
     stream(layout, slots, read, machine, finish, seconds)
     if summary.solved == 0:
         raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
-    return summary, seconds, layout
+    return summary, seconds
 
 
 def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
@@ -202,9 +228,7 @@ def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack([results[name].astype(np.float32) for name in ("kappa", "delta", "steps")], axis=1)
 
 
-def write_headers(
-    outputs: Outputs, scene: Cube, problem: Problem, summary: Summary, residual: bool, certificate: bool
-) -> None:
+def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summary, settings: Settings) -> None:
     """The headers of all rasters; they carry no time, device, thread count, memory or path."""
     where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     common = {"data ignore value": "-9999", **where}
@@ -218,12 +242,12 @@ def write_headers(
         {"description": f"abundances {by}", "band names": list(names), "default bands": shown, **common},
     )
     outputs.write_header("rmse", {"description": f"RMSE {by}", "band names": ["rmse"], **common})
-    if certificate:
+    if settings.certificate:
         outputs.write_header(
             "certificate",
             {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"], **common},
         )
-    if residual:
+    if settings.residual:
         outputs.write_header(
             "residual", {"description": f"residual {by}", **residual_fields(scene, problem.bands), **common}
         )
@@ -240,6 +264,10 @@ def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
         kept["fwhm"] = [repr(float(scene.fwhm[b])) for b in bands.index]
     if scene.good_bands is not None:
         kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
+    shown = words(scene.fields, "default bands") or []
+    used = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
+    if shown and all(band in used for band in shown):  # seen out of range
+        kept["default bands"] = [used[band] for band in shown]
     return kept
 
 
@@ -256,21 +284,25 @@ def input_of(scene: Cube) -> dict[str, Any]:
 
 
 def plan_only(
-    scene: Cube, method: str, solver: str, used: Bands, folder: Path, residual: bool, certificate: bool
+    scene: Cube, method: str, solver: str, used: Bands, folder: Path, library: Endmembers | None, settings: Settings
 ) -> dict[str, Any]:
-    """What `run` would do, without doing it."""
-    names = ["_abundance", "_rmse", *(["_residual"] if residual else []), *(["_certificate"] if certificate else [])]
-    outputs = [str(folder / (scene.stem + name + ".img")) for name in names]
+    """What `run` would do, without doing it: all that can be known before the scene is read."""
+    left_out = [] if settings.residual else ["_residual"]
+    left_out += [] if settings.certificate else ["_certificate"]
+    outputs = [folder / (scene.stem + name) for name in SUFFIXES if not name.startswith(tuple(left_out or "?"))]
     return {
         "input": input_of(scene),
         "dry_run": True,
         "method": method,
         "solver": solver,
+        "device": settings.machine.name,
         "lines": scene.lines,
         "samples": scene.samples,
         "bands_used": len(used.index),
+        "endmembers": None if library is None else list(library.names),
         "bytes_to_read": scene.lines * bytes_per_line(scene),
-        "outputs": [*outputs, str(folder / (scene.stem + "_run.json"))],
+        "outputs": [str(path) for path in outputs],
+        "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }
 
 
@@ -288,6 +320,11 @@ def report_of(
     """The contents of ``run.json``."""
     pixels = scene.lines * scene.samples
     found = problem.endmembers
+    if not problem.solver.exact and summary.failed:
+        log.warning(
+            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
+            f"are not at the optimum"
+        )
     if problem.solver.exact and summary.failed:
         first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
         log.warning(

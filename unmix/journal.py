@@ -4,18 +4,21 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
+import signal
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from .errors import OutputError
 from .io.header import format_header
 from .io.write import write_all
+from .library import Endmembers
 
 SUFFIXES = (
     "_abundance.img", "_abundance.hdr", "_rmse.img", "_rmse.hdr", "_residual.img", "_residual.hdr",
@@ -50,6 +53,15 @@ class Raster:
         return digest_of(self.checks)
 
 
+def finite(value: Any) -> Any:
+    """The same with None for what JSON cannot say: infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def digest_of(checks: np.ndarray) -> str:
     """The digest of an image from the CRC-32 of its lines."""
     return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
@@ -65,6 +77,35 @@ def image_digest(path: Path, lines: int) -> str:
         if file.read(1):
             checks[-1] ^= 1
     return digest_of(checks)
+
+
+def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
+    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, belongs to a finished run, or cannot be written.
+    """
+    outputs = Outputs(folder, stem)
+    names = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
+    finals = [outputs.final(name) for name in names]
+    try:
+        if outputs.final("_run.json").exists():
+            raise OutputError(f"{finals[0]}: belongs to a finished run, which it would falsify; choose another -o")
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use --overwrite or -o")
+        parts = [outputs.part(name) for name in names]
+        endmembers.write(*parts)
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+    finally:
+        outputs.abandon()
+    return finals
 
 
 class Outputs:
@@ -87,16 +128,30 @@ class Outputs:
         self.folder, self.stem = folder, stem
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
+        self.made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lock = open(self.part("_run.json"), "a")  # noqa: SIM115 - held until the names are taken
+            self.lock = self.hold(self.part("_run.json"))
+        except BlockingIOError:
+            raise OutputError(f"{self.final('_run.json')}: another run holds this scene; wait for it") from None
         except OSError as error:
             raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.lock.close()
-            raise OutputError(f"{self.final('_run.json')}: another run holds this scene; wait for it") from None
+
+    @staticmethod
+    def hold(path: Path) -> IO[str]:
+        """Open and lock a file; `BlockingIOError` where another process has it."""
+        while True:
+            file = open(path, "a")  # noqa: SIM115 - held until the names are taken
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    return file
+            except FileNotFoundError:
+                pass
+            except OSError:
+                file.close()
+                raise
+            file.close()  # its holder took the name away between our opening and our locking
 
     def final(self, suffix: str) -> Path:
         return self.folder / (self.stem + suffix)
@@ -149,26 +204,42 @@ class Outputs:
                 flush(path)
         report["digests"] = digests
         last = self.part("_run.json")
-        last.write_text(json.dumps(report, indent=1) + "\n")
+        last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
         flush(last)
-        self.final("_run.json").unlink(missing_ok=True)  # from here on an older run is not finished any more
-        for old in self.existing():
-            if self.folder / (old.name + ".part") not in self.parts:
-                old.unlink()  # of an earlier run with more outputs: it would not belong to this one
-        for path in sorted(self.parts, key=lambda path: path == last):
-            os.replace(path, path.with_name(path.name[: -len(".part")]))
-        self.parts = []
+        with signals_held():
+            self.final("_run.json").unlink(missing_ok=True)  # from here on an older run is not finished any more
+            for old in self.existing():
+                if self.folder / (old.name + ".part") not in self.parts:
+                    old.unlink()  # of an earlier run with more outputs: it would not belong to this one
+            for path in sorted(self.parts, key=lambda path: path == last):
+                os.replace(path, path.with_name(path.name[: -len(".part")]))
+            self.parts = []
         flush(self.folder)
         self.lock.close()
 
     def abandon(self) -> None:
         """Take every `.part` file away; what was finished before stays."""
-        for raster in self.rasters.values():
-            raster.file.close()
-        for path in self.parts:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-        self.lock.close()
+        with signals_held():
+            for raster in self.rasters.values():
+                raster.file.close()
+            for path in self.parts:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            self.parts = []
+            self.lock.close()
+            if self.made:
+                with contextlib.suppress(OSError):
+                    self.folder.rmdir()
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait: a few renames belong together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def flush(path: Path) -> None:

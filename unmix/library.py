@@ -1,17 +1,15 @@
 """Endmembers and where they come from: CSV and ENVI spectral libraries, brought to the bands of a cube."""
 
-import contextlib
 import csv
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from .errors import CubeError, LibraryError, OutputError
+from .errors import CubeError, LibraryError
 from .io.cube import Cube
 from .io.envi import DTYPES
-from .io.header import clean, format_header, nanometres, number, numbers, read_header, whole, words
+from .io.header import clean, format_header, nanometres, number, numbers, read_header, read_small, whole, words
 
 # Values below this are deleted channels (USGS: -1.23e34).
 DELETED = -1e30
@@ -44,7 +42,7 @@ class Endmembers:
         """Write the spectra as CSV and as an ENVI library, float64 to the last digit."""
         waves = self.wavelengths
         axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
-        with open(csv_path, "w", newline="") as file:
+        with open(csv_path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["name", *(["line", "sample"] if self.pixels else []), *axis])
             for j, name in enumerate(self.names):
@@ -67,34 +65,7 @@ class Endmembers:
             fields["spectra pixels"] = [f"{line} {sample}" for line, sample in self.pixels]
         if waves is not None:
             fields |= {"wavelength units": "Nanometers", "wavelength": axis}
-        header_path.write_text(format_header(fields))  # type: ignore[arg-type]
-
-
-def save(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
-    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
-
-    Raises
-    ------
-    OutputError
-        Where one exists and may not be replaced, or cannot be written.
-    """
-    finals = [folder / f"{stem}_endmembers{ending}" for ending in (".csv", ".sli", ".hdr")]
-    for final in finals:
-        if final.exists() and not overwrite:
-            raise OutputError(f"{final}: exists already; use --overwrite or -o")
-    parts = [final.with_name(final.name + ".part") for final in finals]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        endmembers.write(*parts)
-        for part, final in zip(parts, finals):
-            os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-    finally:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-    return finals
+        header_path.write_text(format_header(fields), encoding="utf-8")  # type: ignore[arg-type]
 
 
 def load(path: Path) -> Endmembers:
@@ -122,17 +93,25 @@ def load(path: Path) -> Endmembers:
 
 def load_csv(path: Path) -> Endmembers:
     """A CSV library; columns whose heading is a number are bands, the first other one is the name."""
+    raw = read_small(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = path.read_text(encoding="latin-1")
-    rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+        text = raw.decode("latin-1")
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
     columns = [i for i, cell in enumerate(heading) if is_number(cell)]
     if not columns:
         raise LibraryError(f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, …")
+    if len(columns) == len(heading):
+        raise LibraryError(
+            f"{path}: its first row is all numbers; expected a header row: name, wavelength, wavelength, …"
+        )
     matrix = np.empty((len(columns), len(rows) - 1))
     for r, row in enumerate(rows[1:]):
         for b, i in enumerate(columns):
@@ -140,14 +119,14 @@ def load_csv(path: Path) -> Endmembers:
             if not is_number(cell):
                 raise LibraryError(f"{path}: row {r + 2}, column {i + 1}: '{cell[:20]}' is not a number")
             matrix[b, r] = float(cell)
-    named = next((i for i in range(len(heading)) if i not in columns), None)
-    names = [row[named].strip() if named is not None else f"endmember {r + 1}" for r, row in enumerate(rows[1:])]
+    named = next(i for i in range(len(heading)) if i not in columns)
+    names = [row[named].strip() if named < len(row) else f"endmember {r + 1}" for r, row in enumerate(rows[1:])]
     axis = np.array([float(heading[i]) for i in columns])
     counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
     pixels = None
     if {"line", "sample"} <= set(heading):
         at, across = heading.index("line"), heading.index("sample")
-        pixels = tuple((int(row[at]), int(row[across])) for row in rows[1:])
+        pixels = places_of([f"{row[at]} {row[across]}" for row in rows[1:] if len(row) > max(at, across)], len(names))
     return make(names, matrix, None if counted else nanometres(axis, ""), path, pixels)
 
 
@@ -155,11 +134,11 @@ def load_sli(path: Path) -> Endmembers:
     """An ENVI spectral library: a spectrum a line."""
     if path.suffix.lower() == ".hdr":
         header = path
-        beside = [p for p in sorted(path.parent.glob(path.name[:-4] + "*")) if p.suffix.lower() in (".sli", ".lib")]
-        if path.name[:-4].lower().endswith((".sli", ".lib")):
-            beside = [path.with_name(path.name[:-4])]
-        if len(beside) != 1 or not beside[0].exists():
-            raise LibraryError(f"{path}: no single .sli or .lib file beside it")
+        stem = path.name[:-4]
+        names_of_data = {(stem + ending).lower() for ending in ("", ".sli", ".lib")}
+        beside = [p for p in sorted(path.parent.iterdir()) if p.name.lower() in names_of_data and p.is_file()]
+        if len(beside) != 1:
+            raise LibraryError(f"{path}: no single data file {stem}, {stem}.sli or {stem}.lib beside it")
         data = beside[0]
     else:
         data = path
@@ -172,25 +151,28 @@ def load_sli(path: Path) -> Endmembers:
         header = found[0]
     fields = read_header(header)
     if "library" not in fields.get("file type", "").lower():
-        raise LibraryError(f"{header}: is not a spectral library (file type = {fields.get('file type', 'missing')})")
+        raise LibraryError(
+            f"{header}: is not a spectral library (file type = {fields.get('file type', 'missing')[:40]})"
+        )
     samples, lines = whole(fields, "samples", header), whole(fields, "lines", header)
     code = whole(fields, "data type", header)
-    if code not in DTYPES or min(samples, lines) < 1:
-        raise LibraryError(f"{header}: data type {code}, {lines} spectra of {samples} bands: cannot be read")
-    stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
     skip = whole(fields, "header offset", header, 0)
+    factor = number(fields, "reflectance scale factor", header)
+    factor = 1.0 if factor is None else factor
+    if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
+        raise LibraryError(
+            f"{header}: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}: wrong"
+        )
+    stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
     wanted = skip + samples * lines * DTYPES[code].itemsize
     if data.stat().st_size < wanted:
         raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {wanted}")
     values = np.fromfile(data, stored, samples * lines, offset=skip)
-    factor = number(fields, "reflectance scale factor", header) or 1.0
     names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
     if len(names) != lines:
         raise LibraryError(f"{header}: {len(names)} spectra names for {lines} spectra")
     places = words(fields, "spectra pixels")
-    pixels = None
-    if places is not None:
-        pixels = tuple((int(place.split()[0]), int(place.split()[1])) for place in places)
+    pixels = None if places is None else places_of(places, lines)
     waves = nanometres(numbers(fields, "wavelength", samples, header), fields.get("wavelength units", ""))
     matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
     return make(names, matrix, waves, data, pixels)
@@ -204,12 +186,24 @@ def make(
     pixels: tuple[tuple[int, int], ...] | None,
 ) -> Endmembers:
     """Endmembers with names that outputs can carry, each once."""
-    seen: dict[str, int] = {}
-    unique = []
+    if waves is not None and not np.all(np.isfinite(waves)):
+        raise LibraryError(f"{path}: a wavelength is not finite")
+    unique: list[str] = []
     for name in (clean(name) or "endmember" for name in names):
-        seen[name] = seen.get(name, 0) + 1
-        unique.append(name if seen[name] == 1 else f"{name} {seen[name]}")
+        count, own = 1, name
+        while own in unique:
+            count += 1
+            own = f"{name} {count}"
+        unique.append(own)
     return Endmembers(tuple(unique), np.ascontiguousarray(matrix), waves, pixels, path.name)
+
+
+def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:
+    """Pixels written as ``line sample``; None where they are not ``count`` pairs of whole numbers: they are a comment."""
+    pairs = [tuple(int(word) for word in text.split() if word.isascii() and word.isdigit()) for text in texts]
+    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
+        return None
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def is_number(text: str) -> bool:
@@ -287,7 +281,7 @@ def matching_rows(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarr
             return rows
     gaps = np.abs(library.wavelengths[None, :] - wanted[:, None])
     rows = gaps.argmin(axis=1)
-    off = gaps[np.arange(len(wanted)), rows] > near
+    off = ~(gaps[np.arange(len(wanted)), rows] <= near)
     if off.any():
         b = int(np.argmax(off))
         raise LibraryError(

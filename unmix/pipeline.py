@@ -1,5 +1,6 @@
 """Reader, device, writer, each at its own pace: blocks go round in a few buffers, in order, and nothing is copied."""
 
+import contextlib
 import functools
 import time
 from collections import deque
@@ -21,8 +22,9 @@ class Worker(Protocol[SolvedT]):
 
 @dataclass
 class Seconds:
-    """Time spent in each stage; they overlap, so their sum may exceed ``total``."""
+    """Time spent in each stage; the last three overlap, so that their sum may exceed ``total``, which is theirs."""
 
+    compiling: float = 0.0
     reading: float = 0.0
     solving: float = 0.0
     writing: float = 0.0
@@ -76,8 +78,9 @@ def stream(
                 if reading and (reading[0][1].done() or not (solving or writing)):
                     slot, done = reading.popleft()
                     done.result()
-                    solving.append((slot, time.perf_counter()))
+                    since = time.perf_counter()
                     worker.submit(slot)
+                    solving.append((slot, since))
                 elif solving:
                     slot, since = solving[0]
                     worker.wait(slot)
@@ -98,6 +101,7 @@ def stream(
             reader.shutdown(cancel_futures=True)
             writer.shutdown(cancel_futures=True)
             for slot, _ in solving:  # their buffers must not be let go of while threads or the GPU write to them
-                worker.wait(slot)
+                with contextlib.suppress(Exception):
+                    worker.wait(slot)
             raise
     seconds.total += time.perf_counter() - began

@@ -17,6 +17,10 @@ log = logging.getLogger("unmix")
 
 WARN_CONDITION = 1e5
 WORST_CONDITION = 1e8
+# From here on updates of an inverse are too poor to find the support, and `safe` searches with a QR at every step.
+UPDATED = 1e4
+# No abundance may be off by more than this for a dual that was taken for zero.
+ABUNDANCE_TOLERANCE = 1e-7
 # The 98th percentile of |y| over the largest |e|: dark scenes reach 0.1, so no tighter.
 SCALE_RANGE = (0.02, 50.0)
 SCALE_SAMPLE = 100_000
@@ -63,6 +67,20 @@ class Problem:
     def E(self) -> np.ndarray:
         return self.endmembers.matrix
 
+    @property
+    def pixel(self) -> str:
+        """The function of `unmix.solvers.pixel` that searches."""
+        return "safe" if self.solver.pixel == "active_set" and self.condition > UPDATED else self.solver.pixel
+
+    @property
+    def dual_tolerance(self) -> float:
+        """Below which a dual counts as zero, relative to |e_j| and the pixel's scale.
+
+        An ignored dual costs up to its size times cond(E)² in the abundances; 1e-12 is 100 times the rounding of a dual,
+        and 100 times tighter than the certificate.
+        """
+        return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
+
     def stored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The fields of `unmix.solvers.tile.Stored`."""
         nodata = float("nan") if self.nodata is None else self.nodata
@@ -71,7 +89,7 @@ class Problem:
     def plan(self) -> tuple[Any, ...]:
         """The fields of `unmix.solvers.pixel.Plan`."""
         return (
-            self.E, self.Q, self.R, self.G, self.inverse, self.norms, self.curvature,
+            self.E, self.Q, self.R, self.G, self.inverse, self.norms, self.curvature, self.dual_tolerance,
             self.method.sum_to_one, self.method.nonnegative,
         )  # fmt: skip
 
@@ -92,6 +110,9 @@ def plan_problem(
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' needs at most as many as bands"
         )
+    size = np.square(E).sum(axis=0)
+    if not np.all((size > 1e-200) & (size < 1e200)):
+        raise LibraryError(f"{endmembers.source}: an endmember is zero, or too large or small for float64; rescale it")
     _, singular, right = np.linalg.svd(E, full_matrices=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
     if condition > WARN_CONDITION:
@@ -183,7 +204,7 @@ def choose_bands(cube: Cube, which: str, scale: float | None) -> Bands:
     gain = np.ones(cube.bands) if cube.gain is None else cube.gain
     offset = np.zeros(cube.bands) if cube.offset is None else cube.offset
     if scale is not None:
-        if not (np.isfinite(scale) and scale > 0):
+        if not (np.isfinite(scale) and scale > 0 and np.isfinite(1.0 / scale)):
             raise MethodError(f"--scale {scale} must be above 0; stored values are divided by it")
         gain, offset = np.full(cube.bands, 1.0 / scale), np.zeros(cube.bands)
     return Bands(
@@ -196,7 +217,7 @@ def parse_bands(text: str, bands: int) -> np.ndarray:
     index: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in (first, last or first)):
             raise MethodError(f"--bands '{text}': write good, all, or numbers from 1 such as 1-50,60")
         low, high = int(first), int(last or first)
         if not 1 <= low <= high <= bands:
@@ -215,12 +236,17 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         the other in 0-1.
     """
     wanted = min(cube.lines, max(1, SCALE_SAMPLE // cube.samples))
+    apart = max(1, cube.samples // SCALE_SAMPLE)
     buffer = np.empty(bytes_per_line(cube), np.uint8)
-    lengths = []
+    lengths = [np.empty(0)]
     for line in np.unique(np.linspace(0, cube.lines - 1, wanted).astype(int)):
         raw = cube.read(slice(int(line), int(line) + 1), buffer)
-        good = ~missing(raw, cube.layout, bands, nodata)
-        lengths.append(np.sqrt(np.square(spectra(raw, cube.layout, bands)[good]).sum(axis=1)))
+        for first in range(0, cube.samples, 2048 * apart):  # in pieces: they are float64
+            some = slice(first, first + 2048 * apart, apart)
+            part = raw[:, some] if cube.layout == "bip" else raw[..., some]
+            good = ~missing(part, cube.layout, bands, nodata)
+            with np.errstate(over="ignore"):
+                lengths.append(np.sqrt(np.square(spectra(part, cube.layout, bands)[good]).sum(axis=1)))
     found = np.concatenate(lengths)
     if len(found) == 0:
         return

@@ -5,9 +5,13 @@ import numpy as np
 from .certificate import CERTIFIED
 from .problem import Problem
 
+# A pixel is solved again, too, where its abundances may be this far from the optimum, whatever κ says: near to
+# collinear endmembers hide large errors behind a small κ.
+FARTHEST = 1e-6
+
 
 def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) -> int:
-    """Solve the uncertified pixels of a block again with a new QR at every step, in place.
+    """Solve the doubtful pixels of a block again with a new QR at every step, in place.
 
     Parameters
     ----------
@@ -16,15 +20,18 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     raw : array
         The block as stored, in ``problem.layout``.
     results : dict of arrays
-        As `unmix.devices.Line.results`; a pixel is replaced where its κ gets smaller.
+        As `unmix.devices.Line.results`; a pixel is replaced where its κ does not get larger.
 
     Returns
     -------
     int
-        How many pixels became certified.
+        How many uncertified pixels became certified.
     """
-    places = np.argwhere((results["state"] == 0) & ~(results["kappa"] <= CERTIFIED))
-    if len(places) == 0 or not problem.method.nonnegative:
+    if not problem.method.nonnegative or problem.pixel == "safe":
+        return 0
+    doubtful = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= FARTHEST)
+    places = np.argwhere((results["state"] == 0) & doubtful)
+    if len(places) == 0:
         return 0
     from .devices import Line
     from .solvers.cpu import Plan, Results, Stored, range_solver, tiles_in
@@ -35,7 +42,9 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     solve = range_solver("bip", "safe")
     solve(0, tiles_in(1, len(places)), pixels, Stored(*problem.stored()), Plan(*problem.plan()), Results(**again))
-    better = again["kappa"][0] < results["kappa"][places[:, 0], places[:, 1]]
+    before = results["kappa"][places[:, 0], places[:, 1]]
+    # Of two answers at the level of rounding the safe one is closer: its duals know more than the certificate sees.
+    better = ~(again["kappa"][0] > np.maximum(before, 1e-14))
     for i in np.flatnonzero(better):
         line, sample = places[i]
         for name, values in again.items():
@@ -44,4 +53,4 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
                     results[name][line, :, sample] = values[0, :, i]
             else:
                 results[name][line, sample] = values[0, i]
-    return int(np.count_nonzero(again["kappa"][0] <= CERTIFIED))
+    return int(np.count_nonzero((again["kappa"][0] <= CERTIFIED) & ~(before <= CERTIFIED)))

@@ -1,5 +1,6 @@
 """Synthetic scenes with known truth, of any size, streamed to disk; the same bytes for a seed, whatever the blocks."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ class Scene:
             raise MethodError(f"{self.count} endmembers need at least as many bands, not {self.bands}")
         if self.pure and self.count > self.lines * self.samples:
             raise MethodError(f"{self.count} pure pixels do not fit into {self.lines * self.samples} pixels")
+        if self.seed < 0 or (self.snr is not None and not -200 < self.snr < 1000):
+            raise MethodError(f"seed {self.seed}, SNR {self.snr}: a seed from 0, and dB from -200 to 1000 or none")
         if self.dtype not in CODES or self.interleave not in INTERLEAVES or self.byte_order not in ("little", "big"):
             raise MethodError(f"cannot write {self.dtype}, {self.interleave}, {self.byte_order}-endian")
 
@@ -97,18 +100,27 @@ class Fields:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        random = np.random.Generator(np.random.PCG64([scene.seed, 1]))
-        self.lattices = [
-            random.standard_normal((scene.count + 1, scene.lines // size + 2, scene.samples // size + 2))
-            for size, _ in OCTAVES
+
+    def lattice(self, octave: int, lines: range) -> np.ndarray:
+        """Some lines of an octave's lattice, (count + 1, len(lines), points); each has a seed of its own."""
+        points = self.scene.samples // OCTAVES[octave][0] + 2
+        rows = [
+            np.random.Generator(np.random.PCG64([self.scene.seed, 1, octave, line])).standard_normal(
+                (self.scene.count + 1, points)
+            )
+            for line in lines
         ]
+        return np.stack(rows, axis=1)
 
     def abundances(self, lines: slice) -> np.ndarray:
         """Sparse, spatially correlated abundances, (n, samples, p): the fields projected onto the simplex."""
         n, p = lines.stop - lines.start, self.scene.count
         total = np.zeros((p + 1, n, self.scene.samples))
-        for (size, weight), lattice in zip(OCTAVES, self.lattices):
-            total += weight * interpolate(lattice, size, np.arange(lines.start, lines.stop), self.scene.samples)
+        for octave, (size, weight) in enumerate(OCTAVES):
+            first = lines.start // size
+            lattice = self.lattice(octave, range(first, (lines.stop - 1) // size + 2))
+            places = np.arange(lines.start, lines.stop)
+            total += weight * interpolate(lattice, size, places, first, self.scene.samples)
         mixing = np.exp(0.9 * total[p])  # small: patches of one or two endmembers; large: of many
         A = project_onto_simplex(np.moveaxis(total[:p] / (0.35 * mixing), 0, -1).reshape(-1, p))
         if self.scene.pure:
@@ -120,8 +132,8 @@ class Fields:
         return A.reshape(n, self.scene.samples, p)
 
 
-def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, samples: int) -> np.ndarray:
-    """Values between the points of a lattice, smooth and of even variance; (fields, lines, samples)."""
+def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, first: int, samples: int) -> np.ndarray:
+    """Values between the points of a lattice whose lines begin at ``first``; smooth; (fields, lines, samples)."""
 
     def weights(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         t = (places % size) / size
@@ -131,7 +143,7 @@ def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, samples: int)
     across, left, right = weights(np.arange(samples))
     down, above, below = weights(lines)
     rows = lattice[:, :, across] * left + lattice[:, :, across + 1] * right
-    return rows[:, down] * above[:, None] + rows[:, down + 1] * below[:, None]
+    return rows[:, down - first] * above[:, None] + rows[:, down - first + 1] * below[:, None]
 
 
 def project_onto_simplex(values: np.ndarray) -> np.ndarray:
@@ -191,7 +203,8 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
         raise OutputError(f"{error.filename or path}: writing failed: {error.strerror}") from None
     finally:
         for part in parts.values():
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
     return list(finals.values())
 
 

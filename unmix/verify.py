@@ -62,14 +62,35 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
     CubeError
         Where the scene cannot be read.
     """
-    stem = Path(stem)
+    stem = stem_of(Path(stem))
     record = stem.with_name(stem.name + "_run.json")
     try:
         report = json.loads(record.read_text())
-        lines, samples = int(report["lines"]), int(report["samples"])
-        method, solver = METHODS[report["method"]], SOLVERS[report["solver"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OutputError(f"{record}: no finished run ({type(error).__name__}: {error})") from None
+    except OSError as error:
+        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM is what its outputs begin with") from None
+    except ValueError as error:
+        raise OutputError(f"{record}: is damaged: {error}") from None
+    try:
+        return verify_report(stem, report, cube, everything, sample)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+        raise OutputError(f"{record}: is damaged: {type(error).__name__}: {error}") from None
+
+
+def stem_of(path: Path) -> Path:
+    """What outputs begin with, where the user named ``STEM_run.json``, or the cube beside them."""
+    if path.name.endswith("_run.json"):
+        return path.with_name(path.name[: -len("_run.json")])
+    if path.suffix.lower() in (".hdr", ".img") and not path.with_name(path.name + "_run.json").exists():
+        return path.with_suffix("")
+    return path
+
+
+def verify_report(
+    stem: Path, report: dict[str, Any], cube: str | Path | None, everything: bool, sample: int
+) -> Verdict:
+    """`verify`, once the record is read."""
+    lines, samples = int(report["lines"]), int(report["samples"])
+    method, solver = METHODS[report["method"]], SOLVERS[report["solver"]]
     verdict = Verdict()
     check_digests(stem, report, verdict)
     if verdict.faults:
@@ -157,7 +178,8 @@ def check_line(
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if f"{stem.name}_residual.img" in report["digests"]:
         found = written(stem, "residual", line, L, scene.samples)[:, places].T
-        limit = 1e-6 * np.abs(Y[~masked]).max(axis=1, initial=0, keepdims=True) * p
+        size = np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T
+        limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
         wrong[~masked] |= (np.abs(found[~masked] - residual) > limit).any(axis=1)
     if f"{stem.name}_certificate.img" in report["digests"] and SOLVERS[solver].exact:
         kappa = written(stem, "certificate", line, 3, scene.samples)[0, places]
@@ -178,6 +200,8 @@ def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.n
 
 def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Sum to one by elimination: the last abundance is 1 minus the others."""
+    if E.shape[1] == 1:
+        return np.ones(1)
     rest = np.linalg.lstsq(E[:, :-1] - E[:, -1:], y - E[:, -1], rcond=None)[0]
     return np.append(rest, 1 - rest.sum())
 
@@ -188,8 +212,12 @@ def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
     ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
     whatever c (Lawson and Hanson 1974, chapter 23); then a QR on the support has the last word.
     """
+    if E.shape[1] == 1:
+        return np.ones(1)
     D = E - y[:, None]
     c = np.abs(D).max()
+    if c == 0:  # all endmembers are the pixel
+        c = 1.0
     u = nnls(np.vstack([D, np.full(E.shape[1], c)]), np.append(np.zeros(len(y)), c), maxiter=100 * E.shape[1])[0]
     support = np.flatnonzero(u > 1e-12 * u.max())
     a = np.zeros(E.shape[1])

@@ -21,7 +21,9 @@ DATA = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[3] / "s
 
 
 def main() -> None:
-    print("| scene | material | unmix | plain reading, pixel | plain reading, projected |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| scene | material | unmix | plain reading, pixel | plain reading, projected |\n| --- | --- | --- | --- | --- |"
+    )
     for name in ("jasper", "samson"):
         cube = open_cube(DATA / name / f"{name}.hdr")
         bands = choose_bands(cube, "good", None)

@@ -43,7 +43,9 @@ def solving() -> None:
     """Block in memory to answers in memory, beside scipy's nnls on one core (which gets its pixels in float64)."""
     scene = np.fromfile(DATA / "salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
     samples, lines = 1000, PIXELS // 1000
-    print("| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | --- |"
+    )
     for p in (3, 9, 15, 25):
         library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
         some = scene[::25].astype(float)
@@ -106,7 +108,14 @@ def memory(folder: Path) -> None:
 
 def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
+    )
     print(f"unmix {unmix.__version__}, commit {commit}, {datetime.date.today()}, {model or platform.machine()}, "
           f"{len(os.sched_getaffinity(0))} cores\n")  # fmt: skip
     solving()

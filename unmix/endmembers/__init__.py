@@ -1,11 +1,11 @@
 """Finding endmembers in a scene: how many there are, and which pixels they are."""
 
 import logging
-import os
 
 import numpy as np
 
-from ..errors import MethodError
+from ..blocks import cores
+from ..errors import CubeError, MethodError
 from ..io.cube import Bands, Cube, bytes_per_line, spectra
 from ..library import Endmembers
 from .hysime import hysime
@@ -47,7 +47,20 @@ def count_endmembers(
     """
     if method not in COUNTERS:
         raise MethodError(f"unknown method '{method}'; there are {', '.join(COUNTERS)}")
-    return COUNTERS[method](moments(cube, bands, nodata, budget, threads or cores()))
+    return COUNTERS[method](signal_of(cube, bands, nodata, budget, threads))
+
+
+def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
+    """The moments of a scene; `CubeError` where it has no signal that endmembers could be made of."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = moments(cube, bands, nodata, budget, threads or cores())
+    power = float(np.trace(found.second))
+    if not 1e-200 < power < 1e200:
+        what = "are all zero" if power == 0 else "are too large or small for float64"
+        raise CubeError(f"{cube.path}: its {found.pixels} valid pixels {what}; there is nothing to extract")
+    if found.pixels <= len(bands.index):
+        log.warning(f"{cube.path}: fewer valid pixels ({found.pixels}) than bands; noise cannot be told from signal")
+    return found
 
 
 def extract_endmembers(
@@ -90,7 +103,7 @@ def extract_endmembers(
     """
     if extract not in EXTRACTORS:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
-    found = moments(cube, bands, nodata, budget, threads or cores())
+    found = signal_of(cube, bands, nodata, budget, threads)
     p = automatic(found) if count == "auto" else int(count)
     L = len(bands.index)
     if not 1 <= p <= min(L, found.pixels):
@@ -99,7 +112,16 @@ def extract_endmembers(
     def project(U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
         projected(cube, bands, nodata, budget, threads or cores(), U, shift, visit)
 
-    places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, project)
+    if not (isinstance(seed, int) and 0 <= seed < 2**63):
+        raise MethodError(f"--seed {seed}: write a whole number from 0")
+    try:
+        places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, project)
+    except OSError as error:
+        raise CubeError(f"{cube.path}: no room for scratch: {error.strerror}; set TMPDIR, or raise --memory") from None
+    if len(set(places)) < p:
+        raise CubeError(
+            f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower --count"
+        )
     pixels = tuple((n // cube.samples, n % cube.samples) for n in places)
     matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in pixels], axis=1)
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
@@ -121,8 +143,3 @@ def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarr
     """One pixel, scaled; array (L,)."""
     raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
     return spectra(raw, cube.layout, bands)[sample]
-
-
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -15,7 +15,7 @@ from ..blocks import plan_blocks
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
 from ..solvers.jit import compiled
-from ..solvers.tile import GATHER, WIDTH, Stored, blank_masked, project
+from ..solvers.tile import GATHER, WIDTH, Stored, blank_masked, multiply_back
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def line_projection(interleave: str) -> Any:
             missing = np.empty(w, np.int64)
             gather(raw, line, first, w, stored, Y, missing)
             blank_masked(Y, missing)
-            project(U, Y, Z)
+            multiply_back(U, Y, Z)
             for s in range(w):
                 for j in range(d):
                     out[first + s, j] = Z[j, s] - shift[j] if missing[s] == 0 else np.nan
@@ -101,9 +101,9 @@ def line_projection(interleave: str) -> Any:
     return project_line
 
 
-def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None]) -> None:
-    """Read the scene once, block by block in order, and hand each block to ``visit``."""
-    layout = plan_blocks(cube.lines, bytes_per_line(cube), budget, 1)
+def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
+    """Read the scene once, block by block in order, and hand each to ``visit``, which holds ``beside`` bytes a line."""
+    layout = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1)
     buffer = np.empty(layout.lines_per_block * bytes_per_line(cube), np.uint8)
     for lines in layout:
         visit(cube.read(lines, buffer), lines)
@@ -124,6 +124,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     L = len(bands.index)
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.layout)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
+    together = max(1, min(2 * threads, budget // (8 * L * L)))  # each has a matrix of its own
 
     def one_line(raw: np.ndarray, line: int) -> tuple[int, np.ndarray, np.ndarray]:
         line_total, line_second = np.zeros(L), np.zeros((L, L))
@@ -132,9 +133,9 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     def visit(raw: np.ndarray, lines: slice) -> None:
         nonlocal pixels
         n = lines.stop - lines.start
-        for first in range(0, n, 2 * threads):
+        for first in range(0, n, together):
             for count, line_total, line_second in pool.map(
-                functools.partial(one_line, raw), range(first, min(first + 2 * threads, n))
+                functools.partial(one_line, raw), range(first, min(first + together, n))
             ):
                 pixels += count
                 np.add(total, line_total, out=total)
@@ -185,4 +186,4 @@ def projected(
         visit(lines.start * cube.samples, out[:pixels])
 
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, one_block)
+        walk(cube, budget, one_block, 8 * U.shape[1] * cube.samples)

@@ -70,7 +70,7 @@ class Points:
     def __init__(self, pixels: int, d: int, budget: int) -> None:
         self.pixels, self.d = pixels, d
         self.held = np.empty((pixels, d)) if 8 * pixels * d <= budget else None
-        self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")
+        self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
 
     def put(self, first: int, rows: np.ndarray) -> None:
         """Keep a block of rows; blocks come in order."""
@@ -171,7 +171,8 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
     found = []
     for i in range(p):
         w = random.random(p)
-        f = w - A @ (np.linalg.pinv(A) @ w)
+        # One endmember leaves no direction beside A: the pixel with the most signal it is.
+        f = w - A @ (np.linalg.pinv(A) @ w) if p > 1 else np.ones(1)
         f /= np.sqrt(np.square(f).sum())
         best, most = 0, -1.0
         for first, rows in points.pieces():

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import INTERLEAVES
-from .header import nanometres, number, numbers, read_header, whole, words
+from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
 
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
@@ -24,6 +24,10 @@ DTYPES: dict[int, np.dtype] = {
     15: np.dtype(np.uint64),
 }
 EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
+OTHER_FORMATS = {
+    ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
+    ".tiff": "TIFF",
+}  # fmt: skip
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # Fields that say where the scene lies; outputs copy them as they are.
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
@@ -37,15 +41,17 @@ def find_header(path: Path) -> Path:
     CubeError
         Where there is none.
     """
-    if not path.exists():
-        raise CubeError(f"{path}: no such file")
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file")
+    if not path.is_file():
+        raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    if path.suffix.lower() in OTHER_FORMATS:
+        raise CubeError(f"{path}: {OTHER_FORMATS[path.suffix.lower()]} is not read yet; convert it to ENVI")
     if path.suffix.lower() == ".hdr":
         return path
     for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
         for entry in sorted(path.parent.iterdir()):
-            if entry.name.lower() == wanted:
+            if entry.name.lower() == wanted and entry.is_file():
                 return entry
     raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
 
@@ -62,7 +68,10 @@ def find_data(header: Path) -> Path:
     found = [
         entry
         for entry in sorted(header.parent.iterdir())
-        if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in EXTENSIONS
+        if entry != header
+        and entry.name.startswith(stem)
+        and entry.name[len(stem) :].lower() in EXTENSIONS
+        and entry.is_file()
     ]
     if not found:
         raise CubeError(f"{header}: no data file beside it (looked for {stem}, {stem}.img, {stem}.dat, …)")
@@ -100,7 +109,11 @@ class EnviCube:
         n = lines.stop - lines.start
         line = self.samples * self.bands * self.dtype.itemsize
         filled = out[: n * line]
-        with open(self.path, "rb", buffering=0) as file:
+        try:
+            file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise CubeError(f"{self.path}: cannot be read any more: {error.strerror}") from None
+        with file:
             if self.layout == "bsq":
                 band = self.samples * self.dtype.itemsize
                 for b in range(self.bands):
@@ -144,6 +157,14 @@ def open_envi(path: Path) -> EnviCube:
         Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
         unsupported, the data is compressed or a TIFF, or the data file is too short.
     """
+    try:
+        return open_pair(path)
+    except OSError as error:
+        raise CubeError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
+
+
+def open_pair(path: Path) -> EnviCube:
+    """`open_envi`, but for what the file system has to say."""
     header = find_header(path)
     fields = read_header(header)
     refuse_other_kinds(fields, header)
@@ -156,7 +177,7 @@ def open_envi(path: Path) -> EnviCube:
         if file.read(4) in TIFF_MAGIC:
             raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
     if interleave not in INTERLEAVES:
-        raise CubeError(f"{header}: interleave '{interleave}' is none of bip, bil and bsq")
+        raise CubeError(f"{header}: interleave '{interleave[:20]}' is none of bip, bil and bsq")
     code = whole(fields, "data type", header)
     if code not in DTYPES:
         kind = "complex" if code in (6, 9) else "unknown"
@@ -166,7 +187,7 @@ def open_envi(path: Path) -> EnviCube:
     if skip < 0:
         raise CubeError(f"{header}: header offset {skip} is negative")
     problems = check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
-    units = fields.get("wavelength units", "")
+    waves, fwhm = axis_in_nanometres(fields, bands, header, problems)
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
     return EnviCube(
@@ -180,8 +201,8 @@ def open_envi(path: Path) -> EnviCube:
         swapped=(whole(fields, "byte order", header, 0) == 1) != (sys.byteorder == "big") and dtype.itemsize > 1,
         skip=skip,
         layout=interleave,
-        wavelengths=nanometres(numbers(fields, "wavelength", bands, header), units),
-        fwhm=fwhm_in_nanometres(fields, bands, header, units),
+        wavelengths=waves,
+        fwhm=fwhm,
         good_bands=None if good is None else good != 0,
         gain=gain,
         offset=offset,
@@ -228,17 +249,25 @@ def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarra
     return gain, offset
 
 
-def fwhm_in_nanometres(fields: dict[str, str], bands: int, header: Path, units: str) -> np.ndarray | None:
-    """FWHM in nm. Without a unit it goes with the wavelengths: FWHM are always below 25."""
-    if not units.strip():
-        waves = numbers(fields, "wavelength", bands, header)
+def axis_in_nanometres(
+    fields: dict[str, str], bands: int, header: Path, problems: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Wavelengths and FWHM in nm. Without a known unit FWHM go with the wavelengths: they are always below 25."""
+    waves, fwhm = numbers(fields, "wavelength", bands, header), numbers(fields, "fwhm", bands, header)
+    if waves is not None and not np.all(np.isfinite(waves)):
+        raise CubeError(f"{header}: a wavelength is not finite")
+    units = fields.get("wavelength units", "").strip().lower()
+    if units not in TO_NANOMETRES:
         units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
-    return nanometres(numbers(fields, "fwhm", bands, header), units)
+    if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
+        problems.append(f"{header}: an fwhm is not above 0; all are left out of account")
+        fwhm = None
+    return nanometres(waves, units), nanometres(fwhm, units)
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
     """The nodata value as the file's type holds it: -1.23e34 is another number in float32."""
-    if value is None or np.isnan(value):
+    if value is None or not np.isfinite(value):
         return None  # NaN and infinities are nodata anyway
     if dtype.kind == "f":
         with np.errstate(over="ignore"):

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import CubeError
 
 LONGEST_HEADER = 64 * 2**20
+BRACED = ("description", "map info", "projection info", "coordinate system string")
 TO_NANOMETRES = {
     "nanometers": 1.0,
     "nanometer": 1.0,
@@ -43,17 +44,26 @@ def read_header(path: Path) -> dict[str, str]:
     CubeError
         Where the file cannot be read, is no ENVI header, or has a brace without an end.
     """
-    try:
-        if path.stat().st_size > LONGEST_HEADER:
-            raise CubeError(f"{path}: {path.stat().st_size} bytes are too many for a header; name the .hdr file")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise CubeError(f"{path}: cannot read the header: {error.strerror}") from None
+    raw = read_small(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = raw.decode("latin-1")  # any byte; a lone 0xB5 is µ
     return parse(text, path)
+
+
+def read_small(path: Path) -> bytes:
+    """The bytes of a header or table; `CubeError` where it is no regular file, too large, or cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would wait for ever, a device never end
+            raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        with open(path, "rb") as file:
+            raw = file.read(LONGEST_HEADER + 1)
+    except OSError as error:
+        raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(raw) > LONGEST_HEADER:
+        raise CubeError(f"{path}: is larger than {LONGEST_HEADER >> 20} MiB; it cannot be a header or a library table")
+    return raw
 
 
 def parse(text: str, path: Path) -> dict[str, str]:
@@ -139,17 +149,17 @@ def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
 
 
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
-    """Header text; sequences and strings with a line break or comma go in braces."""
+    """Header text; sequences, and strings that have always had braces or need them, go in braces."""
     lines = ["ENVI"]
     for key, value in fields.items():
         if isinstance(value, int):
             lines.append(f"{key} = {value}")
         elif not isinstance(value, str):
             lines.append(f"{key} = {{{', '.join(clean(item) for item in value)}}}")
-        elif key in ("interleave", "file type", "wavelength units", "data ignore value", "sensor type", "bands"):
-            lines.append(f"{key} = {value}")
-        else:
+        elif key in BRACED or set(value) & set(",\n"):
             lines.append(f"{key} = {{{value}}}")
+        else:
+            lines.append(f"{key} = {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -25,8 +25,8 @@ def new_work(p):
 @compiled
 def new_tile(L, p, w):
     return Tile(
-        np.empty((L, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)), np.empty(w), np.empty(w),
-        np.empty(w), np.empty(w), np.empty(w), np.empty(w, np.int64),
+        np.empty((L, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)),
+        np.empty((4, w)), np.empty(w), np.empty(w), np.empty(w), np.empty(w), np.empty(w), np.empty(w, np.int64), np.empty(w, np.int64),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
 
 from .jit import keep
@@ -35,23 +36,23 @@ class Scratch(NamedTuple):
     """Global memory of T threads."""
 
     pixels: Any  # (L, T) float64
-    vectors: Any  # (9, p, T) float64
+    vectors: Any  # (11, p, T) float64
     squares: Any  # (3, p, p, T) float64
-    scalars: Any  # (5, T) float64
+    scalars: Any  # (9, T) float64
     members: Any  # (2, p, T) int64
-    counts: Any  # (2, T) int64
+    counts: Any  # (3, T) int64
 
 
 def scratch_shapes(L: int, p: int, threads: int) -> Scratch:
     """The shapes of the scratch arrays for ``threads`` threads."""
     return Scratch(
-        (L, threads), (9, p, threads), (3, p, p, threads), (5, threads), (2, p, threads), (2, threads)
+        (L, threads), (11, p, threads), (3, p, p, threads), (9, threads), (2, p, threads), (3, threads)
     )  # fmt: skip
 
 
 def scratch_bytes(L: int, p: int) -> int:
     """Bytes of scratch a thread."""
-    return 8 * (L + 9 * p + 3 * p * p + 5 + 2 * p + 2)
+    return 8 * (L + 11 * p + 3 * p * p + 9 + 2 * p + 3)
 
 
 @functools.cache
@@ -61,15 +62,15 @@ def block_kernel(interleave: str, solver: str) -> Any:
 
     @cuda_kernel
     def solve_block(
-        raw, bands, gain, offset, nodata, E, Q, R, G, inverse, norms, curvature, sum_to_one, nonnegative,
+        raw, bands, gain, offset, nodata, E, Q, R, G, inverse, norms, curvature, dual_tolerance, sum_to_one, nonnegative,
         abundance, rmse, kappa, delta, steps, state, residual,
         pixels, vectors, squares, scalars, members, counts,
     ):  # fmt: skip
         lines, samples = rmse.shape
-        t = cuda.grid(1)  # type: ignore[call-arg, var-annotated]
+        t = cuda.grid(1)  # type: ignore[var-annotated]
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata)
-        plan = Plan(E, Q, R, G, inverse, norms, curvature, sum_to_one, nonnegative)
+        plan = Plan(E, Q, R, G, inverse, norms, curvature, dual_tolerance, sum_to_one, nonnegative)
         results = Results(abundance, rmse, kappa, delta, steps, state, residual)
         work = Work(
             vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], vectors[5, :, t],
@@ -77,10 +78,53 @@ def block_kernel(interleave: str, solver: str) -> Any:
         )  # fmt: skip
         tile = Tile(
             pixels[:, t : t + 1], vectors[6, :, t : t + 1], vectors[7, :, t : t + 1], vectors[8, :, t : t + 1],
-            scalars[0, t : t + 1], scalars[1, t : t + 1], scalars[2, t : t + 1], scalars[3, t : t + 1],
-            scalars[4, t : t + 1], counts[0, t : t + 1],
+            vectors[9, :, t : t + 1], vectors[10, :, t : t + 1], scalars[0:4, t : t + 1], scalars[4, t : t + 1],
+            scalars[5, t : t + 1], scalars[6, t : t + 1], scalars[7, t : t + 1], scalars[8, t : t + 1],
+            counts[0, t : t + 1], counts[1, t : t + 1],
         )  # fmt: skip
         for n in range(t, lines * samples, threads):
-            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work, results, counts[1, t : t + 1])
+            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work, results, counts[2, t : t + 1])
 
     return solve_block
+
+
+class General:
+    """This kernel as a solver of blocks on a GPU, for any problem.
+
+    Every such class has: ``serves`` (whether it is right for a problem), ``scratch_bytes`` (GPU memory beside the
+    blocks, for a block of so many pixels), a constructor that takes that memory, and ``launch``, which enqueues a block.
+    """
+
+    # More threads than a GPU holds at once would only take memory: 132 multiprocessors of 2048 threads on an H100.
+    MOST_THREADS = 132 * 2048
+
+    def __init__(self, problem: Any, pixels: int) -> None:
+        L, p = problem.E.shape
+        threads = self.threads(pixels)
+        self.kernel = block_kernel(problem.layout, problem.pixel)
+        self.constants = [
+            cuda.to_device(value) if isinstance(value, np.ndarray) else value
+            for value in (*problem.stored(), *problem.plan())
+        ]
+        kinds = Scratch(float, float, float, float, np.int64, np.int64)
+        self.scratch = [cuda.device_array(shape, kind) for shape, kind in zip(scratch_shapes(L, p, threads), kinds)]
+        self.grid = threads // THREADS_PER_BLOCK
+
+    @classmethod
+    def threads(cls, pixels: int) -> int:
+        """One a pixel, in whole blocks of threads, as far as the GPU holds them."""
+        return min(-(-pixels // THREADS_PER_BLOCK) * THREADS_PER_BLOCK, cls.MOST_THREADS)
+
+    @staticmethod
+    def serves(problem: Any) -> bool:
+        """Whether this path is right for the problem: always."""
+        return True
+
+    @classmethod
+    def scratch_bytes(cls, problem: Any, pixels: int) -> int:
+        """GPU memory beside the blocks."""
+        return cls.threads(pixels) * scratch_bytes(*problem.E.shape)
+
+    def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
+        """Solve a block that is on the GPU."""
+        self.kernel[self.grid, THREADS_PER_BLOCK, stream](raw, *self.constants, *results.values(), *self.scratch)
