@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Everything that only a real GPU can tell, in one go: the device suite, kernel times, compute-sanitizer.
+# Everything that only a real GPU can tell, in one go: kernel times, the device suite, compute-sanitizer.
 # Usage: tests/bench/gpu_check.sh OUT   (UNMIX_DATA names the real scenes)
 set -u
 out=$1
 mkdir -p "$out"
+workers=$(python3 -c 'import xdist; print("-n 6")' 2>/dev/null)
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$out/gpu.txt"
-python3 -m pytest -q -x -p no:cacheprovider tests/test_solvers.py tests/test_run.py tests/test_real.py -k "cuda or gpu" \
-    --durations=5 2>&1 | tail -n 40 | tee "$out/tests.txt"
-timeout 240 python3 tests/bench/kernels.py "${UNMIX_DATA:-../shared/data}" 2>&1 | tee "$out/kernels.txt"
+timeout 200 python3 tests/bench/kernels.py "${UNMIX_DATA:-../shared/data}" > "$out/kernels.txt" 2>&1
+tail -n 60 "$out/kernels.txt"
+# shellcheck disable=SC2086
+timeout 300 python3 -m pytest -q $workers -p no:cacheprovider tests/test_solvers.py tests/test_run.py tests/test_real.py \
+    -k "cuda or gpu" > "$out/tests.txt" 2>&1
+grep -E "^E  |^FAILED|passed|failed" "$out/tests.txt" | tail -n 40
 for tool in memcheck racecheck; do
-    timeout 200 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    timeout 120 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \
         python3 -m pytest -q -p no:cacheprovider tests/test_solvers.py -k "cuda and (counter or every_support or dark)" \
-        2>&1 | tail -n 6 | tee "$out/$tool.txt"
+        > "$out/$tool.txt" 2>&1
+    tail -n 3 "$out/$tool.txt"
 done

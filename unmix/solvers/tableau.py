@@ -33,6 +33,8 @@ THREADS = 64
 CHUNK = 32
 # A row that must leave outranks every row that may enter: duals are compared relative to |e|·|y|, so never above 1.
 LEAVING = 1e9
+# What a row is.
+FREE, IN, BARRED, NO_ROW = 0, 1, 2, 3
 
 
 def group_of(p: int) -> tuple[int, int]:
@@ -47,12 +49,13 @@ def group_of(p: int) -> tuple[int, int]:
 def project_kernel(p: int) -> Any:
     """``f = Eᵀy`` and ``|y|`` of every pixel, a thread each; and which pixels miss a band."""
     stride = THREADS + 1
+    staged, held = CHUNK * stride, CHUNK * p  # sizes must be names: Numba takes no expression
 
     @cuda_kernel
     def project(raw, by_line, by_sample, by_band, staged_by_band, bands, gain, offset, nodata, E, least_scale,
                 samples, pixels, f, scale, state):  # fmt: skip
-        Y = cuda.shared.array(CHUNK * stride, float64)
-        M = cuda.shared.array(CHUNK * p, float64)
+        Y = cuda.shared.array(staged, float64)
+        M = cuda.shared.array(held, float64)
         bad = cuda.shared.array(THREADS, int32)
         total = cuda.local.array(p, float64)
         t = cuda.threadIdx.x
@@ -103,20 +106,23 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
     groups = THREADS // lanes
     # One endmember a column, the multiplier's column, the last column, 1/d and the reach; odd, for the banks.
     width = p + 4 + (p + 1) % 2
+    pivot_rows, shape = groups * width, (rows, p)
     most_pivots = 6 * p + 20
     ones, last, over, reach_at = p, p + 1, p + 2, p + 3
 
     @cuda_kernel
     def search(G, norms, tolerance, samples, runs_a_line, runs, f, scale, a, steps):
-        shared = cuda.shared.array(groups * width, float64)
-        T = cuda.local.array((rows, p), float64)
+        shared = cuda.shared.array(pivot_rows, float64)
+        T = cuda.local.array(shape, float64)
         D = cuda.local.array(rows, float64)  # the diagonal
         V = cuda.local.array(rows, float64)  # the multiplier's column
         B = cuda.local.array(rows, float64)  # the last column: abundances in the support, duals elsewhere
         A = cuda.local.array(rows, float64)  # the feasible point
         own = cuda.local.array(rows, float64)  # f of this pixel
         length = cuda.local.array(rows, float64)
-        state = cuda.local.array(rows, int32)  # 0 free, 1 in the support, 2 barred, 3 no row at all
+        c = cuda.local.array(rows, float64)
+        keep = cuda.local.array(rows, float64)
+        state = cuda.local.array(rows, int32)
         lane = cuda.threadIdx.x % lanes
         at = cuda.threadIdx.x // lanes * width
         group = cuda.blockIdx.x * groups + cuda.threadIdx.x // lanes
@@ -125,15 +131,15 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
         for r in range(rows):
             i = lane * rows + r
             length[r] = norms[i] if i < p else 1.0
-            state[r] = 0 if i < p else 3
-            B[r] = 0.0
+            state[r] = FREE if i < p else NO_ROW
             A[r] = 0.0
-            D[r] = 0.0
             V[r] = 0.0
-            for j in range(p):
-                T[r, j] = G[i, j] if i < p else 0.0
-            if i < p:
-                D[r] = G[i, i]
+            D[r] = G[i, i] if i < p else 0.0
+        # Wherever T is touched, columns are the outer loop: only so are both loops small enough to be unrolled, and an
+        # array that is indexed by constants alone stays in registers.
+        for j in range(p):
+            for r in range(rows):
+                T[r, j] = G[min(lane * rows + r, p - 1), j]
         for turn in range(RUN):
             sample = start + turn
             active = group < runs and sample < samples
@@ -160,41 +166,34 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                 g = G[k, k]
                 for r in range(rows):
                     i = lane * rows + r
+                    c[r] = G[min(i, p - 1), k]
                     if i < p:
-                        own_k = G[i, k]
-                        V[r] = own_k - g
-                        for j in range(p):
-                            T[r, j] = G[i, j] - own_k - G[k, j] + g
-                        D[r] = G[i, i] - own_k - own_k + g
-                        if i == k:
-                            V[r] = -1.0
-                            D[r] = 0.0
-                            state[r] = 1
-                            for j in range(p):
-                                T[r, j] = 1.0
-                        else:
-                            for j in range(p):
-                                if j == k:
-                                    T[r, j] = 1.0
+                        V[r] = -1.0 if i == k else c[r] - g
+                        D[r] = 0.0 if i == k else D[r] - 2.0 * c[r] + g
+                        state[r] = IN if i == k else FREE
+                for j in range(p):
+                    across = G[k, j]
+                    for r in range(rows):
+                        i = lane * rows + r
+                        T[r, j] = 1.0 if i == k or j == k else T[r, j] - c[r] - across + g
             # The last column of this pixel for the support at hand: b = f (free rows) − T f (support) − T·ones.
             cuda.syncwarp()
             for r in range(rows):
                 i = lane * rows + r
                 if i < p:
-                    shared[at + i] = own[r] if state[r] == 1 else 0.0
+                    shared[at + i] = own[r] if state[r] == IN else 0.0
             cuda.syncwarp()
             for r in range(rows):
                 i = lane * rows + r
-                if i < p:
-                    mine = shared[at + i]
-                    value = own[r] - mine - V[r]
-                    for j in range(p):
-                        if j != i:
-                            value -= T[r, j] * shared[at + j]
-                    B[r] = value - D[r] * mine
+                mine = own[r] if state[r] == IN else 0.0
+                B[r] = own[r] - mine - V[r] - D[r] * mine
                 A[r] = 0.0
-                if state[r] == 2:
-                    state[r] = 0
+                if state[r] == BARRED:
+                    state[r] = FREE
+            for j in range(p):
+                across = shared[at + j]
+                for r in range(rows):
+                    B[r] -= T[r, j] * (across if lane * rows + r != j else 0.0)
             shedding = True
             stuck = False
             entered = -1
@@ -202,20 +201,19 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
             while True:
                 key = 0
                 for r in range(rows):
-                    i = lane * rows + r
                     value = 0.0
-                    if state[r] == 1 and B[r] <= 0.0:
+                    if state[r] == IN and B[r] <= 0.0:
                         if shedding:
-                            value = -B[r]
-                            value = LEAVING * (1.0 + value / (1.0 + value))
+                            value = LEAVING * (1.0 - B[r] / (1.0 - B[r]))
                         else:
                             value = LEAVING * (1.0 + (-B[r] / (A[r] - B[r]) if A[r] > B[r] else 1.0))
-                    elif state[r] == 0:
+                    elif state[r] == FREE:
                         value = B[r] / (length[r] * size)
                         if value <= tolerance:
                             value = 0.0
                     if value > 0.0:
-                        key = max(key, (cuda.libdevice.float_as_int(np.float32(value)) & -64) | (63 - i))
+                        bits = cuda.libdevice.float_as_int(np.float32(value))
+                        key = max(key, (bits & -64) | (63 - (lane * rows + r)))
                 offset = lanes // 2
                 while offset > 0:
                     key = max(key, cuda.shfl_xor_sync(0xFFFFFFFF, key, offset))
@@ -225,7 +223,7 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                         for r in range(rows):
                             i = lane * rows + r
                             if i < p:
-                                a[n, i] = max(B[r], 0.0) if state[r] == 1 else 0.0
+                                a[n, i] = max(B[r], 0.0) if state[r] == IN else 0.0
                         if lane == 0:
                             steps[line, sample] = pivots
                     active = False
@@ -238,22 +236,26 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                     # All of the support is positive: a success. Barred rows may try again.
                     shedding = False
                     for r in range(rows):
-                        A[r] = B[r] if state[r] == 1 else 0.0
-                        if state[r] == 2 and not stuck:
-                            state[r] = 0
+                        A[r] = B[r] if state[r] == IN else 0.0
+                        if state[r] == BARRED and not stuck:
+                            state[r] = FREE
                     stuck = False
-                for r in range(rows):
-                    if active and lane * rows + r == k:
-                        d = D[r]
-                        for j in range(p):
-                            shared[at + j] = T[r, j]
-                        shared[at + k] = d - sign
-                        shared[at + ones] = V[r]
-                        shared[at + last] = B[r]
-                        shared[at + over] = 1.0 / d
-                        shared[at + reach_at] = A[r] / (A[r] - B[r]) if A[r] > B[r] else 0.0
-                        if not leaving and not d > DEPENDENT * length[r] * length[r]:
-                            shared[at + over] = 0.0  # it depends on the support: no pivot
+                mine_is_pivot = active and k // rows == lane
+                if mine_is_pivot:
+                    for j in range(p):
+                        for r in range(rows):
+                            if k == lane * rows + r:
+                                shared[at + j] = T[r, j]
+                    for r in range(rows):
+                        if k == lane * rows + r:
+                            d = D[r]
+                            shared[at + k] = d - sign
+                            shared[at + ones] = V[r]
+                            shared[at + last] = B[r]
+                            # A column that depends on the support may not enter: no pivot.
+                            sound = leaving or d > DEPENDENT * length[r] * length[r]
+                            shared[at + over] = 1.0 / d if sound else 0.0
+                            shared[at + reach_at] = A[r] / (A[r] - B[r]) if A[r] > B[r] else 0.0
                 cuda.syncwarp()
                 if active:
                     inverse = shared[at + over]
@@ -261,30 +263,25 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                     stuck_now = leaving and k == entered and not shedding
                     for r in range(rows):
                         i = lane * rows + r
-                        if i >= p:
-                            continue
-                        if leaving and not shedding and state[r] == 1:
+                        if leaving and not shedding and state[r] == IN:
                             A[r] = max(A[r] + reach * (B[r] - A[r]), 0.0)
+                        across = shared[at + min(i, p - 1)]
+                        keep[r] = 1.0
+                        c[r] = across * inverse
+                        if i == k and inverse != 0.0:
+                            keep[r] = sign * inverse
+                            c[r] = 0.0
+                        D[r] = D[r] - c[r] * across
                         if i == k:
-                            if inverse == 0.0:
-                                state[r] = 2
-                            else:
-                                c = sign * inverse
-                                for j in range(p):
-                                    T[r, j] *= c
-                                V[r] *= c
-                                B[r] *= c
-                                D[r] = -inverse
-                                A[r] = 0.0
-                                state[r] = (2 if stuck_now else 0) if leaving else 1
-                        else:
-                            across = shared[at + i]
-                            c = across * inverse
-                            for j in range(p):
-                                T[r, j] -= c * shared[at + j]
-                            D[r] -= c * across
-                            V[r] -= c * shared[at + ones]
-                            B[r] -= c * shared[at + last]
+                            A[r] = 0.0
+                            D[r] = -inverse if inverse != 0.0 else D[r]
+                            state[r] = (BARRED if stuck_now else FREE) if leaving else (IN if inverse != 0.0 else BARRED)
+                        V[r] = V[r] * keep[r] - c[r] * shared[at + ones]
+                        B[r] = B[r] * keep[r] - c[r] * shared[at + last]
+                    for j in range(p):
+                        across = shared[at + j]
+                        for r in range(rows):
+                            T[r, j] = T[r, j] * keep[r] - c[r] * across
                     if leaving:
                         stuck = stuck_now
                     else:
@@ -302,12 +299,13 @@ def certify_kernel(p: int, sum_to_one: bool) -> Any:
     The definition is `unmix.certificate.certify`'s; the tests hold the two against each other.
     """
     stride = THREADS + 1
+    staged, held = CHUNK * stride, CHUNK * p  # sizes must be names: Numba takes no expression
 
     @cuda_kernel
     def certify(raw, by_line, by_sample, by_band, staged_by_band, bands, gain, offset, E, norms, curvature, least_scale,
                 samples, pixels, a, state, abundance, rmse, kappa, delta, steps, residual):  # fmt: skip
-        Y = cuda.shared.array(CHUNK * stride, float64)
-        M = cuda.shared.array(CHUNK * p, float64)
+        Y = cuda.shared.array(staged, float64)
+        M = cuda.shared.array(held, float64)
         x = cuda.local.array(p, float64)
         w = cuda.local.array(p, float64)
         t = cuda.threadIdx.x
