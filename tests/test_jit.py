@@ -110,3 +110,39 @@ def test_two_that_start_at_once(tmp_path):
         assert finish(process)[0] == answer
     for dtype, solver, answer in cases:
         assert run(environment, dtype=dtype, solver=solver) == (answer, (1, 0))
+
+
+def test_code_of_several_processes_keeps_apart(tmp_path):
+    """Each interleave and solver compiled by a process of its own, then all of them loaded into one."""
+    script = """
+import sys, numpy as np
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from conftest import write_cube, write_csv
+import unmix
+random = np.random.default_rng(0)
+E = random.random((20, 12))
+cube = random.random((6, 70, 20))
+here = Path(sys.argv[1])
+here.mkdir(exist_ok=True)
+library = write_csv(here / "e.csv", E)
+for case in sys.argv[2:]:
+    interleave, solver = case.split(":")
+    path = write_cube(here / "c.hdr", cube, interleave)
+    unmix.run(path, solver=solver, endmembers=library, device="cpu", out_dir=here / "o", overwrite=True)
+    print(hash((here / "o/c_abundance.img").read_bytes()))
+"""
+    script = script.format(tests=str(Path(__file__).parent))
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
+
+    def start(name, *cases):
+        command = [sys.executable, "-c", script, str(tmp_path / name), *cases]
+        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE)
+
+    cases = [
+        f"{interleave}:{solver}" for interleave in ("bip", "bil", "bsq") for solver in ("active-set", "delete-only")
+    ]
+    apart = [start(str(i), case).communicate()[0].strip() for i, case in enumerate(cases)]
+    together = start("all", *cases).communicate()[0].split()
+    assert together == apart
+    assert len(set(together)) == 2  # one for each solver, whatever the interleave

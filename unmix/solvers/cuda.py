@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
 
-from .jit import keep
+from .jit import keep, name_after_cells
 from .pixel import Plan, Work
 from .tile import Results, Stored, Tile, tile_solver
 
@@ -24,6 +24,7 @@ numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 def cuda_kernel(function: Callable[..., Any]) -> Any:
     """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``)."""
+    name_after_cells(function)
     kernel = cuda.jit(function)
     if numba.config.ENABLE_CUDASIM:
         return kernel

@@ -1,11 +1,12 @@
 """How this package compiles: a decorator for functions of the CPU (and called from CUDA), and a cache for both.
 
-Numba's own cache has three holes that a program run from cron falls into, and this file closes them:
+Numba's own cache has four holes that a program run from cron falls into, and this file closes them:
 
 * it looks at the file of the function alone, so an edited callee leaves its callers stale: our cache folder is named
   after a hash of all solver sources;
 * it fails at import where neither the install nor HOME is writable: we look for a folder that is, and otherwise compile
   without keeping;
+* closures of one name, compiled in several processes, may be taken for each other: ours are named after their cells;
 * two processes that compile different signatures at once may both take data file number 1, and one of them then loads
   the other's machine code: saving holds a file lock.
 """
@@ -15,6 +16,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -75,20 +77,28 @@ def _locked(folder: str) -> Iterator[None]:
         yield
 
 
-def _made_from(function: Any) -> tuple[Any, ...]:
-    """The names of the functions in a closure's cells, and of those in theirs."""
-    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    return tuple((cell.__name__, _made_from(getattr(cell, "py_func", cell))) for cell in cells)
+def name_after_cells(function: Callable[..., Any]) -> None:
+    """Name a closure after what it was made from: ``solve_tile_gather_bip_active_set``.
+
+    Machine code is looked up by a symbol of name, types and a counter that begins anew in every process. Two closures of
+    one name that two processes compiled and kept may have the same symbol, and a third process, which loads both, then
+    runs one in place of the other. (Seen: six processes on one machine, maps of another solver.)
+    """
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    words = [getattr(cell, "__name__", None) or repr(cell) for cell in cells]
+    if words:
+        function.__name__ = re.sub(r"\W+", "_", "_".join([function.__name__, *words]))
+        function.__qualname__ = function.__name__
 
 
 def _safe(cache_class: type) -> type:
-    """A Numba cache class with locked saves, and with keys that know which functions a closure was made from."""
+    """A Numba cache class with locked saves, and with keys that closures have again in the next process."""
 
     class SafeCache(cache_class):  # type: ignore[misc]
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             # Numba hashes a closure's cells by pickling them, and a pickled dispatcher holds a random id: never a hit.
-            # Names are enough, since the folder is keyed by the sources that they stand for.
-            return (str(sig), codegen.magic_tuple(), _made_from(self._py_func), self._extra_key())
+            # The name says what it was made from, and the folder is keyed by the sources that names stand for.
+            return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, self._extra_key())
 
         def _extra_key(self) -> Any:
             return getattr(self, "_launch_config_key", None)
@@ -114,4 +124,5 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile for the CPU; may also be called from a CUDA kernel. Releases the GIL; no fastmath, so NaN stays NaN."""
+    name_after_cells(function)
     return keep(numba.njit(nogil=True, error_model="numpy")(function), FunctionCache)

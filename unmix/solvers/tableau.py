@@ -275,7 +275,9 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                         if i == k:
                             A[r] = 0.0
                             D[r] = -inverse if inverse != 0.0 else D[r]
-                            state[r] = (BARRED if stuck_now else FREE) if leaving else (IN if inverse != 0.0 else BARRED)
+                            state[r] = (
+                                (BARRED if stuck_now else FREE) if leaving else (IN if inverse != 0.0 else BARRED)
+                            )
                         V[r] = V[r] * keep[r] - c[r] * shared[at + ones]
                         B[r] = B[r] * keep[r] - c[r] * shared[at + last]
                     for j in range(p):
