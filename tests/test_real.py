@@ -91,6 +91,7 @@ def test_every_pixel_is_the_optimum(tmp_path, data, references, name, p, method,
     assert np.all(np.abs(rmse - truth) <= limit)
     assert report["pixels"]["certified"] == len(Y) and report["certified"]
     assert report["worst_kappa"] <= CERTIFIED
+    assert report["pixels"]["rescued"] == 0  # the solver's own answers, not those of the safe path
     assert a.min() >= 0
     if method == "fcls":
         assert np.abs(a.sum(axis=1) - 1).max() <= 1e-6

@@ -9,9 +9,9 @@ in which a pivot lets a column enter or leave; the last column then holds the ab
 the rest. A group takes a run of `RUN` neighbouring pixels: the first starts cold, each other from the tableau of the one
 before, whose support costs it one product instead of eight pivots. `certify` goes back to the pixel and proves the answer.
 
-All of T is in registers because no index is a run-time value: the diagonal is kept apart, the entry of a row in the
-pivot's column is read off the pivot's row by symmetry, and the pivot lane leaves ``d − s`` in the pivot's own place so
-that no row needs a test.
+All of T is in registers because no index is a run-time value: the diagonal is kept apart, and the entry of a row in the
+pivot's column is read off the pivot's row by symmetry. (Leaving ``d − s`` in the pivot's own place would save the test
+for its column, and cost d in digits: eight where E is in radiance units.)
 """
 
 import functools
@@ -194,6 +194,7 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                 across = shared[at + j]
                 for r in range(rows):
                     B[r] -= T[r, j] * (across if lane * rows + r != j else 0.0)
+            cuda.syncwarp()
             shedding = True
             stuck = False
             entered = -1
@@ -249,7 +250,6 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                     for r in range(rows):
                         if k == lane * rows + r:
                             d = D[r]
-                            shared[at + k] = d - sign
                             shared[at + ones] = V[r]
                             shared[at + last] = B[r]
                             # A column that depends on the support may not enter: no pivot.
@@ -283,7 +283,7 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
                     for j in range(p):
                         across = shared[at + j]
                         for r in range(rows):
-                            T[r, j] = T[r, j] * keep[r] - c[r] * across
+                            T[r, j] = sign * c[r] if j == k else T[r, j] * keep[r] - c[r] * across
                     if leaving:
                         stuck = stuck_now
                     else:
