@@ -161,3 +161,43 @@ def test_the_log_file(tmp_path, scene, truth):
     assert "490 of 490 pixels certified" in (tmp_path / "log").read_text()
     _, err = unmix("run", scene, "--log-file", tmp_path / "none" / "log", code=2)
     assert "--log-file" in err
+
+
+def test_two_inputs_of_one_stem_by_other_names(tmp_path):
+    """The stem is that of the outputs, whatever the header is called: x.dat.hdr and x.hdr are one."""
+    for folder, name in (("a", "x.hdr"), ("b", "x.dat.hdr")):
+        (tmp_path / folder).mkdir()
+        path = write_cube(tmp_path / folder / "x.hdr", np.ones((2, 2, 20), np.int16))
+        if name != "x.hdr":
+            path.with_suffix(".img").rename(tmp_path / folder / "x.dat")
+            path.rename(tmp_path / folder / name)
+    _, err = unmix("run", tmp_path / "a/x.hdr", tmp_path / "b/x.dat.hdr", "-o", tmp_path / "o", code=2)
+    assert "one stem" in err
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_log_goes_to_no_other_file(scene):
+    before = scene.with_suffix(".img").read_bytes()
+    _, err = unmix("run", scene, "--log-file", scene.with_suffix(".img"), "--dry-run", code=2)
+    assert "no log of ours" in err
+    assert scene.with_suffix(".img").read_bytes() == before
+
+
+def test_errors_are_one_line_whatever_is_in_them(tmp_path):
+    path = write_cube(tmp_path / "x\ny.hdr", np.ones((2, 2, 20), np.int16))
+    path.write_text(path.read_text().replace("interleave = bip", "interleave = " + "z" * 9000))
+    for arguments in (["info", path], ["run", path, "--memory", "0"], ["run", path, "-n", "²"]):
+        _, err = unmix(*arguments, code=3 if arguments[0] == "info" else 2)
+        assert len(err.splitlines()) == 1 and len(err) < 2100
+
+
+def test_runs_without_stderr(scene, truth):
+    command = [sys.executable, "-m", "unmix_cli.main", "run", str(scene), "-e", str(truth), "--device", "cpu"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *command], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == ""
+    assert (scene.parent / "scene_run.json").exists()
+
+
+def test_options_that_contradict_each_other(scene, truth):
+    assert "--count" in unmix("run", scene, "-e", truth, "-n", 3, code=2)[1]
+    assert "contradict" in unmix("run", scene, "--overwrite", "--skip-existing", code=2)[1]

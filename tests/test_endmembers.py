@@ -132,3 +132,22 @@ def test_unfit_requests(scene, count, name, fault):
     cube = open_cube(scene)
     with pytest.raises(unmix.MethodError, match=fault):
         extract_endmembers(cube, choose_bands(cube, "good", None), None, count, name, 0, 2**30)
+
+
+def test_scenes_without_signal_or_variety(tmp_path):
+    zero = open_cube(write_cube(tmp_path / "zero.hdr", np.zeros((3, 4, 9), np.int16)))
+    flat = open_cube(write_cube(tmp_path / "flat.hdr", np.full((3, 4, 9), 7, np.int16)))
+    bands = choose_bands(zero, "good", None)
+    with pytest.raises(unmix.CubeError, match="all zero"):
+        extract_endmembers(zero, bands, None, 2, "vca", 0, 2**30)
+    with pytest.raises(unmix.CubeError, match="all zero"):
+        count_endmembers(zero, bands, None, 2**30)
+    with pytest.raises(unmix.CubeError, match="distinct"):
+        extract_endmembers(flat, bands, None, 2, "vca", 0, 2**30)
+
+
+def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):
+    cube = np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1) * np.array([1, 2, 3], np.float32)
+    cube[0, 0] = np.nan
+    found = extract(write_cube(tmp_path / "x.hdr", cube), 1)
+    assert found.pixels == ((1, 1),)

@@ -1,5 +1,7 @@
 """ENVI in: every type, order and interleave, headers as they are in the wild, and what is refused."""
 
+import os
+
 import naive
 import numpy as np
 import pytest
@@ -190,6 +192,20 @@ def test_faults_are_named_in_one_line(tmp_path, what):
     assert FAULTS[what] in str(error.value)
     assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+def test_only_regular_files_are_read(tmp_path):
+    """A pipe would be waited for, and a folder of outputs is no data file."""
+    path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 2), np.int16))
+    (tmp_path / "x").mkdir()
+    assert open_cube(path).path.name == "x.img"
+    path.with_suffix(".img").unlink()
+    os.mkfifo(tmp_path / "x.img")
+    with pytest.raises(unmix.CubeError, match="no data file"):
+        open_cube(path)
+    os.mkfifo(tmp_path / "y.hdr")
+    with pytest.raises(unmix.CubeError, match="not a regular file"):
+        open_cube(tmp_path / "y.hdr")
 
 
 def test_a_longer_file_is_a_warning(tmp_path):

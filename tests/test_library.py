@@ -84,6 +84,7 @@ def test_the_order_of_a_cube_is_kept_even_where_wavelengths_overlap(tmp_path):
         ("name,400,500\n", "no spectra"),
         ("name,a,b\nx,1,2\n", "no wavelengths"),
         ("name,400,500\nx,1\n", "row 2, column 3"),
+        ("0.1,0.2\n0.3,0.4\n", "all numbers"),
         ("name,400,500\nx,1,none\n", "'none' is not a number"),
     ],
 )
@@ -113,6 +114,26 @@ def test_columns_beside_the_spectra_and_repeated_names(tmp_path):
     np.testing.assert_array_equal(library.matrix, [[1, 3], [2, 4]])
     np.testing.assert_allclose(library.wavelengths, [400, 500])
     assert load(write_csv(tmp_path / "n.csv", np.ones((3, 1)))).wavelengths is None
+
+
+@pytest.mark.parametrize("fields", [{"fwhm": "{nan, nan}"}, {"fwhm": "{10, 10}", "wavelength_units": "Unknown"}])
+def test_odd_widths_do_not_let_any_library_in(tmp_path, fields):
+    cube = cube_of(tmp_path, 2, [500, 600], **fields)
+    library = Endmembers(("a",), np.ones((2, 1)), np.array([550.0, 650.0]))
+    with pytest.raises(unmix.LibraryError, match="no band at 500 nm"):
+        fit(library, cube, np.arange(2))
+
+
+def test_names_of_libraries(tmp_path):
+    """A library by its header, with a longer name beside it, and one whose name is a pattern."""
+    for stem in ("lib", "lib_two", "m[1]"):
+        one = Endmembers((stem,), np.ones((3, 1)), None)
+        one.write(tmp_path / f"{stem}.csv", tmp_path / f"{stem}.sli", tmp_path / f"{stem}.hdr")
+    for stem in ("lib", "m[1]"):
+        assert load(tmp_path / f"{stem}.hdr").matrix.shape == (3, 1)
+    path = tmp_path / "same.csv"
+    path.write_text("name,1,2\na,1,2\na,3,4\na 2,5,6\n")
+    assert len(set(load(path).names)) == 3
 
 
 @pytest.mark.parametrize("what", ["missing.csv", "missing.sli", "missing.hdr"])

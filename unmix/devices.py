@@ -198,7 +198,7 @@ class Cuda:
             raise DeviceError(
                 f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
             ) from None
-        log.debug(f"{self.name}: {need >> 20} MiB of GPU memory, {solver.__name__.lower()} solver")
+        log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
 
     def solver_for(self, problem: Problem) -> Any:
