@@ -1,7 +1,7 @@
 """The CPU driver: a range of tiles a call, without the GIL, so that a plain thread pool keeps all cores busy.
 
 Not `prange`: its threading layer is unsafe under several Python threads and counts threads of its own; calls that
-release the GIL need neither, compile in half the time, and obey ``--threads`` to the letter.
+release the GIL need neither, and obey ``--threads`` to the letter.
 """
 
 import functools

@@ -7,7 +7,7 @@ memory. `search` finds the abundances: every lane of a group keeps a few rows of
 
 in which a pivot lets a column enter or leave; the last column then holds the abundances of the support and the duals of
 the rest. A group takes a run of `RUN` neighbouring pixels: the first starts cold, each other from the tableau of the one
-before, whose support costs it one product instead of eight pivots. `certify` goes back to the pixel and proves the answer.
+before, whose support costs it one product instead of a pivot a column. `certify` goes back to the pixel and proves the answer.
 
 All of T is in registers because no index is a run-time value: the diagonal is kept apart, and the entry of a row in the
 pivot's column is read off the pivot's row by symmetry. (Leaving ``d − s`` in the pivot's own place would save the test
@@ -63,7 +63,7 @@ def project_kernel(p: int) -> Any:
         first = cuda.blockIdx.x * THREADS
         L = E.shape[0]
         bad[t] = 0
-        # Where each pixel begins, once: a 64-bit division for every value staged took ten times as long as the rest.
+        # Where each pixel begins, once: a 64-bit division for every value staged made 1.04 ms of 0.76 (p = 3, 111616).
         mine = min(first + t, pixels - 1)
         place[t] = mine // samples * by_line + mine % samples * by_sample
         square = 0.0

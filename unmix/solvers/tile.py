@@ -122,9 +122,8 @@ def blank_masked(Y, missing):
 def multiply_back(M, Y, Z):
     """``Z = MᵀY``, bands in ascending order; M is (L, p), Y (L, w), Z (p, w).
 
-    Four bands and two columns a turn: Z is loaded and stored a quarter as often, Y loaded half as often; at p = 25 that
-    is three times as fast on a core with AVX-512, and not one addition is in another place. Beyond the last band M
-    counts as zero.
+    Four bands and two columns a turn: Z is loaded and stored a quarter as often, Y loaded half as often, and not one
+    addition is in another place. Beyond the last band M counts as zero.
     """
     L, w = Y.shape
     p = Z.shape[0]
@@ -225,8 +224,7 @@ def optima(plan, work, k, tile):
 def adopt(plan, work, k, tile, first, steps):
     """Give the support just found to every later pixel of the tile whose optimum it is; they take no step at all.
 
-    A tile of Salinas-A has 12 (p = 9) to 19 (p = 25) supports for its 64 pixels: as many searches, and the rest is
-    this, in SIMD.
+    Neighbours share supports: a tile takes a search for each of its supports, and the rest is this, in SIMD.
     """
     p, w = tile.F.shape
     optima(plan, work, k, tile)
