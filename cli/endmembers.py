@@ -10,14 +10,7 @@ from . import options
 @click.command("endmembers")
 @click.argument("cube", type=click.Path(path_type=Path))
 @options.extraction
-@click.option(
-    "-o",
-    "--out-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where outputs go.  [default: beside the cube]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@options.outputs
 @options.budget
 @options.reading
 @options.logs

@@ -40,6 +40,17 @@ extraction = together(
     click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
 )  # fmt: skip
 
+outputs = together(
+    click.option(
+        "-o",
+        "--out-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Where outputs go.  [default: beside the cube]",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace outputs that exist."),
+)
+
 budget = together(
     click.option("--memory", default="1G", metavar="SIZE", help="Bound on blocks in memory.", show_default=True),
     click.option("--threads", type=click.IntRange(1), metavar="K", help="CPU threads.  [default: all]"),

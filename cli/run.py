@@ -41,14 +41,7 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
     help="Spectra to use, CSV or ENVI library.  [default: extracted from the cube]",
 )
 @options.extraction
-@click.option(
-    "-o",
-    "--out-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where outputs go.  [default: beside the cube]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@options.outputs
 @click.option("--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone.")
 @click.option(
     "--device",

@@ -181,9 +181,14 @@ class Settings:
         return sizes | ({"certificate": 3} if self.certificate else {})
 
 
+def line_of(scene: Cube, settings: Settings) -> Line:
+    """What one line of the scene holds in a slot."""
+    return Line(scene.samples, bytes_per_line(scene), settings.residual, dtype=scene.dtype)
+
+
 def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
     """How the scene is cut, from the bounds on host and GPU memory."""
-    line = Line(scene.samples, bytes_per_line(scene), settings.residual)
+    line = line_of(scene, settings)
     layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams)
     return settings.machine.fit(problem, line, layout, settings.gpu_memory)
 
@@ -192,7 +197,7 @@ def solve_scene(
     scene: Cube, problem: Problem, layout: Layout, outputs: Outputs, settings: Settings
 ) -> tuple[Summary, Seconds]:
     """Pass the scene through the device into the rasters; see `run`."""
-    line = Line(scene.samples, bytes_per_line(scene), settings.residual, dtype=scene.dtype)
+    line = line_of(scene, settings)
     sizes = settings.rasters(problem)
     outputs.check_space(4 * scene.lines * scene.samples * sum(sizes.values()) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}

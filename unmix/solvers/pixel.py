@@ -50,16 +50,6 @@ class Work(NamedTuple):
 
 
 @compiled
-def project_back(R, z, f):
-    """``f = Rᵀz`` (that is Eᵀy), in place."""
-    for j in range(z.shape[0]):
-        total = 0.0
-        for i in range(j + 1):
-            total += R[i, j] * z[i]
-        f[j] = total
-
-
-@compiled
 def optimum(G, f, H, support, k, sum_to_one, x, s, u):
     """The least squares optimum on the support, ``x = H f`` (paper 004, eq. 11 with the sum), refined once.
 
