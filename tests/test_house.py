@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "blocks": {"errors"},
     "methods": {"errors"},
     "pipeline": set(),
-    "solvers": {"solvers", "certificate", "numpy", "numba"},
+    "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite"},
     "certificate": {"solvers.jit", "numpy"},
     "io": {"io", "errors", "numpy", "spectral", "h5py", "scipy"},
     "library": {"io", "errors", "numpy"},

@@ -207,9 +207,10 @@ class Cuda:
 
         if simulated():  # which has no warp operations
             return General
-        from .solvers.tableau import Tableau
+        from .solvers.warps import Warps
 
-        return Tableau if Tableau.serves(problem) else General
+        with self.gpu:
+            return Warps if Warps.serves(problem) else General
 
     def bytes_needed(self, problem: Problem, line: Line, layout: Layout) -> int:
         """GPU memory of a run that is cut so."""

@@ -18,19 +18,30 @@ from .tile import Results, Stored, Tile, tile_solver
 
 THREADS_PER_BLOCK = 64
 
+ALL_LANES = 0xFFFFFFFF
+
 # Small blocks are what a small scene has; the warning says nothing to a user.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
-def cuda_kernel(function: Callable[..., Any]) -> Any:
-    """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``)."""
+def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
+    """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``).
+
+    ``registers`` bounds those of a thread.
+    """
     name_after_cells(function)
-    kernel = cuda.jit(function)
+    kernel = cuda.jit(function, max_registers=registers)
     if numba.config.ENABLE_CUDASIM:
         return kernel
     from numba.cuda.dispatcher import CUDACache
 
     return keep(kernel, CUDACache)
+
+
+def on_gpu(function: Callable[..., Any]) -> Any:
+    """A function of the GPU that is laid into its caller."""
+    name_after_cells(function)
+    return cuda.jit(function, device=True, forceinline=True)
 
 
 class Scratch(NamedTuple):
@@ -68,7 +79,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         pixels, vectors, squares, scalars, members, counts,
     ):  # fmt: skip
         lines, samples = rmse.shape
-        t = cuda.grid(1)  # type: ignore[var-annotated]
+        t = cuda.grid(1)
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata)
         plan = Plan(E, Q, R, G, inverse, norms, curvature, dual_tolerance, sum_to_one, nonnegative)

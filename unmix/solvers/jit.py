@@ -26,6 +26,9 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache
 
+# A name becomes a file's name, and these have 255 bytes at most.
+LONGEST_NAME = 80
+
 
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
@@ -87,7 +90,10 @@ def name_after_cells(function: Callable[..., Any]) -> None:
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     words = [getattr(cell, "__name__", None) or repr(cell) for cell in cells]
     if words:
-        function.__name__ = re.sub(r"\W+", "_", "_".join([function.__name__, *words]))
+        name = re.sub(r"\W+", "_", "_".join([function.__name__, *words]))
+        if len(name) > LONGEST_NAME:
+            name = f"{function.__name__}_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        function.__name__ = name
         function.__qualname__ = function.__name__
 
 
