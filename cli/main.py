@@ -22,6 +22,7 @@ COMMANDS = {
     "count": "Estimate the number of endmembers.",
     "endmembers": "Extract endmembers to a library.",
     "verify": "Check a finished run against its cube.",
+    "bench": "Time a scene beside the copy that bounds it.",
     "synth": "Make a synthetic scene with known truth.",
 }
 

@@ -96,3 +96,31 @@ def test_the_summary_counts():
     assert summary.failures == [(10, 1), (11, 2)]
     assert summary.steps == [0, 1, 2, 0, 1]
     assert summary.sums.tolist() == [4, 4]
+
+
+def test_a_summary_in_parts_is_the_summary_of_the_whole():
+    random = np.random.default_rng(5)
+    state = random.choice([0, 0, 0, 1, 2], (12, 9)).astype(np.uint8)
+    kappa, delta = 10.0 ** random.uniform(-16, -8, (2, 12, 9))
+    steps, abundance = random.integers(0, 7, (12, 9)), random.random((12, 3, 9)).astype(np.float32)
+    whole, merged = Summary(), Summary()
+    whole.add(0, state, kappa, delta, steps, abundance)
+    for lines in (slice(0, 5), slice(5, 6), slice(6, 12)):
+        part = Summary()
+        part.add(lines.start, state[lines], kappa[lines], delta[lines], steps[lines], abundance[lines])
+        merged.merge(part)
+    for name in (
+        "solved",
+        "masked",
+        "partly_nodata",
+        "certified",
+        "failed",
+        "worst_kappa",
+        "worst_delta",
+        "failures",
+        "steps",
+    ):
+        assert getattr(merged, name) == getattr(whole, name), name
+    assert merged.sums.tolist() == whole.sums.tolist()
+    assert whole.steps == np.bincount(steps[state == 0]).tolist()
+    assert np.allclose(whole.sums, np.where(state[:, None] == 0, abundance, 0).sum(axis=(0, 2)))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
+from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.envi import DTYPES
 from unmix.io.header import format_header, parse, read_header
@@ -305,3 +306,17 @@ def test_every_real_pair_opens_or_is_refused_in_a_line(data):
             assert cube.path.stat().st_size >= wanted
             opened += 1
     assert opened >= 20
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+@pytest.mark.parametrize("piece", [1, 7, 64, 4096])
+def test_pieces_in_flight_make_the_block(tmp_path, cube_writer, monkeypatch, interleave, piece):
+    monkeypatch.setattr("unmix.io.read.PIECE", piece)
+    values = np.random.default_rng(3).integers(-999, 999, (6, 5, 4)).astype(np.int16)
+    cube = open_cube(cube_writer(tmp_path / "x.hdr", values, interleave))
+    raw = cube.read(slice(1, 5), np.empty(4 * bytes_per_line(cube), np.uint8))
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}[interleave]
+    assert np.array_equal(raw, values[1:5].transpose(axes))
+    cube.path.write_bytes(cube.path.read_bytes()[:-9])
+    with pytest.raises(CubeError, match="ends at byte 231; it was longer"):
+        cube.read(slice(2, 6), np.empty(4 * bytes_per_line(cube), np.uint8))

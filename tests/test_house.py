@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "pipeline": set(),
     "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite"},
     "certificate": {"solvers.jit", "numpy"},
-    "io": {"io", "errors", "numpy", "spectral", "h5py", "scipy"},
+    "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy"},
     "library": {"io", "errors", "numpy"},
     "journal": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},
@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "__init__", "blocks", "certificate", "devices", "endmembers", "errors", "io", "journal", "library", "methods",
         "pipeline", "problem", "rescue", "numpy",
     },
+    "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "numpy", "scipy"},
     "__init__": {"errors", "arrays", "io", "library", "job"},
 }  # fmt: skip

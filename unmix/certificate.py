@@ -10,6 +10,10 @@ import numpy as np
 
 from .solvers.jit import compiled
 
+# What a pixel is; `gather` decides.
+SOLVED, PARTLY, MASKED = 0, 1, 2
+# Places that a report names.
+MOST_FAILURES = 100
 # Up to here a pixel is certified. Solvers reach 1e-14; 1e-6 lets wrong supports through with abundances off by 1e-2.
 CERTIFIED = 1e-10
 
@@ -113,6 +117,56 @@ def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, rows, length,
         delta[s] = violation**0.5 / curvature if curvature > 0.0 else np.inf
 
 
+@compiled
+def tally(state, kappa, delta, steps, abundance, certified):
+    """What `Summary` wants to know of a block, in one pass that holds no lock.
+
+    Parameters
+    ----------
+    state, kappa, delta, steps : arrays (n, samples)
+    abundance : array (n, p, samples)
+    certified : float
+        The largest κ that counts as certified.
+
+    Returns
+    -------
+    solved, masked, partly, failed : int
+    worst_kappa, worst_delta : float
+        0 where nothing is solved; NaN counts as infinite.
+    counts : array of int64
+        How many solved pixels took 0, 1, 2, … steps.
+    sums : array (n, p), float64
+        Of the abundances of each line's solved pixels.
+    """
+    n, p, samples = abundance.shape
+    solved, masked, failed = 0, 0, 0
+    worst_kappa, worst_delta = 0.0, 0.0
+    most = -1
+    for line in range(n):
+        for s in range(samples):
+            if state[line, s] == SOLVED:
+                solved += 1
+                failed += not kappa[line, s] <= certified
+                worst_kappa = max(worst_kappa, kappa[line, s] if kappa[line, s] == kappa[line, s] else np.inf)
+                worst_delta = max(worst_delta, delta[line, s] if delta[line, s] == delta[line, s] else np.inf)
+                most = max(most, steps[line, s])
+            elif state[line, s] == MASKED:
+                masked += 1
+    counts = np.zeros(most + 1, np.int64)
+    sums = np.zeros((n, p))
+    for line in range(n):
+        for s in range(samples):
+            if state[line, s] == SOLVED:
+                counts[steps[line, s]] += 1
+        for j in range(p):
+            total = 0.0
+            for s in range(samples):
+                if state[line, s] == SOLVED:
+                    total += abundance[line, j, s]
+            sums[line, j] = total
+    return solved, masked, n * samples - solved - masked, failed, worst_kappa, worst_delta, counts, sums
+
+
 @dataclass
 class Summary:
     """What a run adds up over its pixels, block by block in order.
@@ -130,6 +184,8 @@ class Summary:
         How many pixels took 0, 1, 2, … steps.
     sums : array (p,), float64
         Sum of each endmember's abundances, for the default bands of the map.
+    of_lines : list of array
+        The same of each line, until the next `merge`.
     """
 
     solved: int = 0
@@ -143,6 +199,7 @@ class Summary:
     failures: list[tuple[int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     sums: np.ndarray | None = None
+    of_lines: list[np.ndarray] = field(default_factory=list)
 
     def add(
         self,
@@ -154,28 +211,42 @@ class Summary:
         abundance: np.ndarray,
     ) -> None:
         """Count one block: arrays (lines, samples), abundance (lines, p, samples)."""
-        good = state == 0
-        self.solved += int(np.count_nonzero(good))
-        self.masked += int(np.count_nonzero(state == MASKED))
-        self.partly_nodata += int(np.count_nonzero(state == PARTLY))
-        failed = good & ~(kappa <= CERTIFIED)
-        self.failed += int(np.count_nonzero(failed))
+        solved, masked, partly, failed, kappa_, delta_, counts, sums = tally(
+            state, kappa, delta, steps, abundance, CERTIFIED
+        )
+        self.solved += solved
+        self.masked += masked
+        self.partly_nodata += partly
+        self.failed += failed
         self.certified = self.solved - self.failed
-        for line, sample in np.argwhere(failed)[: 100 - len(self.failures)]:
-            self.failures.append((first_line + int(line), int(sample)))
-        if self.sums is None:
-            self.sums = np.zeros(abundance.shape[1])
-        for line in np.where(good[:, None, :], abundance, 0.0).sum(axis=2, dtype=np.float64):
-            self.sums += line  # line by line, so that the sum does not depend on the blocks
-        if good.any():
-            self.worst_kappa = max(self.worst_kappa, float(kappa[good].max()))
-            self.worst_delta = max(self.worst_delta, float(delta[good].max()))
-            counts = np.bincount(steps[good])
-            if len(self.steps) < len(counts):
-                self.steps += [0] * (len(counts) - len(self.steps))
-            for i, count in enumerate(counts):
-                self.steps[i] += int(count)
+        if failed:
+            wrong = (state == SOLVED) & ~(kappa <= CERTIFIED)
+            for line, sample in np.argwhere(wrong)[: MOST_FAILURES - len(self.failures)]:
+                self.failures.append((first_line + int(line), int(sample)))
+        self.worst_kappa = max(self.worst_kappa, kappa_)
+        self.worst_delta = max(self.worst_delta, delta_)
+        self.add_steps([int(count) for count in counts])
+        self.add_sums(list(sums))
 
+    def merge(self, part: "Summary") -> None:
+        """Add what was counted of the lines that follow."""
+        for name in ("solved", "masked", "partly_nodata", "certified", "failed", "rescued"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.worst_kappa = max(self.worst_kappa, part.worst_kappa)
+        self.worst_delta = max(self.worst_delta, part.worst_delta)
+        self.failures += part.failures[: MOST_FAILURES - len(self.failures)]
+        self.add_steps(part.steps)
+        self.add_sums(part.of_lines)
+        self.of_lines = []
 
-# What a pixel is; `gather` decides.
-SOLVED, PARTLY, MASKED = 0, 1, 2
+    def add_steps(self, counts: list[int]) -> None:
+        """Add a histogram to ``steps``."""
+        self.steps += [0] * (len(counts) - len(self.steps))
+        for i, count in enumerate(counts):
+            self.steps[i] += count
+
+    def add_sums(self, of_lines: list[np.ndarray]) -> None:
+        """Add to ``sums`` line by line, so that it does not depend on how the scene was cut."""
+        self.of_lines += of_lines
+        for line in of_lines:
+            self.sums = line.copy() if self.sums is None else self.sums + line

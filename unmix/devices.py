@@ -87,20 +87,29 @@ class Slot:
         self.lines, self.raw = lines, raw
         self.results = {name: values[:n] for name, values in self.full.items()}
 
+    def part(self, start: int, stop: int, layout: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Stored values and results of some lines of the block."""
+        assert self.raw is not None and self.results is not None
+        raw = self.raw[:, start:stop] if layout == "bsq" else self.raw[start:stop]
+        return raw, {name: values[start:stop] for name, values in self.results.items()}
+
 
 class Device(Protocol):
     """Solves blocks.
 
     ``fit`` cuts them to the device's own memory and ``open`` makes the slots, once a run; ``submit`` starts a block;
-    ``wait`` ends with its answers; ``close`` lets go of everything.
+    ``wait`` ends with its answers (with none, where ``solves`` was set False to time all the rest); ``stages`` says what
+    the device's own clock measured, by `unmix.pipeline.Seconds`' names; ``close`` lets go of everything.
     """
 
     name: str
+    solves: bool
 
     def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout: ...
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]: ...
     def submit(self, slot: Slot) -> None: ...
     def wait(self, slot: Slot) -> None: ...
+    def stages(self) -> dict[str, float]: ...
     def close(self) -> None: ...
 
 
@@ -120,6 +129,7 @@ class Cpu:
     """All cores, or ``threads`` of them: ranges of tiles on a thread pool, in code that holds no GIL."""
 
     name = "cpu"
+    solves = True
     # Ranges a thread: enough that the last to finish is not waited for long.
     SHARES = 4
 
@@ -151,13 +161,17 @@ class Cpu:
         tiles = tiles_in(*slot.results["rmse"].shape)
         step = max(1, -(-tiles // (self.threads * self.SHARES)))
         slot.ticket = []
-        for start in range(0, tiles, step):
+        for start in range(0, tiles if self.solves else 0, step):
             stop = min(start + step, tiles)
             slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, self.stored, self.plan, results))
 
     def wait(self, slot: Slot) -> None:
         for future in slot.ticket:
             future.result()
+
+    def stages(self) -> dict[str, float]:
+        """Nothing: what is seen from outside is right."""
+        return {}
 
     def close(self) -> None:
         self.pool.shutdown()
@@ -171,6 +185,8 @@ class Cuda:
     index : int
         Which GPU, from 0.
     """
+
+    solves = True
 
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
@@ -193,6 +209,7 @@ class Cuda:
                 # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
                 self.solver = solver(problem, layout.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
+                self.spent = {"copying": 0.0, "solving": 0.0}
                 self.mirrors = {id(slot): Mirror(self.cuda, slot) for slot in slots}
         except Exception as error:
             raise DeviceError(
@@ -248,25 +265,43 @@ class Cuda:
         try:
             with self.gpu:
                 raw, results = mirror.views(slot)
+                began, uploaded, started, solved, download, finished = mirror.events
+                began.record(mirror.stream)
                 raw.copy_to_device(slot.raw, stream=mirror.stream)
-                mirror.uploaded.record(mirror.stream)
-                mirror.uploaded.wait(self.compute)
-                self.solver.launch(raw, results, self.compute)
-                mirror.solved.record(self.compute)
-                mirror.solved.wait(mirror.stream)
+                uploaded.record(mirror.stream)
+                uploaded.wait(self.compute)
+                started.record(self.compute)
+                if self.solves:
+                    self.solver.launch(raw, results, self.compute)
+                solved.record(self.compute)
+                solved.wait(mirror.stream)
+                download.record(mirror.stream)
                 for name, values in results.items():
                     if values.size:
                         values.copy_to_host(slot.results[name], stream=mirror.stream)
-                mirror.finished.record(mirror.stream)
+                finished.record(mirror.stream)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
     def wait(self, slot: Slot) -> None:
         try:
             with self.gpu:
-                self.mirrors[id(slot)].finished.synchronize()
+                mirror = self.mirrors[id(slot)]
+                began, uploaded, started, solved, download, finished = mirror.events
+                finished.synchronize()
+                if not simulated():  # which has no clock
+                    for stage, first, last in (
+                        ("copying", began, uploaded),
+                        ("solving", started, solved),
+                        ("copying", download, finished),
+                    ):
+                        self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
+
+    def stages(self) -> dict[str, float]:
+        """Copying and solving, from events."""
+        return {} if simulated() else dict(self.spent)
 
     def close(self) -> None:
         self.mirrors = {}
@@ -280,14 +315,18 @@ class Mirror:
         self.buffer = cuda.device_array(slot.buffer.shape, np.uint8)
         self.full = {name: cuda.device_array(values.shape, values.dtype) for name, values in slot.full.items()}
         self.stream = cuda.stream()
-        self.uploaded, self.solved, self.finished = cuda.event(), cuda.event(), cuda.event()
+        # Upload began and ended, kernels began and ended, download began and ended.
+        self.events = [cuda.event() for _ in range(6)]
+        self.made: dict[tuple[int, ...], tuple[Any, dict[str, Any]]] = {}
 
     def views(self, slot: Slot) -> tuple[Any, dict[str, Any]]:
-        """Device arrays of the size of the block that is in the slot."""
+        """Device arrays of the size of the block that is in the slot; made once, since each takes 30 µs to make."""
         assert slot.raw is not None and slot.results is not None
-        raw = self.buffer[: slot.raw.nbytes].view(slot.raw.dtype).reshape(slot.raw.shape)
-        results = {name: self.full[name][: len(values)] for name, values in slot.results.items()}
-        return raw, results
+        shape = slot.raw.shape
+        if shape not in self.made:
+            raw = self.buffer[: slot.raw.nbytes].view(slot.raw.dtype).reshape(shape)
+            self.made[shape] = raw, {name: self.full[name][: len(values)] for name, values in slot.results.items()}
+        return self.made[shape]
 
 
 @contextlib.contextmanager

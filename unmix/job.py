@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .blocks import Layout, parse_size, plan_blocks
+from .blocks import Layout, cores, parse_size, plan_blocks
 from .certificate import CERTIFIED, Summary
 from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
@@ -29,6 +30,8 @@ from .problem import Problem, check_scale, open_scene, plan_problem
 from .rescue import rescue
 
 log = logging.getLogger("unmix")
+# Threads that check, add up and write a block: a CRC-32 alone runs at about 1 GB/s.
+MOST_WRITERS = 8
 Progress = Callable[[int, int], None]
 
 
@@ -206,24 +209,38 @@ def solve_scene(
     slots = machine.open(problem, line, layout)
     compiling = time.perf_counter() - began
     summary, seconds = Summary(), Seconds(compiling=compiling)
+    writers = min(MOST_WRITERS, cores())
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
 
-    def finish(slot: Slot) -> None:
-        results, raw = slot.results, slot.raw
-        assert results is not None and raw is not None
-        if problem.solver.exact:
-            summary.rescued += rescue(problem, raw, results)
-        summary.add(slot.lines.start, results["state"], results["kappa"], results["delta"], results["steps"],
-                    results["abundance"])  # fmt: skip
+    def finish_lines(slot: Slot, start: int, stop: int) -> Summary:
+        """Lines of a block: what the solver missed, what adds up, what is written."""
+        raw, results = slot.part(start, stop, problem.layout)
+        part, first = Summary(), slot.lines.start + start
+        if machine.solves:
+            rescued = rescue(problem, raw, results) if problem.solver.exact else 0
+            part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
+            part.rescued = rescued
         for name, raster in rasters.items():
-            raster.write(slot.lines, certificate_bands(results) if name == "certificate" else results[name])
+            values = certificate_bands(results) if name == "certificate" else results[name]
+            raster.write(slice(first, first + stop - start), values, machine.solves)
+        return part
+
+    def finish(slot: Slot) -> None:
+        lines = slot.lines.stop - slot.lines.start
+        step = max(1, -(-lines // (2 * writers)))
+        shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
+        wait(shares)  # all, also where one fails: none may touch the slot afterwards
+        for share in shares:
+            summary.merge(share.result())
         if progress is not None:
             progress(slot.lines.stop, scene.lines)
 
-    stream(layout, slots, read, machine, finish, seconds)
-    if summary.solved == 0:
+    with ThreadPoolExecutor(writers, "finish") as pool:
+        stream(layout, slots, read, machine, finish, seconds)
+    seconds.settle(machine.stages())
+    if summary.solved == 0 and machine.solves:
         raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
     return summary, seconds
 
@@ -374,6 +391,7 @@ def report_of(
         "steps": summary.steps,
         "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "hidden": seconds.hidden(),
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,
     }

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+# Blocks that are read at a time: the threads that read pieces find the next block's when one runs out.
+READING = 2
 SlotT = TypeVar("SlotT")
 SolvedT = TypeVar("SolvedT", contravariant=True)
 
@@ -22,13 +25,51 @@ class Worker(Protocol[SolvedT]):
 
 @dataclass
 class Seconds:
-    """Time spent in each stage; the last three overlap, so that their sum may exceed ``total``, which is theirs."""
+    """Time spent in each stage; all but the first overlap, so that their sum may exceed ``total``, which is theirs.
+
+    ``copying`` is to and from a GPU, both ways added; 0 on a CPU.
+    """
 
     compiling: float = 0.0
     reading: float = 0.0
+    copying: float = 0.0
     solving: float = 0.0
     writing: float = 0.0
     total: float = 0.0
+
+    def settle(self, measured: dict[str, float]) -> None:
+        """Take what a device has measured by its own clock in place of what was seen from outside."""
+        for stage, value in measured.items():
+            setattr(self, stage, value)
+
+    def hidden(self) -> float | None:
+        """How much of the shorter stages ran behind the longest: 1 where ``total`` is no more than that, 0 where all ran
+        one after the other; None where there is nothing to hide."""
+        stages = (self.reading, self.copying, self.solving, self.writing)
+        shorter = sum(stages) - max(stages)
+        if shorter <= 0:
+            return None
+        return round(min(1.0, max(0.0, (sum(stages) - self.total) / shorter)), 3)
+
+
+class Busy:
+    """The time in which at least one thread was within."""
+
+    def __init__(self) -> None:
+        self.seconds, self.inside, self.since = 0.0, 0, 0.0
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.since = time.perf_counter()
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.seconds += time.perf_counter() - self.since
 
 
 def stream(
@@ -48,7 +89,7 @@ def stream(
     slots : list
         Buffers; as many blocks are in flight.
     read : callable
-        Fills a slot with a block's stored values; runs on a thread of its own.
+        Fills a slot with a block's stored values; runs on threads of its own, for two blocks at a time.
     worker : Worker
         Solves; is called from this thread.
     finish : callable
@@ -57,10 +98,11 @@ def stream(
         Added to.
     """
 
+    stages = {"reading": Busy(), "writing": Busy()}
+
     def timed(stage: str, call: Callable[[], None]) -> None:
-        start = time.perf_counter()
-        call()
-        setattr(seconds, stage, getattr(seconds, stage) + time.perf_counter() - start)
+        with stages[stage]:
+            call()
 
     began = time.perf_counter()
     todo = deque(blocks)
@@ -69,7 +111,7 @@ def stream(
     solving: deque[tuple[SlotT, float]] = deque()
     idle_since = 0.0
     writing: deque[tuple[SlotT, Future[None]]] = deque()
-    with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(1, "write") as writer:
+    with ThreadPoolExecutor(READING, "read") as reader, ThreadPoolExecutor(1, "write") as writer:
         try:
             while todo or reading or solving or writing:
                 while todo and free:
@@ -104,4 +146,6 @@ def stream(
                 with contextlib.suppress(Exception):
                     worker.wait(slot)
             raise
+    for stage, busy in stages.items():
+        setattr(seconds, stage, getattr(seconds, stage) + busy.seconds)
     seconds.total += time.perf_counter() - began

@@ -2,12 +2,24 @@
 
 import numpy as np
 
-from .certificate import CERTIFIED
+from .certificate import CERTIFIED, SOLVED
 from .problem import Problem
+from .solvers.jit import compiled
 
 # A pixel is solved again, too, where its abundances may be this far from the optimum, whatever κ says: near to
 # collinear endmembers hide large errors behind a small κ.
 FARTHEST = 1e-6
+
+
+@compiled
+def doubtful(state, kappa, delta, certified, farthest):
+    """How many solved pixels are to be solved again; arrays (n, samples)."""
+    count = 0
+    for line in range(state.shape[0]):
+        for s in range(state.shape[1]):
+            if state[line, s] == SOLVED:
+                count += not (kappa[line, s] <= certified and delta[line, s] <= farthest)
+    return count
 
 
 def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) -> int:
@@ -29,10 +41,10 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     """
     if not problem.method.nonnegative or problem.pixel == "safe":
         return 0
-    doubtful = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= FARTHEST)
-    places = np.argwhere((results["state"] == 0) & doubtful)
-    if len(places) == 0:
+    if doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, FARTHEST) == 0:
         return 0
+    far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= FARTHEST)
+    places = np.argwhere((results["state"] == SOLVED) & far)
     from .devices import Line
     from .solvers.cpu import Plan, Results, Stored, range_solver, tiles_in
 

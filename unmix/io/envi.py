@@ -1,6 +1,5 @@
 """ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
 
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from ..errors import CubeError
 from .cube import INTERLEAVES
 from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
+from .read import read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
@@ -109,18 +109,15 @@ class EnviCube:
         n = lines.stop - lines.start
         line = self.samples * self.bands * self.dtype.itemsize
         filled = out[: n * line]
-        try:
-            file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise CubeError(f"{self.path}: cannot be read any more: {error.strerror}") from None
-        with file:
-            if self.layout == "bsq":
-                band = self.samples * self.dtype.itemsize
-                for b in range(self.bands):
-                    where = self.skip + (b * self.lines + lines.start) * band
-                    self._fill(file.fileno(), filled[b * n * band : (b + 1) * n * band], where)
-            else:
-                self._fill(file.fileno(), filled, self.skip + lines.start * line)
+        if self.layout == "bsq":
+            band = self.samples * self.dtype.itemsize
+            parts = [
+                (filled[b * n * band : (b + 1) * n * band], self.skip + (b * self.lines + lines.start) * band)
+                for b in range(self.bands)
+            ]
+        else:
+            parts = [(filled, self.skip + lines.start * line)]
+        read_parts(self.path, parts)
         shape = {
             "bip": (n, self.samples, self.bands),
             "bil": (n, self.bands, self.samples),
@@ -130,17 +127,6 @@ class EnviCube:
         if self.swapped:
             values.byteswap(inplace=True)
         return values
-
-    def _fill(self, descriptor: int, part: np.ndarray, where: int) -> None:
-        done = 0
-        while done < len(part):
-            try:
-                got = os.preadv(descriptor, [part[done : done + 2**30].data], where + done)
-            except OSError as error:
-                raise CubeError(f"{self.path}: reading failed at byte {where + done}: {error.strerror}") from None
-            if got == 0:
-                raise CubeError(f"{self.path}: ends at byte {where + done}; it was longer when it was opened")
-            done += got
 
 
 def open_envi(path: Path) -> EnviCube:

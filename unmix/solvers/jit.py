@@ -33,7 +33,7 @@ LONGEST_NAME = 80
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
-    for path in [*sorted(package.glob("*.py")), package.parent / "certificate.py"]:
+    for path in [*sorted(package.glob("*.py")), package.parent / "certificate.py", package.parent / "rescue.py"]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

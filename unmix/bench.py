@@ -1,0 +1,115 @@
+"""How fast this machine unmixes a cube, beside the copy that bounds it: the same reads, transfers and writes, no arithmetic."""
+
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .blocks import parse_size
+from .devices import choose_device
+from .io import bytes_per_line
+from .job import Settings, layout_of, solve_scene
+from .journal import Outputs
+from .library import fit, load
+from .methods import choose
+from .pipeline import Seconds
+from .problem import open_scene, plan_problem
+
+
+def bench(
+    cube: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str],
+    *,
+    method: str = "fcls",
+    solver: str | None = None,
+    devices: Sequence[str] = ("auto",),
+    out_dir: str | os.PathLike[str] | None = None,
+    memory: str | int = "1G",
+    gpu_memory: str | int = "1G",
+    threads: int | None = None,
+    streams: Sequence[int] = (4,),
+    repeats: int = 3,
+    scale: float | None = None,
+    nodata: float | None = None,
+    bands: str = "good",
+) -> list[dict[str, Any]]:
+    """Time a scene on each device, and the copy that bounds it, in turn in one process, after one run that warms up.
+
+    Parameters
+    ----------
+    cube, endmembers : path-like
+        As for `unmix.run`; extraction is not timed.
+    method, solver, memory, gpu_memory, threads, scale, nodata, bands
+        As for `unmix.run`.
+    devices : sequence of str
+    out_dir : path-like, optional
+        Where maps are written to, and removed from again; default is the system's temporary folder. Put it on the disk, or
+        in the memory, that is to be measured.
+    streams : sequence of int
+        Blocks in flight; each is timed.
+    repeats : int
+        Runs of each; the medians are given.
+
+    Returns
+    -------
+    list of dict
+        For each device and number of streams: ``device``, ``streams``, ``pixels``, ``bytes_read``, and for ``copy`` and
+        ``run`` the medians in seconds of the stages and in all (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read,
+        ``pixels_per_second`` and ``hidden``; ``ratio``, the median over pairs of run to copy.
+
+    Raises
+    ------
+    UnmixError
+        As `unmix.run`.
+    """
+    row, how = choose(method, solver)
+    scene, used, missing_value = open_scene(cube, scale, nodata, bands)
+    library = fit(load(Path(endmembers)), scene, used.index)
+    problem = plan_problem(library, row, how, used, missing_value, scene.layout)
+    pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
+    found = []
+    for name in devices:
+        for count in streams:
+            machine = choose_device(name, threads)
+            settings = Settings(
+                machine, parse_size(str(memory)), parse_size(str(gpu_memory)), count, False, False, None
+            )
+            taken: dict[bool, list[Seconds]] = {False: [], True: []}
+            try:
+                layout = layout_of(scene, problem, settings)
+                with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
+                    for turn in range(repeats + 1):
+                        for machine.solves in (False, True):
+                            outputs = Outputs(Path(folder), scene.stem)
+                            try:
+                                _, seconds = solve_scene(scene, problem, layout, outputs, settings)
+                            finally:
+                                outputs.abandon()
+                            if turn > 0:
+                                taken[machine.solves].append(seconds)
+            finally:
+                machine.close()
+            ratio = statistics.median(run.total / copy.total for run, copy in zip(taken[True], taken[False]))
+            found.append({
+                "device": machine.name, "method": row.name, "solver": how.name, "endmembers": len(library.names),
+                "streams": layout.slots, "lines_per_block": layout.lines_per_block, "layout": scene.layout, "pixels": pixels,
+                "bytes_read": size, "copy": medians(taken[False], pixels, size), "run": medians(taken[True], pixels, size),
+                "ratio": round(ratio, 3),
+            })  # fmt: skip
+    return found
+
+
+def medians(runs: list[Seconds], pixels: int, size: int) -> dict[str, Any]:
+    """The medians of every stage, and what follows from that of the total."""
+    seconds = {name: statistics.median(asdict(run)[name] for run in runs) for name in asdict(runs[0])}
+    hidden = [run.hidden() for run in runs]
+    known = [share for share in hidden if share is not None]
+    return {
+        **{name: round(value, 5) for name, value in seconds.items()},
+        "gigabytes_per_second": round(size / seconds["total"] / 1e9, 3),
+        "pixels_per_second": round(pixels / seconds["total"]),
+        "hidden": statistics.median(known) if known else None,
+    }

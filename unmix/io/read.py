@@ -1,0 +1,85 @@
+"""Positioned reads: the pieces of a block, several in flight, each straight to its place in memory."""
+
+import functools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import numpy as np
+
+from ..blocks import cores
+from ..errors import CubeError
+
+# One thread copies a cached file at 4.6 GB/s, four at 19, sixteen at 43 (H100 host); a cold disk wants two to four.
+PIECE = 4 * 2**20
+FEWEST_READERS, MOST_READERS = 4, 16
+Part = tuple[np.ndarray, int]
+
+
+@functools.cache
+def readers() -> ThreadPoolExecutor:
+    """The threads that read, one pool a process."""
+    return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")
+
+
+def read_parts(path: Path, parts: Sequence[Part]) -> None:
+    """Fill every array of ``(bytes, place in the file)``.
+
+    Raises
+    ------
+    CubeError
+        Where the file cannot be read any more, or ends too early. No thread writes to the arrays by then.
+    """
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise CubeError(f"{path}: cannot be read any more: {error.strerror}") from None
+    with file:
+        shares = shared_out(parts)
+        if len(shares) == 1:
+            fill_all(path, file.fileno(), shares[0])
+            return
+        under_way = [readers().submit(fill_all, path, file.fileno(), share) for share in shares]
+        try:
+            wait(under_way)
+        finally:
+            for future in under_way:
+                future.cancel()
+            wait(under_way)
+        for future in under_way:
+            future.result()
+
+
+def shared_out(parts: Sequence[Part]) -> list[list[Part]]:
+    """Large parts cut, small ones together: about `PIECE` bytes for a thread at a time."""
+    shares: list[list[Part]] = [[]]
+    size = 0
+    for part, where in parts:
+        for first in range(0, len(part), PIECE):
+            piece = part[first : first + PIECE]
+            if size + len(piece) > PIECE and shares[-1]:
+                shares.append([])
+                size = 0
+            shares[-1].append((piece, where + first))
+            size += len(piece)
+    return shares
+
+
+def fill_all(path: Path, descriptor: int, share: Sequence[Part]) -> None:
+    """Fill one thread's parts; errors as `read_parts`."""
+    for part, where in share:
+        fill(path, descriptor, part, where)
+
+
+def fill(path: Path, descriptor: int, part: np.ndarray, where: int) -> None:
+    """Read bytes until an array is full; errors as `read_parts`."""
+    done = 0
+    while done < len(part):
+        try:
+            got = os.preadv(descriptor, [part[done:].data], where + done)
+        except OSError as error:
+            raise CubeError(f"{path}: reading failed at byte {where + done}: {error.strerror}") from None
+        if got == 0:
+            raise CubeError(f"{path}: ends at byte {where + done}; it was longer when it was opened")
+        done += got
