@@ -30,9 +30,9 @@ def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> A
     ``registers`` bounds those of a thread.
     """
     name_after_cells(function)
-    kernel = cuda.jit(function, max_registers=registers)
     if numba.config.ENABLE_CUDASIM:
-        return kernel
+        return cuda.jit(function)
+    kernel = cuda.jit(function, max_registers=registers)
     from numba.cuda.dispatcher import CUDACache
 
     return keep(kernel, CUDACache)
