@@ -30,8 +30,8 @@ from .problem import Problem, check_scale, open_scene, plan_problem
 from .rescue import rescue
 
 log = logging.getLogger("unmix")
-# Threads that check, add up and write a block: a CRC-32 alone runs at about 1 GB/s.
-MOST_WRITERS = 8
+# Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
+MOST_WRITERS = 4
 Progress = Callable[[int, int], None]
 
 
@@ -229,7 +229,7 @@ def solve_scene(
 
     def finish(slot: Slot) -> None:
         lines = slot.lines.stop - slot.lines.start
-        step = max(1, -(-lines // (2 * writers)))
+        step = max(1, -(-lines // writers))
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
         for share in shares:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 import threading
 import time
 from collections import deque
@@ -12,6 +13,9 @@ from typing import Protocol, TypeVar
 
 # Blocks that are read at a time: the threads that read pieces find the next block's when one runs out.
 READING = 2
+# How long a thread may hold Python's lock while others wait, in seconds: all that is heavy runs without it, and what is left
+# should not wait for 5 ms, Python's own. (10 million pixels through an H200: 0.38 s and 0.35, the bare copy 0.23 and 0.21.)
+HANDOVER = 1e-4
 SlotT = TypeVar("SlotT")
 SolvedT = TypeVar("SolvedT", contravariant=True)
 
@@ -105,6 +109,8 @@ def stream(
             call()
 
     began = time.perf_counter()
+    patience = sys.getswitchinterval()
+    sys.setswitchinterval(min(patience, HANDOVER))
     todo = deque(blocks)
     free = deque(slots)
     reading: deque[tuple[SlotT, Future[None]]] = deque()
@@ -146,6 +152,8 @@ def stream(
                 with contextlib.suppress(Exception):
                     worker.wait(slot)
             raise
+        finally:
+            sys.setswitchinterval(patience)
     for stage, busy in stages.items():
         setattr(seconds, stage, getattr(seconds, stage) + busy.seconds)
     seconds.total += time.perf_counter() - began
