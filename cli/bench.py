@@ -38,7 +38,7 @@ from . import options
 @click.option(
     "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of each; medians are given."
 )
-@click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
+@options.gpu_memory
 @options.budget
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="A JSON line for each row instead of the table.")
@@ -59,27 +59,16 @@ def command(
         for row in rows:
             click.echo(json.dumps(row))
         return
-    head = (
-        "device",
-        "streams",
-        "what",
-        "reading",
-        "copying",
-        "solving",
-        "writing",
-        "total s",
-        "GB/s",
-        "Mpixel/s",
-        "hidden",
-    )
+    stages = ("reading", "copying", "solving", "writing", "total")
+    head = ("device", "streams", "what", *stages[:-1], "total s", "GB/s", "Mpixel/s", "hidden")
     lines = [head]
     for row in rows:
         for what in ("copy", "run"):
             one = row[what]
-            stages = [f"{one[name]:.3f}" for name in ("reading", "copying", "solving", "writing", "total")]
+            taken = [f"{one[stage]:.3f}" for stage in stages]
             share = "-" if one["hidden"] is None else f"{100 * one['hidden']:.0f} %"
             name = what if what == "copy" else f"{row['method']}, {row['ratio']:.2f} x"
-            lines.append((row["device"], str(row["streams"]), name, *stages, f"{one['gigabytes_per_second']:.2f}",
+            lines.append((row["device"], str(row["streams"]), name, *taken, f"{one['gigabytes_per_second']:.2f}",
                           f"{one['pixels_per_second'] / 1e6:.2f}", share))  # fmt: skip
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:

@@ -56,6 +56,8 @@ budget = together(
     click.option("--threads", type=click.IntRange(1), metavar="K", help="CPU threads.  [default: all]"),
 )
 
+gpu_memory = click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
+
 logs = together(
     click.option("-v", "--verbose", is_flag=True, help="Say more; show tracebacks."),
     click.option("-q", "--quiet", is_flag=True, help="Say errors only."),

@@ -51,7 +51,7 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
     help="auto (the first GPU, else the CPU), cpu, cuda or cuda:K.",
 )
 @options.budget
-@click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
+@options.gpu_memory
 @click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight.")
 @click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a.")
 @click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel.")

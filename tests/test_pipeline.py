@@ -1,8 +1,16 @@
-"""The pipeline's clocks: what ran behind what."""
+"""The pipeline: its clocks, and the bare copy that a run is set beside."""
 
 import time
 
+import numpy as np
+
+from unmix.blocks import Layout
+from unmix.devices import Cpu, Line
+from unmix.io.cube import Bands
+from unmix.library import Endmembers
+from unmix.methods import choose
 from unmix.pipeline import Busy, Seconds
+from unmix.problem import plan_problem
 
 
 def test_hidden_is_what_the_longest_stage_covers():
@@ -18,3 +26,21 @@ def test_time_within_is_counted_once():
     with busy, busy:
         time.sleep(0.02)
     assert 0.02 <= busy.seconds <= time.perf_counter() - began
+
+
+def test_a_device_that_does_not_solve_leaves_a_block_as_it_was():
+    E = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    library = Endmembers(("a", "b"), E, None)
+    problem = plan_problem(library, *choose("fcls", None), Bands(np.arange(3), np.ones(3), np.zeros(3)), None, "bip")
+    machine = Cpu(1)
+    try:
+        slot = machine.open(problem, Line(5, 5 * 3 * 8), Layout(2, 2, 1))[0]
+        slot.hold(slice(0, 2), np.ones((2, 5, 3)))
+        for machine.solves in (False, True):
+            slot.results["abundance"][:] = 7
+            machine.submit(slot)
+            machine.wait(slot)
+            assert bool(np.all(slot.results["abundance"] == 7)) is not machine.solves
+        assert np.allclose(slot.results["abundance"], 0.5)
+    finally:
+        machine.close()

@@ -219,9 +219,8 @@ def solve_scene(
         raw, results = slot.part(start, stop, problem.layout)
         part, first = Summary(), slot.lines.start + start
         if machine.solves:
-            rescued = rescue(problem, raw, results) if problem.solver.exact else 0
+            part.rescued = rescue(problem, raw, results) if problem.solver.exact else 0
             part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
-            part.rescued = rescued
         for name, raster in rasters.items():
             values = certificate_bands(results) if name == "certificate" else results[name]
             raster.write(slice(first, first + stop - start), values, machine.solves)
