@@ -5,22 +5,27 @@ import numpy as np
 import pytest
 
 import unmix
-from unmix.certificate import CERTIFIED, Summary, certify
+from unmix.certificate import CERTIFIED, Summary, certify_function
 from unmix.methods import METHODS
+from unmix.solvers.lanes import ONE, WIDE
 
 pytestmark = pytest.mark.sim
 
 
-def certificates(E, Y, A, method):
+def certificates(E, Y, A, method, ops=WIDE):
     """(rmse, κ, δ) of each pixel by the code under test."""
-    row, w, p = METHODS[method], len(Y), E.shape[1]
+    row, p, w = METHODS[method], E.shape[1], ops.width
     smallest = np.linalg.svd(E, compute_uv=False)[-1]
-    out = np.empty((5, w))
-    certify(
-        E, np.linalg.norm(E, axis=0), smallest**2, row.sum_to_one, row.nonnegative,
-        np.ascontiguousarray(Y.T), np.ascontiguousarray(A.T), np.empty((p, w)), np.empty((4, w)), *out,
-    )  # fmt: skip
-    return out[2:].T
+    found = []
+    for first in range(0, len(Y), w):
+        some = np.minimum(np.arange(first, first + w), len(Y) - 1)  # the last tile is filled up
+        out = np.empty((3, 1, w))
+        certify_function(ops)(
+            E, np.linalg.norm(E, axis=0), smallest**2, row.sum_to_one, row.nonnegative,
+            np.ascontiguousarray(Y[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out,
+        )  # fmt: skip
+        found.append(out[:, 0].T)
+    return np.concatenate(found)[: len(Y)]
 
 
 @pytest.fixture
@@ -31,12 +36,13 @@ def problem():
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_against_the_definition(problem, method):
+@pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
+def test_against_the_definition(problem, method, ops):
     E, Y = problem
     row = METHODS[method]
     random = np.random.default_rng(1)
     A = random.random((12, 5)) * (random.random((12, 5)) < 0.7)
-    for got, y, a in zip(certificates(E, Y, A, method), Y, A):
+    for got, y, a in zip(certificates(E, Y, A, method, ops), Y, A):
         expected = naive.certificate(E, y, a, row.sum_to_one, row.nonnegative)
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-14)
 

@@ -147,7 +147,7 @@ def test_dark_and_missing_pixels(device):
 
 COUNTING = """
 import numpy as np
-from unmix.solvers import pixel, safe
+from unmix.solvers import pixel, safe, sweep
 counts = dict(solves=0, adds=0)
 def counted(name, function):
     def call(*arguments, **options):
@@ -157,6 +157,8 @@ def counted(name, function):
 pixel.solve_on_support = counted("solves", pixel.solve_on_support)
 safe.solve_safely = counted("solves", safe.solve_safely)
 pixel.add_column = counted("adds", pixel.add_column)
+make = sweep.sweep_function
+sweep.sweep_function = lambda ops: counted("adds", make(ops))
 for name in ("inv", "qr", "cholesky", "solve", "lstsq", "svd"):
     setattr(np.linalg, name, counted("solves", getattr(np.linalg, name)))
 import unmix

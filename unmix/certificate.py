@@ -4,11 +4,14 @@ Nothing here knows how the abundances were found. κ is the largest violation of
 the sizes of what it is made of; δ bounds the distance of the abundances from the optimum.
 """
 
+import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from .solvers.jit import compiled
+from .solvers.jit import allocating, compiled
+from .solvers.lanes import Width
 
 # What a pixel is; `gather` decides.
 SOLVED, PARTLY, MASKED = 0, 1, 2
@@ -18,17 +21,19 @@ MOST_FAILURES = 100
 CERTIFIED = 1e-10
 
 
-@compiled
-def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, rows, length, square, rmse, kappa, delta):
-    """Certify a tile of w pixels: fills rmse, kappa and delta.
+@functools.cache
+def certify_function(ops: Width) -> Any:
+    """``certify``, which certifies a tile: it fills rmse, kappa and delta.
 
     With residual ``r = y − E a`` and dual ``w = Eᵀr``: ``λ = aᵀw / Σa`` for the sum to one, else 0; ``v_j = w_j − λ``,
-    where a_j = 0 under a ≥ 0 only its positive part. ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``, for the sum to
-    one at least the longest endmember; and no less than max(−a_j) and |Σa − 1| where these are constrained.
+    where a_j = 0 under a ≥ 0 only its positive part. ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``, for the sum
+    to one at least the longest endmember; and no less than max(−a_j) and |Σa − 1| where these are constrained.
     ``δ = |v|₂ / σ_min(E)²``: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
 
     Parameters
     ----------
+    ops : Width
+        How many pixels stand side by side, ``width``; what follows are the arguments of ``certify``, in order.
     E : array (L, p), float64
         Endmembers, in the units of Y.
     norms : array (p,), float64
@@ -37,87 +42,77 @@ def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, rows, length,
         σ_min(E)²; 0 where E has no full column rank, and δ is infinite.
     sum_to_one, nonnegative : bool
         The constraints.
-    Y, A : arrays (L, w) and (p, w), float64
+    Y, A : arrays (L, width) and (p, width), float64
         Pixels and abundances, one pixel a column.
-    W : array (p, w), float64
+    W : array (p, width), float64
         Scratch: the duals.
-    rows : array (4, w), float64
-        Scratch: residuals.
-    length, square : arrays (w,), float64
-        Scratch.
-    rmse, kappa, delta : arrays (w,), float64
+    rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``.
     """
-    L, w = Y.shape
-    p = A.shape[0]
-    for s in range(w):
-        length[s] = 0.0
-        square[s] = 0.0
-    for j in range(p):
-        for s in range(w):
-            W[j, s] = 0.0
-    r = rows  # the residual of four bands: W is loaded and stored a quarter as often as with one
-    for b in range(0, L, 4):
-        n = min(4, L - b)
-        for i in range(4):
-            for s in range(w):
-                r[i, s] = Y[b + i, s] if i < n else 0.0
-            for s in range(w):
-                length[s] += r[i, s] * r[i, s]
-        for j in range(p):
-            e0 = E[b, j]
-            e1 = E[b + 1, j] if n > 1 else 0.0
-            e2 = E[b + 2, j] if n > 2 else 0.0
-            e3 = E[b + 3, j] if n > 3 else 0.0
-            for s in range(w):
-                a = A[j, s]
-                r[0, s] -= e0 * a
-                r[1, s] -= e1 * a
-                r[2, s] -= e2 * a
-                r[3, s] -= e3 * a
-        for j in range(p):
-            e0 = E[b, j]
-            e1 = E[b + 1, j] if n > 1 else 0.0
-            e2 = E[b + 2, j] if n > 2 else 0.0
-            e3 = E[b + 3, j] if n > 3 else 0.0
-            for s in range(w):
-                W[j, s] = (((W[j, s] + e0 * r[0, s]) + e1 * r[1, s]) + e2 * r[2, s]) + e3 * r[3, s]
-        for i in range(4):
-            for s in range(w):
-                square[s] += r[i, s] * r[i, s]
-    longest = 0.0
-    for j in range(p):
-        longest = max(longest, norms[j])
-    for s in range(w):
-        rmse[s] = (square[s] / L) ** 0.5
-        scale = length[s] ** 0.5
-        multiplier = 0.0
-        worst = 0.0
+    load, store, fma, select, splat, root = ops.load, ops.store, ops.fma, ops.select, ops.splat, ops.root
+
+    @compiled
+    def verdict(norms, curvature, sum_to_one, nonnegative, A, W, length, kappa, delta):
+        zero, one, endless = splat(0.0), splat(1.0), splat(np.inf)
+        p = A.shape[0]
+        size, multiplier, worst, longest = root(length), zero, zero, 0.0
         if sum_to_one:
-            scale = max(scale, longest)
-            total = 0.0
+            total = zero
             for j in range(p):
-                total += A[j, s]
-                multiplier += A[j, s] * W[j, s]
-            multiplier = multiplier / total if total != 0.0 else 0.0
-            worst = abs(total - 1.0)
-        violation = 0.0
+                total = total + load(A, j)
+                multiplier = fma(load(A, j), load(W, j), multiplier)
+                longest = max(longest, norms[j])
+            size = select(size > longest, size, splat(longest))
+            multiplier = select(total == 0.0, zero, multiplier / select(total == 0.0, one, total))
+            over = total - 1.0
+            worst = select(over > 0.0, over, zero - over)
+        violation, steepest = zero, zero
         for j in range(p):
-            v = W[j, s] - multiplier
+            a, v = load(A, j), load(W, j) - multiplier
             if nonnegative:
-                worst = max(worst, -A[j, s])
-                if A[j, s] <= 0.0:
-                    v = max(v, 0.0)
-            violation += v * v
-            if v != 0.0:
-                worst = max(worst, abs(v) / (norms[j] * scale)) if scale > 0.0 else np.inf
+                worst = select(zero - a > worst, zero - a, worst)
+                v = select((a <= 0.0) & (v < 0.0), zero, v)
+            violation = fma(v, v, violation)
+            steep = select(v < 0.0, zero - v, v) * splat(1.0 / norms[j])
+            steepest = select(steep > steepest, steep, steepest)
+        relative = select(size > 0.0, steepest / select(size > 0.0, size, one), endless)
+        relative = select(steepest > 0.0, relative, zero)
+        worst = select(relative > worst, relative, worst)
         # A NaN compares with nothing, and an overflow divides everything to zero: neither may pass.
-        sound = violation - violation == 0.0 and scale - scale == 0.0
-        kappa[s] = worst if sound else np.inf
-        delta[s] = violation**0.5 / curvature if curvature > 0.0 else np.inf
+        sound = (violation - violation == 0.0) & (size - size == 0.0)
+        store(kappa, 0, select(sound, worst, endless))
+        store(delta, 0, root(violation) / splat(curvature) if curvature > 0.0 else endless)
+
+    @compiled
+    def certify(E, norms, curvature, sum_to_one, nonnegative, Y, A, W, rmse, kappa, delta):
+        L, p = E.shape
+        for j in range(p):
+            store(W, j, splat(0.0))
+        length, square = splat(0.0), splat(0.0)
+        for b in range(0, L, 4):  # four bands a turn: A and W are loaded and stored a quarter as often
+            b1, b2, b3 = min(b + 1, L - 1), min(b + 2, L - 1), min(b + 3, L - 1)
+            in1, in2, in3 = 1.0 * (b + 1 < L), 1.0 * (b + 2 < L), 1.0 * (b + 3 < L)
+            r0, r1, r2, r3 = load(Y, b), load(Y, b1) * in1, load(Y, b2) * in2, load(Y, b3) * in3
+            length = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, length))))
+            for j in range(p):
+                a = load(A, j)
+                r0 = fma(splat(-E[b, j]), a, r0)
+                r1 = fma(splat(-E[b1, j] * in1), a, r1)
+                r2 = fma(splat(-E[b2, j] * in2), a, r2)
+                r3 = fma(splat(-E[b3, j] * in3), a, r3)
+            for j in range(p):
+                w = fma(splat(E[b, j]), r0, load(W, j))
+                w = fma(splat(E[b1, j]), r1, w)
+                w = fma(splat(E[b2, j]), r2, w)
+                store(W, j, fma(splat(E[b3, j]), r3, w))
+            square = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, square))))
+        store(rmse, 0, root(square / float(L)))
+        verdict(norms, curvature, sum_to_one, nonnegative, A, W, length, kappa, delta)
+
+    return certify
 
 
-@compiled
+@allocating
 def tally(state, kappa, delta, steps, abundance, certified):
     """What `Summary` wants to know of a block, in one pass that holds no lock.
 

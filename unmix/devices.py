@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import logging
 import os
@@ -142,9 +143,9 @@ class Cpu:
         return layout
 
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
-        from .solvers.cpu import Plan, Results, Stored, range_solver
+        from .solvers.cpu import Plan, Results, Stored, solve_range
 
-        self.solve = range_solver(problem.layout, problem.pixel)
+        self.solve = functools.partial(solve_range, problem.layout, problem.pixel)
         self.stored = Stored(*problem.stored())
         self.plan = Plan(*problem.plan())
         slots = new_slots(np.empty, problem, line, layout)

@@ -73,6 +73,18 @@ class Problem:
         return "safe" if self.solver.pixel == "active_set" and self.condition > UPDATED else self.solver.pixel
 
     @property
+    def places(self) -> np.ndarray:
+        """Where entry j of a tableau's row k lies, of a triangle that is kept row by row: (p, p + 1) uint64."""
+        k, j = np.indices((self.E.shape[1], self.E.shape[1] + 1))
+        low, high = np.minimum(k, j), np.maximum(k, j)
+        return (high * (high + 1) // 2 + low).astype(np.uint64)
+
+    @property
+    def unit_gram(self) -> np.ndarray:
+        """Gram matrix of the endmembers at unit length, (p, p)."""
+        return self.G / np.multiply.outer(self.norms, self.norms)
+
+    @property
     def dual_tolerance(self) -> float:
         """Below which a dual counts as zero, relative to |e_j| and the pixel's scale.
 
@@ -89,8 +101,8 @@ class Problem:
     def plan(self) -> tuple[Any, ...]:
         """The fields of `unmix.solvers.pixel.Plan`."""
         return (
-            self.E, self.Q, self.R, self.G, self.inverse, self.norms, self.curvature, self.dual_tolerance,
-            self.method.sum_to_one, self.method.nonnegative,
+            self.E, self.Q, self.R, self.places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms, self.curvature,
+            self.dual_tolerance, self.method.sum_to_one, self.method.nonnegative,
         )  # fmt: skip
 
 

@@ -46,14 +46,14 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= FARTHEST)
     places = np.argwhere((results["state"] == SOLVED) & far)
     from .devices import Line
-    from .solvers.cpu import Plan, Results, Stored, range_solver, tiles_in
+    from .solvers.cpu import Plan, Results, Stored, solve_range, tiles_in
 
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.layout]
     pixels = np.ascontiguousarray(raw.transpose(axes)[places[:, 0], places[:, 1]])[None]
     line = Line(len(places), pixels.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
-    solve = range_solver("bip", "safe")
-    solve(0, tiles_in(1, len(places)), pixels, Stored(*problem.stored()), Plan(*problem.plan()), Results(**again))
+    stored, plan = Stored(*problem.stored()), Plan(*problem.plan())
+    solve_range("bip", "safe", 0, tiles_in(1, len(places)), pixels, stored, plan, Results(**again))
     before = results["kappa"][places[:, 0], places[:, 1]]
     # Of two answers at the level of rounding the safe one is closer: its duals know more than the certificate sees.
     better = ~(again["kappa"][0] > np.maximum(before, 1e-14))

@@ -14,8 +14,12 @@ import numpy as np
 from ..blocks import plan_blocks
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
-from ..solvers.jit import compiled
-from ..solvers.tile import GATHER, WIDTH, Stored, blank_masked, multiply_back
+from ..solvers.gather import Stored, gather_function, product_function
+from ..solvers.jit import allocating
+from ..solvers.lanes import WIDE
+
+# Pixels that are added to the second moment together, a multiple of any width.
+STRETCH = 64
 
 
 @dataclass(frozen=True)
@@ -44,28 +48,27 @@ class Moments:
 @functools.cache
 def line_sums(interleave: str) -> Any:
     """The compiled function that sums one line of a block."""
-    gather = GATHER[interleave]
+    gather, width = gather_function(interleave, WIDE), WIDE.width
 
-    @compiled
+    @allocating
     def sum_line(raw, line, samples, stored, total, second):
         L = total.shape[0]
         pixels = 0
-        rows = np.zeros((WIDTH, L))
-        for first in range(0, samples, WIDTH):
-            w = min(WIDTH, samples - first)
-            Y = np.empty((L, w))
-            missing = np.empty(w, np.int64)
-            gather(raw, line, first, w, stored, Y, missing)
-            blank_masked(Y, missing)
-            for s in range(w):
-                pixels += missing[s] == 0
-                for b in range(L):
-                    rows[s, b] = Y[b, s]
-                    total[b] += Y[b, s]
-            for s in range(w, WIDTH):
-                for b in range(L):
-                    rows[s, b] = 0.0
-            for s in range(0, WIDTH, 4):  # four pixels a pass over the matrix: it is read a quarter as often
+        Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
+        rows = np.zeros((STRETCH, L))
+        for start in range(0, samples, STRETCH):
+            for first in range(start, start + STRETCH, width):
+                count = min(width, samples - first)
+                if count <= 0:
+                    rows[first - start :] = 0.0
+                    break
+                gather(raw, line, first, count, stored, Y, missing, size)
+                for s in range(width):
+                    pixels += missing[0, s] == 0.0
+                    for b in range(L):
+                        rows[first - start + s, b] = Y[b, s]
+                        total[b] += Y[b, s]
+            for s in range(0, STRETCH, 4):  # four pixels a pass over the matrix: it is read a quarter as often
                 for i in range(L):
                     y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
                     for j in range(i + 1):
@@ -80,22 +83,20 @@ def line_sums(interleave: str) -> Any:
 @functools.cache
 def line_projection(interleave: str) -> Any:
     """The compiled function that projects one line of a block to d dimensions."""
-    gather = GATHER[interleave]
+    gather, product, width = gather_function(interleave, WIDE), product_function(WIDE), WIDE.width
 
-    @compiled
+    @allocating
     def project_line(raw, line, samples, stored, U, shift, out):
         L, d = U.shape
-        for first in range(0, samples, WIDTH):
-            w = min(WIDTH, samples - first)
-            Y = np.empty((L, w))
-            Z = np.empty((d, w))
-            missing = np.empty(w, np.int64)
-            gather(raw, line, first, w, stored, Y, missing)
-            blank_masked(Y, missing)
-            multiply_back(U, Y, Z)
-            for s in range(w):
+        Y, Z = np.empty((L, width)), np.empty((d, width))
+        missing, size = np.empty((1, width)), np.empty((1, width))
+        for first in range(0, samples, width):
+            count = min(width, samples - first)
+            gather(raw, line, first, count, stored, Y, missing, size)
+            product(U, Y, Z)
+            for s in range(count):
                 for j in range(d):
-                    out[first + s, j] = Z[j, s] - shift[j] if missing[s] == 0 else np.nan
+                    out[first + s, j] = Z[j, s] - shift[j] if missing[0, s] == 0.0 else np.nan
         return 0
 
     return project_line

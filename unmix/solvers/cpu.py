@@ -10,58 +10,55 @@ from typing import Any
 import numpy as np
 
 from .jit import compiled
+from .lanes import WIDE
 from .pixel import Plan, Work
-from .tile import WIDTH, Results, Stored, Tile, tile_solver
+from .tile import SWEPT, Results, Stored, Tile, tile_rows, tile_solver
 
 
-@compiled
-def new_work(p):
-    return Work(
-        np.empty(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p),
-        np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty(p, np.int64), np.empty(p, np.int64),
-    )  # fmt: skip
+def new_work(p: int) -> Work:
+    """Scratch of one pixel."""
+    vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
+    return Work(*vectors, *squares, *members)
 
 
-@compiled
-def new_tile(L, p, w):
-    return Tile(
-        np.empty((L, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)), np.empty((p, w)),
-        np.empty((4, w)), np.empty(w), np.empty(w), np.empty(w), np.empty(w), np.empty(w), np.empty(w, np.int64), np.empty(w, np.int64),
-    )  # fmt: skip
+def new_tile(L: int, p: int, swept: bool) -> Tile:
+    """Scratch of one tile."""
+    rows = tile_rows(L, p, swept)
+    return Tile(*(np.empty((n, WIDE.width)) for n in rows))
 
 
 @functools.cache
-def range_solver(interleave: str, solver: str) -> Any:
-    """The compiled function that solves tiles ``start`` to ``stop`` of a block, counted along its lines.
-
-    Its arguments are plain tuples of arrays in the order of `Stored`, `Plan` and `Results`, and ``raw``, the block as
-    stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
-    """
-    solve_tile = tile_solver(interleave, solver)
+def tiles_solver(interleave: str, solver: str) -> Any:
+    """The compiled function behind `solve_range`; it takes its scratch as arguments."""
+    solve_tile = tile_solver(interleave, solver, WIDE)
+    width = WIDE.width
 
     @compiled
-    def solve_range(start, stop, raw, stored, plan, results):
-        L, p = plan.E.shape
+    def solve_tiles(start, stop, raw, stored, plan, results, tile, work):
         samples = results.rmse.shape[1]
-        across = (samples + WIDTH - 1) // WIDTH
-        work = new_work(p)
-        tile = new_tile(L, p, WIDTH)
-        narrow = new_tile(L, p, samples - (across - 1) * WIDTH)  # the last of a line
-        steps = np.empty(WIDTH, np.int64)
+        across = (samples + width - 1) // width
         for t in range(start, stop):
-            line = t // across
-            first = (t - line * across) * WIDTH
-            if samples - first >= WIDTH:
-                solve_tile(raw, line, first, WIDTH, stored, plan, tile, work, results, steps)
-            else:
-                solve_tile(raw, line, first, samples - first, stored, plan, narrow, work, results, steps)
+            first = t % across * width
+            solve_tile(raw, t // across, first, min(width, samples - first), stored, plan, tile, work, results)
 
-    return solve_range
+    return solve_tiles
+
+
+def solve_range(
+    interleave: str, solver: str, start: int, stop: int, raw: np.ndarray, stored: Stored, plan: Plan, results: Results
+) -> None:
+    """Solve tiles ``start`` to ``stop`` of a block, counted along its lines.
+
+    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
+    """
+    L, p = plan.E.shape
+    tile, work = new_tile(L, p, solver in SWEPT), new_work(p)
+    tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work)
 
 
 def tiles_in(lines: int, samples: int) -> int:
     """How many tiles a block of ``lines`` has."""
-    return lines * -(-samples // WIDTH)
+    return lines * -(-samples // WIDE.width)
 
 
-__all__ = ["Plan", "Results", "Stored", "range_solver", "tiles_in"]
+__all__ = ["Plan", "Results", "Stored", "solve_range", "tiles_in"]

@@ -5,6 +5,7 @@ p is not a compile-time constant; its size is bounded by the number of threads, 
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +14,9 @@ import numpy as np
 from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
 
 from .jit import keep, name_after_cells
+from .lanes import ONE
 from .pixel import Plan, Work
-from .tile import Results, Stored, Tile, tile_solver
+from .tile import SWEPT, Results, Stored, Tile, tile_rows, tile_solver
 
 THREADS_PER_BLOCK = 64
 
@@ -47,55 +49,56 @@ def on_gpu(function: Callable[..., Any]) -> Any:
 class Scratch(NamedTuple):
     """Global memory of T threads."""
 
-    pixels: Any  # (L, T) float64
-    vectors: Any  # (11, p, T) float64
-    squares: Any  # (3, p, p, T) float64
-    scalars: Any  # (9, T) float64
+    tile: Any  # (rows of a tile, T) float64, field by field
+    vectors: Any  # (6, p, T) float64
+    squares: Any  # (3, p, p, T) float64: for solvers that do not sweep
     members: Any  # (2, p, T) int64
-    counts: Any  # (3, T) int64
 
 
-def scratch_shapes(L: int, p: int, threads: int) -> Scratch:
+def scratch_shapes(L: int, p: int, solver: str, threads: int) -> Scratch:
     """The shapes of the scratch arrays for ``threads`` threads."""
-    return Scratch(
-        (L, threads), (11, p, threads), (3, p, p, threads), (9, threads), (2, p, threads), (3, threads)
-    )  # fmt: skip
+    swept = solver in SWEPT
+    q = 0 if swept else p
+    return Scratch((sum(tile_rows(L, p, swept)), threads), (6, p, threads), (3, q, q, threads), (2, p, threads))
 
 
-def scratch_bytes(L: int, p: int) -> int:
+def scratch_bytes(L: int, p: int, solver: str) -> int:
     """Bytes of scratch a thread."""
-    return 8 * (L + 11 * p + 3 * p * p + 9 + 2 * p + 3)
+    return 8 * sum(math.prod(shape) for shape in scratch_shapes(L, p, solver, 1))
 
 
 @functools.cache
 def block_kernel(interleave: str, solver: str) -> Any:
     """The kernel that solves a block: arguments are raw, then the fields of Stored, Plan, Results and Scratch."""
-    solve_tile = tile_solver(interleave, solver)
+    solve_tile = tile_solver(interleave, solver, ONE)
 
     @cuda_kernel
     def solve_block(
-        raw, bands, gain, offset, nodata, E, Q, R, G, inverse, norms, curvature, dual_tolerance, sum_to_one, nonnegative,
+        raw, bands, gain, offset, nodata,
+        E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative,
         abundance, rmse, kappa, delta, steps, state, residual,
-        pixels, vectors, squares, scalars, members, counts,
+        starts, scratch, vectors, squares, members,
     ):  # fmt: skip
         lines, samples = rmse.shape
         t = cuda.grid(1)
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata)
-        plan = Plan(E, Q, R, G, inverse, norms, curvature, dual_tolerance, sum_to_one, nonnegative)
+        plan = Plan(
+            E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative
+        )  # fmt: skip
         results = Results(abundance, rmse, kappa, delta, steps, state, residual)
         work = Work(
             vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], vectors[5, :, t],
             squares[0, :, :, t], squares[1, :, :, t], squares[2, :, :, t], members[0, :, t], members[1, :, t],
         )  # fmt: skip
+        own, o = scratch[:, t : t + 1], starts
         tile = Tile(
-            pixels[:, t : t + 1], vectors[6, :, t : t + 1], vectors[7, :, t : t + 1], vectors[8, :, t : t + 1],
-            vectors[9, :, t : t + 1], vectors[10, :, t : t + 1], scalars[0:4, t : t + 1], scalars[4, t : t + 1],
-            scalars[5, t : t + 1], scalars[6, t : t + 1], scalars[7, t : t + 1], scalars[8, t : t + 1],
-            counts[0, t : t + 1], counts[1, t : t + 1],
+            own[o[0] : o[1]], own[o[1] : o[2]], own[o[2] : o[3]], own[o[3] : o[4]], own[o[4] : o[5]], own[o[5] : o[6]],
+            own[o[6] : o[7]], own[o[7] : o[8]], own[o[8] : o[9]], own[o[9] : o[10]], own[o[10] : o[11]],
+            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]],
         )  # fmt: skip
         for n in range(t, lines * samples, threads):
-            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work, results, counts[2, t : t + 1])
+            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work, results)
 
     return solve_block
 
@@ -118,8 +121,11 @@ class General:
             cuda.to_device(value) if isinstance(value, np.ndarray) else value
             for value in (*problem.stored(), *problem.plan())
         ]
-        kinds = Scratch(float, float, float, float, np.int64, np.int64)
-        self.scratch = [cuda.device_array(shape, kind) for shape, kind in zip(scratch_shapes(L, p, threads), kinds)]
+        # Where the fields of a tile begin in the scratch of a thread.
+        self.starts = tuple(int(n) for n in np.cumsum((0, *tile_rows(L, p, problem.pixel in SWEPT))))
+        kinds = Scratch(float, float, float, np.int64)
+        shapes = scratch_shapes(L, p, problem.pixel, threads)
+        self.scratch = [cuda.device_array(shape, kind) for shape, kind in zip(shapes, kinds)]
         self.grid = threads // THREADS_PER_BLOCK
 
     @classmethod
@@ -135,8 +141,10 @@ class General:
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """GPU memory beside the blocks."""
-        return cls.threads(pixels) * scratch_bytes(*problem.E.shape)
+        return cls.threads(pixels) * scratch_bytes(*problem.E.shape, problem.pixel)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Solve a block that is on the GPU."""
-        self.kernel[self.grid, THREADS_PER_BLOCK, stream](raw, *self.constants, *results.values(), *self.scratch)
+        self.kernel[self.grid, THREADS_PER_BLOCK, stream](
+            raw, *self.constants, *results.values(), self.starts, *self.scratch
+        )

@@ -128,7 +128,17 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
     return dispatcher
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile for the CPU; may also be called from a CUDA kernel. Releases the GIL; no fastmath, so NaN stays NaN."""
+def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
+    """Compile for the CPU; may also be called from a CUDA kernel. Releases the GIL; no fastmath, so NaN stays NaN.
+
+    Arrays are made by the caller, and not counted: a tile's functions take thirty, and counting references to them took 20 ns a pixel,
+    as much as a pivot. A function that makes arrays of its own is `allocating`.
+    """
     name_after_cells(function)
-    return keep(numba.njit(nogil=True, error_model="numpy")(function), FunctionCache)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
+    return keep(numba.njit(**options)(function), FunctionCache)
+
+
+def allocating(function: Callable[..., Any]) -> Any:
+    """`compiled`, for a function that makes arrays."""
+    return compiled(function, allocates=True)

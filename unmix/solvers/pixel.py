@@ -1,10 +1,9 @@
 """One pixel's arithmetic: every solver as a scalar function, compiled for the CPU and for CUDA alike.
 
-Each takes the plan of the run, a work area that holds the pixel's ``z`` and ``f``, the size ``k`` of the support that the
-previous pixel left in the work area (0: start cold), and the scale that duals are measured against. It leaves the
-abundances in ``work.a`` and returns ``(k, steps)``, where a step is one column that entered or left. Names are SOLVERS'
-own: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse on the support,
-kept up by `update`.
+Each takes the plan of the run, a work area that holds the pixel's ``z`` and ``f``, and the scale that duals are measured
+against. It leaves the abundances in ``work.a`` and returns its steps, where a step is one column that entered or left.
+Names: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse on the support, kept up by
+`update`.
 """
 
 from typing import Any, NamedTuple
@@ -24,9 +23,12 @@ class Plan(NamedTuple):
     E: Any  # (L, p), one endmember a column
     Q: Any  # (L, p)
     R: Any  # (p, p)
+    places: Any  # (p, p + 1) uint64: where row k of the tableau lies in the triangle that is kept of it
+    U: Any  # (p, p) Gram matrix of the columns at unit length
     G: Any  # (p, p) = EᵀE
     inverse: Any  # (p, p) = G⁻¹, where delete-only starts
     norms: Any  # (p,) = |e_j|
+    weights: Any  # (p,) = 1/|e_j|
     curvature: float  # σ_min(E)², for δ
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
     sum_to_one: bool
@@ -34,7 +36,7 @@ class Plan(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One pixel's scratch, handed from pixel to pixel; ``support`` and ``H`` survive as a warm start."""
+    """One pixel's scratch, handed from pixel to pixel."""
 
     z: Any  # (p,) Qᵀy
     f: Any  # (p,) Eᵀy
@@ -160,42 +162,6 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
 
 
 @compiled
-def polish(R, z, H, support, k, sum_to_one, x, s, u):
-    """One step of refinement of ``x`` against z itself: ``x += H R_Pᵀ(z − R_P x)``, then the sum.
-
-    As good as a QR on the support where cond(E) is up to 1e5, at a third of its cost: what H lost (cond(E)² counts in
-    it) is squared away, and the residual is of R, where cond(E) counts once.
-    """
-    p = z.shape[0]
-    for i in range(p):
-        u[i] = z[i]
-    for i in range(k):
-        for row in range(support[i] + 1):
-            u[row] -= R[row, support[i]] * x[i]
-    for i in range(k):
-        total = 0.0
-        for row in range(support[i] + 1):
-            total += R[row, support[i]] * u[row]
-        s[i] = total
-    for i in range(k):
-        for m in range(k):
-            x[i] += H[i, m] * s[m]
-    if sum_to_one:
-        spread = 0.0
-        for i in range(k):
-            s[i] = 0.0
-            for m in range(k):
-                s[i] += H[i, m]
-            spread += s[i]
-        for _ in range(2):  # twice: where pixels are far brighter than endmembers, the first leaves |x| of rounding
-            missing = 1.0
-            for i in range(k):
-                missing -= x[i]
-            for i in range(k):
-                x[i] += missing / spread * s[i]
-
-
-@compiled
 def best_single(plan, f):
     """The endmember that alone explains the pixel best; −1 where none beats nothing. Ties: the lowest."""
     best = -1
@@ -212,8 +178,8 @@ def best_single(plan, f):
 
 
 @compiled
-def entering(plan, work, k, multiplier, scale, by_length):
-    """The free column with the largest dual, or −1 where all are zero or less. ``by_length`` divides by |e_j|."""
+def entering(plan, work, k, multiplier, scale):
+    """The free column with the largest dual, or −1 where all are zero or less."""
     best = -1
     most = 0.0
     for j in range(work.f.shape[0]):
@@ -224,8 +190,6 @@ def entering(plan, work, k, multiplier, scale, by_length):
             dual -= plan.G[j, work.support[i]] * work.a[work.support[i]]
         if dual <= plan.dual_tolerance * plan.norms[j] * scale:
             continue
-        if by_length:
-            dual /= plan.norms[j]
         if dual > most:
             best = j
             most = dual
@@ -233,7 +197,7 @@ def entering(plan, work, k, multiplier, scale, by_length):
 
 
 @compiled
-def lawson_hanson(plan, work, k, multiplier, scale, by_length):
+def lawson_hanson(plan, work, k, multiplier, scale):
     """Lawson-Hanson from the optimum on a support where all is positive; paper 004's Algorithm 2 with `update`.
 
     With the sum to one the same moves keep Σa = 1, and duals count from its multiplier. Every outer step lowers the
@@ -243,7 +207,7 @@ def lawson_hanson(plan, work, k, multiplier, scale, by_length):
     p = work.f.shape[0]
     steps = 0
     while steps < STEPS_PER_ENDMEMBER * p + 20:
-        j = entering(plan, work, k, multiplier, scale, by_length)
+        j = entering(plan, work, k, multiplier, scale)
         if j < 0:
             break
         grown = add_column(plan.G, work.H, work.support, k, j, work.u)
@@ -301,65 +265,19 @@ def start_cold(plan, work):
 
 
 @compiled
-def start_warm(plan, work, k):
-    """From the previous pixel's support, take columns out until its optimum is positive: (k, multiplier, steps)."""
-    steps = 0
-    multiplier = 0.0
-    while k > 0:
-        multiplier = optimum(plan.G, work.f, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
-        worst = 0
-        for i in range(1, k):
-            if work.x[i] < work.x[worst]:
-                worst = i
-        if work.x[worst] > 0.0:
-            break
-        k = remove_column(work.H, work.support, k, worst, work.u)
-        steps += 1
-    if k == 0:
-        k, multiplier = start_cold(plan, work)
-        return k, multiplier, steps + k
-    for j in range(work.f.shape[0]):
-        work.state[j] = FREE
-        work.a[j] = 0.0
-    for i in range(k):
-        work.state[work.support[i]] = PASSIVE
-        work.a[work.support[i]] = work.x[i]
-    return k, multiplier, steps
-
-
-@compiled
-def active_set(plan, work, k, scale):
-    """Exact: Lawson-Hanson from the support of the previous pixel, and a last word on what it finds."""
-    k, multiplier, steps = start_warm(plan, work, k)
-    k, more = lawson_hanson(plan, work, k, multiplier, scale, True)
-    last_word(plan, work, k)
-    return k, steps + more
-
-
-@compiled
-def last_word(plan, work, k):
-    """The abundances of the support that was found, to the last digits."""
-    for i in range(k):
-        work.x[i] = work.a[work.support[i]]
-    polish(plan.R, work.z, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
-    for i in range(k):
-        work.a[work.support[i]] = max(work.x[i], 0.0)
-
-
-@compiled
-def inverse(plan, work, k, scale):
+def inverse(plan, work, scale):
     """Paper 004, Algorithm 2: Lawson-Hanson from the empty set, largest dual first, by the inverse alone."""
     for j in range(work.a.shape[0]):
         work.state[j] = FREE
         work.a[j] = 0.0
     k, multiplier = start_cold(plan, work) if plan.sum_to_one else (0, 0.0)  # no point of the empty set sums to one
     first = k
-    k, steps = lawson_hanson(plan, work, k, multiplier, scale, False)
-    return 0, steps + first
+    _, steps = lawson_hanson(plan, work, k, multiplier, scale)
+    return steps + first
 
 
 @compiled
-def delete_only(plan, work, k, scale):
+def delete_only(plan, work, scale):
     """Paper 004, Algorithm 3: from all endmembers, take out the negative one with the largest |z/s|. Not exact."""
     p = work.a.shape[0]
     for i in range(p):
@@ -383,13 +301,13 @@ def delete_only(plan, work, k, scale):
         k = remove_column(work.H, work.support, k, leaving, work.u)
     for i in range(k):
         work.a[work.support[i]] = work.x[i]
-    return 0, p - k
+    return p - k
 
 
 @compiled
-def direct(plan, work, k, scale):
+def direct(plan, work, scale):
     """Least squares on all endmembers, with or without the sum to one; nothing is searched."""
     for j in range(work.a.shape[0]):
         work.state[j] = PASSIVE
     solve_on_support(plan.R, work.z, work.state, plan.sum_to_one, work.a, work.U, work.T, work.s, work.u)
-    return 0, 0
+    return 0

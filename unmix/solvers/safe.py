@@ -78,7 +78,7 @@ def solve_safely(plan, work, base):
 
 
 @compiled
-def safe(plan, work, k, scale):
+def safe(plan, work, scale):
     """The slow path, exact to cond(E) 1e8: Lawson-Hanson with a new QR at every step, no inverse.
 
     A dual is the product of what is left of the pixel with what is left of the column, each beside the support: near a
@@ -140,4 +140,4 @@ def safe(plan, work, k, scale):
             for j in range(p):
                 if work.state[j] == BARRED:
                     work.state[j] = FREE
-    return 0, steps
+    return steps

@@ -1,50 +1,48 @@
-"""A tile: w pixels side by side in a line, from stored values to abundances and their certificate.
+"""A tile: neighbouring pixels of a line, from stored values to abundances and their certificate.
 
-Written once for both kinds of device. On a CPU a tile is 64 pixels wide, its inner loops run over them in SIMD, a
-support that one pixel finds is tried on all others, and a search starts from the last pixel's support. On a GPU a tile
-is one pixel, and threads stand side by side instead. Tiles are cut at fixed samples of absolute lines, and every sum runs over
-the bands in ascending order: the bytes that come out depend on neither block, thread nor interleave.
+Written once for both kinds of device (`unmix.solvers.lanes`): on a CPU a tile is as wide as its vectors, and on a GPU it is one
+pixel, where threads stand side by side instead. Lanes know nothing of each other: the bytes that come out depend on neither
+block, thread nor interleave.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..certificate import MASKED, PARTLY, SOLVED, certify
+from ..certificate import MASKED, PARTLY, SOLVED, certify_function
 from . import pixel
+from .gather import Stored, gather_function, product_function
 from .jit import compiled
-from .pixel import PASSIVE, Plan, Work, polish
+from .lanes import Width
+from .pixel import Plan, Work
 from .safe import safe
+from .sweep import row_of, search_function
 
-WIDTH = 64
 NODATA = -9999.0
 
 
-class Stored(NamedTuple):
-    """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b]``."""
-
-    bands: Any  # (L,) int64, the bands in use
-    gain: Any  # (L,) float64
-    offset: Any  # (L,) float64
-    nodata: float  # compared with the stored value; NaN where the cube has none
-
-
 class Tile(NamedTuple):
-    """Scratch of one tile, w wide, float64 but for ``missing``."""
+    """Scratch of one tile, float64; w is its width."""
 
-    Y: Any  # (L, w)
-    Z: Any  # (p, w) QᵀY
+    Y: Any  # (L, w) pixels
     F: Any  # (p, w) EᵀY
-    X: Any  # (p, w) optima on one support
     A: Any  # (p, w) abundances
-    W: Any  # (p, w) scratch
-    rows: Any  # (4, w) scratch
-    length: Any  # (w,)
-    square: Any  # (w,)
-    rmse: Any  # (w,)
-    kappa: Any  # (w,)
-    delta: Any  # (w,)
-    missing: Any  # (w,) int64, used bands that are nodata, NaN or infinite
-    done: Any  # (w,) int64, 1 where the abundances are found
+    W: Any  # (p, w) duals; before them QᵀY, where a solver wants it
+    T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; none where nothing is swept
+    pivot: Any  # (p + 1, w) its row that is swept
+    state: Any  # (p, w) FREE, PASSIVE or BARRED
+    chosen: Any  # (3, w) what each lane does next
+    missing: Any  # (1, w) used bands that are nodata, NaN or infinite
+    size: Any  # (1, w) |y|, with the sum to one no less than the longest endmember: what duals are measured against
+    steps: Any  # (1, w)
+    rmse: Any  # (1, w)
+    kappa: Any  # (1, w)
+    delta: Any  # (1, w)
+
+
+def tile_rows(L: int, p: int, swept: bool) -> Tile:
+    """Rows of each field; the tableau is for solvers in `SWEPT`."""
+    return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1)
 
 
 class Results(NamedTuple):
@@ -59,267 +57,110 @@ class Results(NamedTuple):
     residual: Any  # (n or 0, L, samples)
 
 
-@compiled
-def gather_bip(raw, line, first, w, stored, Y, missing):
-    """Stored values of w pixels to a float64 tile; raw is (lines, samples, bands)."""
-    pixels = raw[line, first : first + w]
-    for s in range(w):
-        missing[s] = 0
-    for b in range(Y.shape[0]):
-        band, gain, offset = stored.bands[b], stored.gain[b], stored.offset[b]
-        for s in range(w):
-            value = float(pixels[s, band])
-            missing[s] += (value == stored.nodata) | (value - value != 0.0)
-            Y[b, s] = value * gain + offset
+def by_pixel(solve: Any) -> Callable[[Width], Any]:
+    """A solver of the tile from one of a single pixel (`unmix.solvers.pixel`), lane by lane."""
+
+    def solver(ops: Width) -> Any:
+        product, width = product_function(ops), ops.width
+
+        @compiled
+        def search(plan, tile, work, count):
+            p = plan.E.shape[1]
+            product(plan.Q, tile.Y, tile.W)
+            for s in range(count):
+                for j in range(p):
+                    work.z[j] = tile.W[j, s]
+                    work.f[j] = tile.F[j, s]
+                tile.steps[0, s] = solve(plan, work, tile.size[0, s])
+                for j in range(p):
+                    tile.A[j, s] = work.a[j]
+            for s in range(count, width):  # lanes that hold no pixel
+                for j in range(p):
+                    tile.A[j, s] = 0.0
+
+        return search
+
+    return solver
 
 
-@compiled
-def gather_bil(raw, line, first, w, stored, Y, missing):
-    """As `gather_bip`; raw is (lines, bands, samples)."""
-    for s in range(w):
-        missing[s] = 0
-    for b in range(Y.shape[0]):
-        values, gain, offset = raw[line, stored.bands[b], first : first + w], stored.gain[b], stored.offset[b]
-        for s in range(w):
-            value = float(values[s])
-            missing[s] += (value == stored.nodata) | (value - value != 0.0)
-            Y[b, s] = value * gain + offset
+def by_sweeps(ops: Width) -> Any:
+    """The solver that searches all lanes at once."""
+    sweep = search_function(ops)
+
+    @compiled
+    def search(plan, tile, work, count):
+        sweep(plan, tile)
+
+    return search
 
 
-@compiled
-def gather_bsq(raw, line, first, w, stored, Y, missing):
-    """As `gather_bip`; raw is (bands, lines, samples)."""
-    for s in range(w):
-        missing[s] = 0
-    for b in range(Y.shape[0]):
-        values, gain, offset = raw[stored.bands[b], line, first : first + w], stored.gain[b], stored.offset[b]
-        for s in range(w):
-            value = float(values[s])
-            missing[s] += (value == stored.nodata) | (value - value != 0.0)
-            Y[b, s] = value * gain + offset
-
-
+# How the solvers of `unmix.methods.SOLVERS` search.
 SEARCH = {
-    "active_set": pixel.active_set,
-    "inverse": pixel.inverse,
-    "delete_only": pixel.delete_only,
-    "direct": pixel.direct,
-    "safe": safe,
+    "active_set": by_sweeps,
+    "inverse": by_pixel(pixel.inverse),
+    "delete_only": by_pixel(pixel.delete_only),
+    "direct": by_pixel(pixel.direct),
+    "safe": by_pixel(safe),
 }
-GATHER = {"bip": gather_bip, "bil": gather_bil, "bsq": gather_bsq}
+# Those that have a tableau, and no use for a pixel's `Work`.
+SWEPT = ("active_set",)
 
 
 @compiled
-def blank_masked(Y, missing):
-    """Pixels that miss a band become zero, so that no NaN runs through the sums of their neighbours' tile."""
-    for s in range(missing.shape[0]):
-        if missing[s] > 0:
-            for b in range(Y.shape[0]):
-                Y[b, s] = 0.0
-
-
-@compiled
-def multiply_back(M, Y, Z):
-    """``Z = MᵀY``, bands in ascending order; M is (L, p), Y (L, w), Z (p, w).
-
-    Four bands and two columns a turn: Z is loaded and stored a quarter as often, Y loaded half as often, and not one
-    addition is in another place. Beyond the last band M counts as zero.
-    """
-    L, w = Y.shape
-    p = Z.shape[0]
-    for j in range(p):
-        for s in range(w):
-            Z[j, s] = 0.0
-    for b in range(0, L, 4):
-        b1, b2, b3 = min(b + 1, L - 1), min(b + 2, L - 1), min(b + 3, L - 1)
-        in1, in2, in3 = 1.0 * (b + 1 < L), 1.0 * (b + 2 < L), 1.0 * (b + 3 < L)
-        for j in range(0, p - 1, 2):
-            m0, m1, m2, m3 = M[b, j], in1 * M[b1, j], in2 * M[b2, j], in3 * M[b3, j]
-            n0, n1, n2, n3 = M[b, j + 1], in1 * M[b1, j + 1], in2 * M[b2, j + 1], in3 * M[b3, j + 1]
-            for s in range(w):
-                y0, y1, y2, y3 = Y[b, s], Y[b1, s], Y[b2, s], Y[b3, s]
-                Z[j, s] = (((Z[j, s] + m0 * y0) + m1 * y1) + m2 * y2) + m3 * y3
-                Z[j + 1, s] = (((Z[j + 1, s] + n0 * y0) + n1 * y1) + n2 * y2) + n3 * y3
-        if p % 2 == 1:
-            m0, m1, m2, m3 = M[b, p - 1], in1 * M[b1, p - 1], in2 * M[b2, p - 1], in3 * M[b3, p - 1]
-            for s in range(w):
-                Z[p - 1, s] = (((Z[p - 1, s] + m0 * Y[b, s]) + m1 * Y[b1, s]) + m2 * Y[b2, s]) + m3 * Y[b3, s]
-
-
-@compiled
-def combine(c, X, k, out):
-    """``out += Σ_m c[m] X[m]`` over the first k rows, ascending, four a turn; rows beyond count as zero."""
-    for m in range(0, k, 4):
-        m1, m2, m3 = min(m + 1, k - 1), min(m + 2, k - 1), min(m + 3, k - 1)
-        c0, c1, c2, c3 = c[m], c[m1] * (m + 1 < k), c[m2] * (m + 2 < k), c[m3] * (m + 3 < k)
-        for s in range(out.shape[0]):
-            out[s] = (((out[s] + c0 * X[m, s]) + c1 * X[m1, s]) + c2 * X[m2, s]) + c3 * X[m3, s]
-
-
-@compiled
-def scales(plan, tile):
-    """``F = RᵀZ`` (that is EᵀY), and what each pixel's duals are measured against.
-
-    That is |z|, at most |y|; for the sum to one no less than the longest endmember, or dark pixels look wrong.
-    """
-    p, w = tile.Z.shape
-    longest = 0.0
-    for j in range(p):
-        if plan.sum_to_one:
-            longest = max(longest, plan.norms[j])
-    for s in range(w):
-        tile.length[s] = 0.0
-    for j in range(p):
-        for s in range(w):
-            tile.F[j, s] = 0.0
-            tile.length[s] += tile.Z[j, s] * tile.Z[j, s]
-        combine(plan.R[:, j], tile.Z, j + 1, tile.F[j])
-    for s in range(w):
-        tile.length[s] = max(tile.length[s] ** 0.5, longest)
-
-
-@compiled
-def optima(plan, work, k, tile):
-    """`pixel.optimum` for all pixels of the tile at once: X on the support, and the multipliers in ``square``.
-
-    Those that are done are carried along: a loop that begins at zero is one that Numba's compiler makes SIMD of.
-    """
-    w = tile.F.shape[1]
-    multiplier, missing = tile.square, tile.rmse
-    spread = 0.0
-    for i in range(k):
-        work.s[i] = 0.0
-        for m in range(k):
-            work.s[i] += work.H[i, m]
-        spread += work.s[i]
-        for s in range(w):
-            tile.X[i, s] = 0.0
-    for s in range(w):
-        multiplier[s] = 0.0
-    for _ in range(2):
-        for i in range(k):
-            row = work.support[i]
-            for m in range(k):
-                work.u[m] = -plan.G[row, work.support[m]]
-            for s in range(w):
-                tile.W[i, s] = tile.F[row, s] - multiplier[s]
-            combine(work.u, tile.X, k, tile.W[i])
-        for i in range(k):
-            combine(work.H[i], tile.W, k, tile.X[i])
-        if plan.sum_to_one:
-            for s in range(w):
-                missing[s] = 1.0
-            for m in range(k):
-                for s in range(w):
-                    missing[s] -= tile.X[m, s]
-            for s in range(w):
-                missing[s] /= spread
-                multiplier[s] -= missing[s]
-            for i in range(k):
-                for s in range(w):
-                    tile.X[i, s] += work.s[i] * missing[s]
-
-
-@compiled
-def adopt(plan, work, k, tile, first, steps):
-    """Give the support just found to every later pixel of the tile whose optimum it is; they take no step at all.
-
-    Neighbours share supports: a tile takes a search for each of its supports, and the rest is this, in SIMD.
-    """
-    p, w = tile.F.shape
-    optima(plan, work, k, tile)
-    fits, dual = tile.kappa, tile.rmse  # 0 where it fits
-    for s in range(w):
-        fits[s] = tile.done[s]
-    for i in range(k):
-        for s in range(w):
-            fits[s] += 1.0 * (tile.X[i, s] <= 0.0)
-    for j in range(p):
-        if work.state[j] == PASSIVE:
-            continue
-        for m in range(k):
-            work.u[m] = -plan.G[j, work.support[m]]
-        for s in range(w):
-            dual[s] = tile.F[j, s] - tile.square[s]
-        combine(work.u, tile.X, k, dual)
-        limit = plan.dual_tolerance * plan.norms[j]
-        for s in range(w):
-            fits[s] += 1.0 * (dual[s] > limit * tile.length[s])
-    for s in range(first, w):
-        if fits[s] != 0.0:
-            continue
-        for j in range(p):
-            work.z[j] = tile.Z[j, s]
-            tile.A[j, s] = 0.0
-        for i in range(k):
-            work.x[i] = tile.X[i, s]
-        polish(plan.R, work.z, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
-        for i in range(k):
-            tile.A[work.support[i], s] = max(work.x[i], 0.0)
-        tile.done[s] = 1
-        steps[s] = 0
-
-
-@compiled
-def write_residual(E, tile, results, line, first, w):
+def write_residual(E, tile, results, line, first, count):
     """``y − E a`` of each pixel, in the units of the scaled cube."""
     L, p = E.shape
     for b in range(L):
-        for s in range(w):
+        for s in range(count):
             value = tile.Y[b, s]
             for j in range(p):
                 value -= E[b, j] * tile.A[j, s]
-            results.residual[line, b, first + s] = value if tile.missing[s] == 0 else NODATA
+            results.residual[line, b, first + s] = value if tile.missing[0, s] == 0.0 else NODATA
 
 
 @compiled
-def write_pixel(tile, results, line, sample, s, steps, L):
-    """One pixel's answers to their places; nodata where it was masked."""
-    good = tile.missing[s] == 0
+def write_tile(tile, results, line, first, count, L):
+    """Answers to their places; nodata where a pixel was masked."""
     for j in range(tile.A.shape[0]):
-        results.abundance[line, j, sample] = tile.A[j, s] if good else NODATA
-    results.rmse[line, sample] = tile.rmse[s] if good else NODATA
-    results.kappa[line, sample] = tile.kappa[s] if good else NODATA
-    results.delta[line, sample] = tile.delta[s] if good else NODATA
-    results.steps[line, sample] = steps if good else int(NODATA)
-    results.state[line, sample] = SOLVED if good else (MASKED if tile.missing[s] == L else PARTLY)
+        for s in range(count):
+            results.abundance[line, j, first + s] = tile.A[j, s] if tile.missing[0, s] == 0.0 else NODATA
+    for s in range(count):
+        sample = first + s
+        missing = tile.missing[0, s]
+        good = missing == 0.0
+        results.rmse[line, sample] = tile.rmse[0, s] if good else NODATA
+        results.kappa[line, sample] = tile.kappa[0, s] if good else NODATA
+        results.delta[line, sample] = tile.delta[0, s] if good else NODATA
+        results.steps[line, sample] = int(tile.steps[0, s] if good else NODATA)
+        results.state[line, sample] = SOLVED if good else (MASKED if missing == L else PARTLY)
 
 
 @functools.cache
-def tile_solver(interleave: str, solver: str) -> Any:
-    """The compiled function that solves one tile, for an interleave and a solver of `SEARCH`."""
-    gather = GATHER[interleave]
-    solve = SEARCH[solver]
+def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
+    """The compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
+    load, store, select, splat = ops.load, ops.store, ops.select, ops.splat
+    gather, product = gather_function(interleave, ops), product_function(ops)
+    search, certify = SEARCH[solver](ops), certify_function(ops)
 
     @compiled
-    def solve_tile(raw, line, first, w, stored, plan, tile, work, results, steps):
-        gather(raw, line, first, w, stored, tile.Y, tile.missing)
-        blank_masked(tile.Y, tile.missing)
-        multiply_back(plan.Q, tile.Y, tile.Z)
-        scales(plan, tile)
-        for s in range(w):
-            tile.done[s] = 0
-        k = 0
-        for s in range(w):
-            if tile.done[s] != 0:
-                continue
-            for j in range(tile.Z.shape[0]):
-                work.z[j] = tile.Z[j, s]
-                work.f[j] = tile.F[j, s]
-            k, steps[s] = solve(plan, work, k, tile.length[s])
-            for j in range(tile.Z.shape[0]):
-                tile.A[j, s] = work.a[j]
-            tile.done[s] = 1
-            if k > 0 and s + 1 < w:
-                adopt(plan, work, k, tile, s + 1, steps)
-        certify(plan.E, plan.norms, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W, tile.rows,
-                tile.length, tile.square, tile.rmse, tile.kappa, tile.delta)  # fmt: skip
-        for s in range(w):
-            write_pixel(tile, results, line, first + s, s, steps[s], tile.Y.shape[0])
+    def solve_tile(raw, line, first, count, stored, plan, tile, work, results):
+        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.size)
+        product(plan.E, tile.Y, tile.F)
+        if plan.sum_to_one:  # or dark pixels look wrong
+            longest = 0.0
+            for j in range(plan.norms.shape[0]):
+                longest = max(longest, plan.norms[j])
+            size = load(tile.size, 0)
+            size = select(size > longest, size, splat(longest))
+            store(tile.size, 0, select(load(tile.missing, 0) > 0.0, splat(0.0), size))
+        search(plan, tile, work, count)
+        certify(plan.E, plan.norms, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
+                tile.rmse, tile.kappa, tile.delta)  # fmt: skip
+        write_tile(tile, results, line, first, count, plan.E.shape[0])
         if results.residual.shape[0] > 0:
-            write_residual(plan.E, tile, results, line, first, w)
+            write_residual(plan.E, tile, results, line, first, count)
 
     return solve_tile
 
 
-__all__ = ["GATHER", "NODATA", "WIDTH", "Plan", "Results", "Stored", "Tile", "Work", "tile_solver"]
+__all__ = ["NODATA", "Plan", "Results", "Stored", "Tile", "Work", "tile_rows", "tile_solver"]

@@ -224,7 +224,7 @@ class Warps:
         )  # fmt: skip
         self.E, self.U, self.norms, self.weights = (
             cuda.to_device(values)
-            for values in (lane_order(problem.E, index), problem.G * weights * weights[:, None], problem.norms, weights)
+            for values in (lane_order(problem.E, index), problem.unit_gram, problem.norms, weights)
         )
         self.f = cuda.device_array((pixels, self.p), np.float64)
         self.scale = cuda.device_array(pixels, np.float64)

@@ -1,0 +1,70 @@
+"""What stands side by side in vectors, against numpy: every stored type, layout, list of bands and width of a last tile."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmix
+from unmix.solvers.gather import Stored, gather_function, product_function
+from unmix.solvers.lanes import ONE, WIDE
+
+KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+AXES = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", list(AXES))
+@pytest.mark.parametrize("bands", [range(21), [0, 3, *range(5, 21)], [20], [*range(8), *range(9, 17)]])
+@pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
+def test_a_tile_is_the_scaled_pixels(kind, layout, bands, ops):
+    random = np.random.default_rng(3)
+    samples, bands = 2 * WIDE.width + 5, np.array(bands)
+    limits = np.iinfo(kind) if np.dtype(kind).kind in "iu" else np.finfo("float32")
+    cube = (random.random((2, samples, 21)) * 0.9 * float(limits.max)).astype(kind)
+    if np.dtype(kind).kind != "u":
+        cube[:, ::3] *= -1
+    cube[1, 4, bands[0]] = 7
+    gain, offset = random.random(len(bands)) + 0.5, random.random(len(bands))
+    stored = Stored(bands, gain, offset, 7.0)
+    raw = np.ascontiguousarray(cube.transpose(AXES[layout]))
+    gather = gather_function(layout, ops)
+    Y = np.empty((len(bands), ops.width))
+    missing, size = np.empty((1, ops.width)), np.empty((1, ops.width))
+    for line in range(2):
+        for first in range(0, samples, ops.width):
+            count = min(ops.width, samples - first)
+            gather(raw, line, first, count, stored, Y, missing, size)
+            expected = cube[line, first : first + count][:, bands].astype(float) * gain + offset
+            holes = (cube[line, first : first + count][:, bands] == 7).sum(axis=1)
+            expected[holes > 0] = 0
+            np.testing.assert_allclose(Y[:, :count], expected.T, rtol=1e-15)
+            np.testing.assert_array_equal(missing[0, :count], holes)
+            np.testing.assert_allclose(size[0, :count], np.linalg.norm(expected, axis=1), rtol=1e-14)
+            assert not Y[:, count:].any() and not size[0, count:].any()
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 7])
+@pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
+def test_the_product(p, ops):
+    random = np.random.default_rng(p)
+    M, Y, out = random.random((13, p)), random.random((13, ops.width)), np.empty((p, ops.width))
+    product_function(ops)(M, Y, out)
+    np.testing.assert_allclose(out, M.T @ Y, rtol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 40), st.sampled_from(["nnls", "fcls"]))
+def test_a_pixel_knows_nothing_of_its_neighbours(seed, p, pixels, method):
+    """The same bytes alone, in a full tile, and in a last one; and the optimum."""
+    random = np.random.default_rng(seed)
+    E = random.random((12, p)) + 0.1
+    Y = random.dirichlet(np.full(p, 0.4), pixels) @ E.T + 0.1 * random.standard_normal((pixels, 12))
+    together = unmix.solve(Y, E, method=method, device="cpu")
+    i = int(random.integers(pixels))
+    alone = unmix.solve(Y[i : i + 1], E, method=method, device="cpu")
+    np.testing.assert_array_equal(together.abundances[i], alone.abundances[0])
+    assert together.kappa[i] == alone.kappa[0] <= 1e-10
+    expected = naive.constrained(E, Y[i], method == "fcls")
+    np.testing.assert_allclose(together.abundances[i], expected, atol=1e-9 * np.linalg.cond(E) ** 2)

@@ -1,0 +1,356 @@
+"""Several float64 side by side, one of each pixel: the words that a tile's arithmetic is written in.
+
+The same source serves two widths. `WIDE` is for a CPU: `LANES` neighbouring pixels are one value of Numba's, an LLVM
+vector, which stays in registers whatever the loops around it look like. (LLVM's own loop vectoriser has to suppose that
+scratch arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64: a thread of a GPU, and the simulator.
+
+Arithmetic and comparisons are Python's operators, and a float beside a vector stands for all its lanes. Sums of products are
+written with `fma`, whose rounding does not depend on what a compiler makes of the code around it.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typeconv import Conversion
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model
+
+from .jit import compiled
+
+LANES = 16
+# Bands and pixels of a block of a BIP cube that is transposed at a time.
+TALL = 8
+DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+BITS = ir.VectorType(ir.IntType(1), LANES)
+
+
+class Doubles(types.Type):
+    """A float64 of each lane."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"float64x{LANES}")
+
+    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+        """A number stands for all lanes."""
+        return Conversion.safe if isinstance(other, types.Number) else None
+
+
+class Bits(types.Type):
+    """A truth of each lane."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"bool x{LANES}")
+
+
+doubles, bits = Doubles(), Bits()
+
+
+@register_model(Doubles)
+class DoublesModel(models.PrimitiveModel):
+    """An LLVM vector."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, DOUBLES)
+
+
+@register_model(Bits)
+class BitsModel(models.PrimitiveModel):
+    """An LLVM vector of bits."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, BITS)
+
+
+def all_lanes(builder: Any, value: Any) -> Any:
+    """A scalar in every lane."""
+    first = builder.insert_element(ir.Constant(DOUBLES, ir.Undefined), value, ir.IntType(32)(0))
+    same = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(DOUBLES, ir.Undefined), same)
+
+
+@lower_cast(types.Number, Doubles)
+def number_to_doubles(context: Any, builder: Any, kind: Any, to: Any, value: Any) -> Any:
+    """See `all_lanes`."""
+    return all_lanes(builder, context.cast(builder, value, kind, types.float64))
+
+
+def define(function: Any, result: Any, build: Callable[[Any, Any, Any], Any], operand: Any = doubles) -> None:
+    """Let an operator of Python's work on two vectors, or a vector and a number."""
+
+    @infer_global(function)
+    class Typing(AbstractTemplate):
+        """Its type."""
+
+        def generic(self, args: Any, kws: Any) -> Any:
+            others = [arg for arg in args if arg is not operand]
+            if len(args) == 2 and len(others) < 2 and all(isinstance(arg, types.Number) for arg in others):
+                return numba.core.typing.signature(result, operand, operand)
+            return None
+
+    @lower_builtin(function, type(operand), type(operand))
+    def lowered(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return build(builder, *args)
+
+
+def instruction(name: str, *how: str) -> Callable[[Any, Any, Any], Any]:
+    """What builds it."""
+    return lambda builder, a, b: getattr(builder, name)(*how, a, b)
+
+
+for function, name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    define(function, doubles, instruction(name))
+for function, sign in (
+    (operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="), (operator.eq, "=="),
+):  # fmt: skip
+    define(function, bits, instruction("fcmp_ordered", sign))  # false where either side is NaN
+define(operator.and_, bits, instruction("and_"), bits)
+define(operator.or_, bits, instruction("or_"), bits)
+
+
+def address(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
+    """Where row ``row`` of an array (n, LANES) begins, as a vector's address."""
+    data = context.make_array(kind)(context, builder, array).data
+    at = builder.gep(data, [builder.mul(row, row.type(LANES))])
+    return builder.bitcast(at, DOUBLES.as_pointer())
+
+
+@intrinsic
+def load_wide(typingctx, array, row):
+    """Row ``row`` of a C-ordered float64 array (n, LANES)."""
+
+    def build(context, builder, signature, args):
+        at = address(context, builder, signature.args[0], *args)
+        return builder.load(at, align=8)
+
+    return doubles(array, types.intp), build
+
+
+@intrinsic
+def store_wide(typingctx, array, row, value):
+    """Put ``value`` into row ``row``."""
+
+    def build(context, builder, signature, args):
+        builder.store(args[2], address(context, builder, signature.args[0], *args[:2]), align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, doubles), build
+
+
+def llvm_function(name: str, operands: int) -> Any:
+    """An LLVM function of so many vectors, as one of Numba's."""
+
+    def function(typingctx, *args):
+        def build(context, builder, signature, values):
+            kind = ir.FunctionType(DOUBLES, [DOUBLES] * operands)
+            made = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+            return builder.call(made, values)
+
+        return doubles(*[doubles] * operands), build
+
+    return function
+
+
+@intrinsic
+def fma_wide(typingctx, a, b, c):
+    """``a b + c``, rounded once."""
+    return llvm_function("fma", 3)(typingctx, a, b, c)
+
+
+@intrinsic
+def sqrt_wide(typingctx, a):
+    """Square root."""
+    return llvm_function("sqrt", 1)(typingctx, a)
+
+
+@intrinsic
+def select_wide(typingctx, mask, a, b):
+    """``a`` where ``mask``, else ``b``."""
+
+    def build(context, builder, signature, args):
+        return builder.select(*args)
+
+    return doubles(bits, doubles, doubles), build
+
+
+@intrinsic
+def anywhere_wide(typingctx, mask):
+    """Whether any lane of ``mask`` is true."""
+
+    def build(context, builder, signature, args):
+        whole = builder.bitcast(args[0], ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", whole, whole.type(0))
+
+    return types.boolean(bits), build
+
+
+@intrinsic
+def splat_wide(typingctx, value):
+    """A number in all lanes."""
+
+    def build(context, builder, signature, args):
+        return all_lanes(builder, args[0])
+
+    return doubles(types.float64), build
+
+
+def stored_vector(context: Any, builder: Any, kind: Any, array: Any, at: Any, size: int) -> Any:
+    """``size`` values of a C-ordered array (·, ·, ·) of any type, from place ``at`` (three indices) along its last axis."""
+    structure = context.make_array(kind)(context, builder, array)
+    shape = cgutils.unpack_tuple(builder, structure.shape, 3)
+    flat = builder.add(builder.mul(builder.add(builder.mul(at[0], shape[1]), at[1]), shape[2]), at[2])
+    item = context.get_data_type(kind.dtype)
+    where = builder.bitcast(builder.gep(structure.data, [flat]), ir.VectorType(item, size).as_pointer())
+    return builder.load(where, align=context.get_abi_sizeof(item))
+
+
+def as_doubles(builder: Any, kind: Any, value: Any, size: int) -> Any:
+    """A vector of stored values as float64."""
+    to = ir.VectorType(ir.DoubleType(), size)
+    if isinstance(kind, types.Float):
+        return value if kind.bitwidth == 64 else builder.fpext(value, to)
+    return builder.sitofp(value, to) if kind.signed else builder.uitofp(value, to)
+
+
+@intrinsic
+def fetch_wide(typingctx, raw, i, j, k):
+    """`LANES` stored values along the last axis of a cube, from ``raw[i, j, k]``."""
+
+    def build(context, builder, signature, args):
+        value = stored_vector(context, builder, raw, args[0], args[1:], LANES)
+        return as_doubles(builder, raw.dtype, value, LANES)
+
+    return doubles(raw, types.intp, types.intp, types.intp), build
+
+
+@intrinsic
+def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
+    """`TALL` values along the last axis of as many neighbours along the middle one, from ``raw[i, j, k]``, transposed to
+    ``Y[row:, lane:]``.
+
+    Of integers 16 bits wide that is 24 shuffles for 64 values, done before they become float64.
+    """
+
+    def build(context, builder, signature, args):
+        array, i, j, k, to, row, lane = args
+        count = ir.IntType(64)
+        rows = [
+            stored_vector(context, builder, raw, array, (i, builder.add(j, count(s)), k), TALL) for s in range(TALL)
+        ]
+        half = TALL // 2
+        low = [n // 2 + (n % 2) * TALL for n in range(TALL)]
+        pairs = [ir.Constant(ir.VectorType(ir.IntType(32), TALL), [n + add for n in low]) for add in (0, half)]
+        for _ in range(TALL.bit_length() - 1):
+            rows = [builder.shuffle_vector(rows[n], rows[n + half], pair) for n in range(half) for pair in pairs]
+        data = context.make_array(Y)(context, builder, to).data
+        for s, values in enumerate(rows):
+            place = builder.add(builder.mul(builder.add(row, count(s)), count(LANES)), lane)
+            value = as_doubles(builder, raw.dtype, values, TALL)
+            builder.store(value, builder.bitcast(builder.gep(data, [place]), value.type.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    index = types.intp
+    return types.void(raw, index, index, index, Y, index, index), build
+
+
+class Width(NamedTuple):
+    """How many pixels go side by side, and the words for it; X is an array (n, width) of float64."""
+
+    width: int
+    tall: int  # neighbours and values of a block
+    fetch: Any  # (raw, i, j, k) -> width stored values from raw[i, j, k] on
+    fetch_block: Any  # (raw, i, j, k, Y, row, lane): a block of raw, transposed, into Y
+    load: Any  # (X, i) -> row i of X
+    store: Any  # (X, i, value)
+    fma: Any  # (a, b, c) -> a b + c
+    select: Any  # (mask, a, b) -> a where mask, else b
+    anywhere: Any  # (mask) -> bool
+    splat: Any  # (number) -> the number in every lane
+    root: Any  # (a) -> square root
+
+
+@compiled
+def fetch_one(raw, i, j, k):
+    """See `Width`."""
+    return float(raw[i, j, k])
+
+
+@compiled
+def fetch_block_one(raw, i, j, k, Y, row, lane):
+    """See `Width`."""
+    Y[row, lane] = float(raw[i, j, k])
+
+
+@compiled
+def load_one(X, i):
+    """See `Width`."""
+    return X[i, 0]
+
+
+@compiled
+def store_one(X, i, value):
+    """See `Width`."""
+    X[i, 0] = value
+
+
+@compiled
+def fma_one(a, b, c):
+    """See `Width`; a GPU's compiler makes one instruction of it."""
+    return a * b + c
+
+
+@compiled
+def select_one(mask, a, b):
+    """See `Width`."""
+    return a if mask else b
+
+
+@compiled
+def anywhere_one(mask):
+    """See `Width`."""
+    return mask
+
+
+@compiled
+def splat_one(value):
+    """See `Width`."""
+    return float(value)
+
+
+@compiled
+def root_one(a):
+    """See `Width`."""
+    return math.sqrt(a)
+
+
+ONE = Width(
+    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, anywhere_one, splat_one, root_one
+)
+# Vectors are of compiled code alone.
+WIDE = (
+    ONE
+    if numba.config.DISABLE_JIT
+    else Width(
+        LANES,
+        TALL,
+        fetch_wide,
+        fetch_block_wide,
+        load_wide,
+        store_wide,
+        fma_wide,
+        select_wide,
+        anywhere_wide,
+        splat_wide,
+        sqrt_wide,
+    )
+)
