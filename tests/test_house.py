@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "journal": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
-    "devices": {"solvers", "blocks", "errors", "problem", "numpy"},
+    "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},

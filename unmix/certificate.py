@@ -19,6 +19,9 @@ SOLVED, PARTLY, MASKED = 0, 1, 2
 MOST_FAILURES = 100
 # Up to here a pixel is certified. Solvers reach 1e-14; 1e-6 lets wrong supports through with abundances off by 1e-2.
 CERTIFIED = 1e-10
+# A pixel is solved again, too, where its abundances may be this far from the optimum, whatever κ says: near to
+# collinear endmembers hide large errors behind a small κ.
+FARTHEST = 1e-6
 
 
 @functools.cache
@@ -157,7 +160,7 @@ def tally(state, kappa, delta, steps, abundance, certified):
             total = 0.0
             for s in range(samples):
                 if state[line, s] == SOLVED:
-                    total += abundance[line, j, s]
+                    total += float(abundance[line, j, s])
             sums[line, j] = total
     return solved, masked, n * samples - solved - masked, failed, worst_kappa, worst_delta, counts, sums
 
@@ -209,19 +212,40 @@ class Summary:
         solved, masked, partly, failed, kappa_, delta_, counts, sums = tally(
             state, kappa, delta, steps, abundance, CERTIFIED
         )
-        self.solved += solved
-        self.masked += masked
-        self.partly_nodata += partly
-        self.failed += failed
-        self.certified = self.solved - self.failed
+        self.take(solved, masked, partly, failed, kappa_, delta_, counts, sums)
         if failed:
             wrong = (state == SOLVED) & ~(kappa <= CERTIFIED)
             for line, sample in np.argwhere(wrong)[: MOST_FAILURES - len(self.failures)]:
                 self.failures.append((first_line + int(line), int(sample)))
-        self.worst_kappa = max(self.worst_kappa, kappa_)
-        self.worst_delta = max(self.worst_delta, delta_)
-        self.add_steps([int(count) for count in counts])
+
+    def take(
+        self,
+        solved: int,
+        masked: int,
+        partly: int,
+        failed: int,
+        worst_kappa: float,
+        worst_delta: float,
+        steps: np.ndarray,
+        sums: np.ndarray,
+    ) -> None:
+        """Add what was counted of one block, with the sums (n, p) of its lines."""
+        self.solved += int(solved)
+        self.masked += int(masked)
+        self.partly_nodata += int(partly)
+        self.failed += int(failed)
+        self.certified = self.solved - self.failed
+        self.worst_kappa = max(self.worst_kappa, float(worst_kappa))
+        self.worst_delta = max(self.worst_delta, float(worst_delta))
+        self.add_steps([int(count) for count in np.trim_zeros(steps, "b")])
         self.add_sums(list(sums))
+
+    def take_from_gpu(self, counts: Any, pixels: int) -> None:
+        """Add an `unmix.solvers.counts.Counts` of so many pixels; none of them failed."""
+        solved, masked, failed, _ = (int(total) for total in counts.pixels.sum(axis=0))
+        kappa, delta = counts.worst.max(axis=0)
+        steps = counts.steps.sum(axis=0)
+        self.take(solved, masked, pixels - solved - masked, failed, kappa, delta, steps, counts.sums)
 
     def merge(self, part: "Summary") -> None:
         """Add what was counted of the lines that follow."""

@@ -186,7 +186,8 @@ class Settings:
 
 def line_of(scene: Cube, settings: Settings) -> Line:
     """What one line of the scene holds in a slot."""
-    return Line(scene.samples, bytes_per_line(scene), settings.residual, dtype=scene.dtype)
+    home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if settings.certificate else ())
+    return Line(scene.samples, bytes_per_line(scene), settings.residual, dtype=scene.dtype, home=home, counted=True)
 
 
 def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
@@ -216,14 +217,18 @@ def solve_scene(
 
     def finish_lines(slot: Slot, start: int, stop: int) -> Summary:
         """Lines of a block: what the solver missed, what adds up, what is written."""
-        raw, results = slot.part(start, stop, problem.layout)
+        raw, results, counts = slot.part(start, stop, problem.layout)
         part, first = Summary(), slot.lines.start + start
-        if machine.solves:
+        checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
+        if machine.solves and counts is not None:
+            part.take_from_gpu(counts, results["rmse"].size)
+            checks = {"abundance": counts.abundance, "rmse": counts.rmse}
+        elif machine.solves:
             part.rescued = rescue(problem, raw, results) if problem.solver.exact else 0
             part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
         for name, raster in rasters.items():
             values = certificate_bands(results) if name == "certificate" else results[name]
-            raster.write(slice(first, first + stop - start), values, machine.solves)
+            raster.write(slice(first, first + stop - start), values, checks.get(name))
         return part
 
     def finish(slot: Slot) -> None:

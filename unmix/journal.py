@@ -38,12 +38,14 @@ class Raster:
         self.checks = np.zeros(lines, np.uint32)
         self.file = open(path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
 
-    def write(self, lines: slice, values: np.ndarray, check: bool = True) -> None:
-        """Write a block, float32 (n, bands, samples); any number of threads may."""
+    def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
+        """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
         values = np.ascontiguousarray(values, np.dtype("<f4"))
         block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
-        for i in range(lines.stop - lines.start if check else 0):
-            self.checks[lines.start + i] = zlib.crc32(block[i * line : (i + 1) * line].data)
+        if checks is None:
+            rows = block.reshape(-1, line)
+            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
+        self.checks[lines] = checks
         write_all(self.file.fileno(), values, lines.start * line)
 
     def finish(self) -> str:

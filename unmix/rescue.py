@@ -2,13 +2,9 @@
 
 import numpy as np
 
-from .certificate import CERTIFIED, SOLVED
+from .certificate import CERTIFIED, FARTHEST, SOLVED
 from .problem import Problem
 from .solvers.jit import compiled
-
-# A pixel is solved again, too, where its abundances may be this far from the optimum, whatever κ says: near to
-# collinear endmembers hide large errors behind a small κ.
-FARTHEST = 1e-6
 
 
 @compiled

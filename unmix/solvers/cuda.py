@@ -107,8 +107,11 @@ class General:
     """This kernel as a solver of blocks on a GPU, for any problem.
 
     Every such class has: ``serves`` (whether it is right for a problem), ``scratch_bytes`` (GPU memory beside the
-    blocks, for a block of so many pixels), a constructor that takes that memory, and ``launch``, which enqueues a block.
+    blocks, for a block of so many pixels), a constructor that takes that memory, ``launch``, which enqueues a block, and
+    ``countable``, the class that adds up its answers on the GPU, or None.
     """
+
+    countable = None
 
     # More threads than a GPU holds at once would only take memory: 132 multiprocessors of 2048 threads on an H100.
     MOST_THREADS = 132 * 2048

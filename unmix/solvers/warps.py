@@ -13,6 +13,7 @@ import numpy as np
 from numba import float64, int32, int64
 
 from ..certificate import MASKED, PARTLY, SOLVED
+from .counts import Counter
 from .cuda import cuda, cuda_kernel, on_gpu
 from .spectra import (
     PIXELS,
@@ -205,6 +206,8 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
 
 class Warps:
     """These kernels as a solver of blocks; see `unmix.solvers.cuda.General` for the interface."""
+
+    countable = Counter
 
     def __init__(self, problem: Any, pixels: int) -> None:
         index, gain, offset, self.nodata = problem.stored()

@@ -1,0 +1,50 @@
+"""What a GPU adds up, and its CRC-32 of lines, against the host's own."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+from unmix.certificate import CERTIFIED, FARTHEST, MASKED, PARTLY, SOLVED, tally
+from unmix.devices import count_gpus
+
+pytestmark = [
+    pytest.mark.sim,
+    pytest.mark.skipif(count_gpus() == 0, reason="neither a GPU nor the simulator"),
+]
+
+
+@pytest.mark.parametrize("samples", [1, 127, 300])
+def test_against_the_host(samples):
+    from unmix.solvers.counts import Counter, Counts, count_shapes
+    from unmix.solvers.cuda import cuda
+
+    random = np.random.default_rng(samples)
+    n, p = 2, 2
+    state = random.choice([SOLVED, SOLVED, SOLVED, PARTLY, MASKED], (n, samples)).astype(np.uint8)
+    kappa = 10.0 ** random.uniform(-16, -9, (n, samples))
+    delta = 10.0 ** random.uniform(-12, -5, (n, samples))
+    kappa[random.random((n, samples)) < 0.02] = np.nan
+    results = {
+        "abundance": random.random((n, p, samples)).astype(np.float32),
+        "rmse": random.random((n, samples)).astype(np.float32),
+        "kappa": kappa,
+        "delta": delta,
+        "steps": random.integers(0, 30, (n, samples)).astype(np.int32),
+        "state": state,
+    }
+    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    Counter(p, samples).launch({name: cuda.to_device(values) for name, values in results.items()}, counts, 0)
+    found = Counts(*(values.copy_to_host() for values in counts))
+
+    names = ("state", "kappa", "delta", "steps", "abundance")
+    solved, masked, _, failed, worst_kappa, worst_delta, steps, sums = tally(
+        *(results[name] for name in names), CERTIFIED
+    )
+    good = (kappa <= CERTIFIED) & (delta <= FARTHEST)
+    assert found.pixels.sum(axis=0).tolist() == [solved, masked, failed, np.sum((state == SOLVED) & ~good)]
+    assert found.worst.max(axis=0).tolist() == [worst_kappa, worst_delta]
+    np.testing.assert_array_equal(np.trim_zeros(found.steps.sum(axis=0), "b"), steps)
+    np.testing.assert_allclose(found.sums, sums, rtol=1e-12)
+    for name, checks in (("abundance", found.abundance), ("rmse", found.rmse)):
+        assert checks.tolist() == [zlib.crc32(line.tobytes()) for line in results[name]]

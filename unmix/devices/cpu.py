@@ -1,0 +1,79 @@
+"""The CPU: ranges of tiles on a pool of threads."""
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..blocks import Layout, cores
+from ..problem import Problem
+from .slots import Line, Slot, new_slots
+
+log = logging.getLogger("unmix")
+
+
+class Cpu:
+    """All cores, or ``threads`` of them: ranges of tiles on a thread pool, in code that holds no GIL."""
+
+    name = "cpu"
+    solves = True
+    # Ranges a thread: enough that the last to finish is not waited for long.
+    SHARES = 4
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or cores()
+        self.pool = ThreadPoolExecutor(self.threads, "solve")
+
+    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+        """As it is: a CPU has no memory of its own."""
+        return layout
+
+    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+        from ..solvers.cpu import Plan, Results, Stored, solve_range
+
+        self.solve = functools.partial(solve_range, problem.layout, problem.pixel)
+        self.stored = Stored(*problem.stored())
+        self.plan = Plan(*problem.plan())
+        slots = new_slots(np.empty, problem, line, layout)
+        with saying(f"compiling for {np.dtype(line.dtype)} {problem.layout}; the code is kept, so this is done once"):
+            results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
+            self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)
+        return slots
+
+    def submit(self, slot: Slot) -> None:
+        from ..solvers.cpu import Results, tiles_in
+
+        assert slot.raw is not None and slot.results is not None
+        results = Results(**slot.results)
+        tiles = tiles_in(*slot.results["rmse"].shape)
+        step = max(1, -(-tiles // (self.threads * self.SHARES)))
+        slot.ticket = []
+        for start in range(0, tiles if self.solves else 0, step):
+            stop = min(start + step, tiles)
+            slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, self.stored, self.plan, results))
+
+    def wait(self, slot: Slot) -> None:
+        for future in slot.ticket:
+            future.result()
+
+    def stages(self) -> dict[str, float]:
+        """Nothing: what is seen from outside is right."""
+        return {}
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+
+@contextlib.contextmanager
+def saying(text: str) -> Iterator[None]:
+    """Say what takes so long, once it has taken a second."""
+    timer = threading.Timer(1.0, log.info, [text])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,254 @@
+"""A GPU: slots with pinned memory and a stream each. Nobody else sees either."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..blocks import Layout
+from ..errors import DeviceError, MethodError
+from ..problem import Problem
+from .slots import Line, Slot, new_slots
+
+log = logging.getLogger("unmix")
+
+
+class Cuda:
+    """One GPU: each slot has a stream and pinned memory, so that copies and kernels of different blocks overlap.
+
+    Parameters
+    ----------
+    index : int
+        Which GPU, from 0.
+    """
+
+    solves = True
+    mirrors: dict[int, "Mirror"]
+
+    def __init__(self, index: int) -> None:
+        self.name = f"cuda:{index}"
+        self.mirrors = {}
+        try:
+            from ..solvers.cuda import cuda
+
+            self.cuda = cuda
+            self.gpu = cuda.gpus[index]
+            with self.gpu:
+                cuda.current_context()
+        except Exception as error:  # whatever a driver throws, the user gets one line
+            raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
+
+    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+        solver = self.solver_for(problem)
+        need = self.bytes_needed(problem, line, layout)
+        try:
+            with self.gpu:
+                slots = new_slots(self.pinned, problem, line, layout, np.empty if line.counted else None)
+                # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
+                self.solver = solver(problem, layout.lines_per_block * line.samples)
+                self.compute = self.cuda.stream()
+                self.spent = {"copying": 0.0, "solving": 0.0}
+                counted = line.counted and solver.countable
+                self.counter: Any = solver.countable(problem.E.shape[1], line.samples) if counted else None
+                self.mirrors = {id(slot): Mirror(self, slot, problem, line) for slot in slots}
+        except Exception as error:
+            raise DeviceError(
+                f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
+            ) from None
+        log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
+        return slots
+
+    def solver_for(self, problem: Problem) -> Any:
+        """The class that solves blocks: the fast path where it is right, else the general one."""
+        from ..solvers.cuda import General
+
+        if simulated():  # which has no warp operations
+            return General
+        from ..solvers.warps import Warps
+
+        with self.gpu:
+            return Warps if Warps.serves(problem) else General
+
+    def bytes_needed(self, problem: Problem, line: Line, layout: Layout) -> int:
+        """GPU memory of a run that is cut so."""
+        blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
+        scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
+        return int(blocks + scratch)
+
+    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+        """Cut blocks smaller, or have fewer in flight, until the run fits ``memory`` bytes of the GPU.
+
+        Raises
+        ------
+        MethodError
+            Where not even one line does.
+        """
+        while (need := self.bytes_needed(problem, line, layout)) > memory:
+            if layout.lines_per_block > 1:
+                fewer = max(1, min(layout.lines_per_block - 1, layout.lines_per_block * memory // need))
+                layout = Layout(layout.lines, fewer, layout.slots)
+            elif layout.slots > 1:
+                layout = Layout(layout.lines, 1, layout.slots - 1)
+            else:
+                raise MethodError(f"--gpu-memory {memory} bytes is too small: one line of this scene needs {need}")
+        return layout
+
+    def pinned(self, shape: Any, kind: Any) -> np.ndarray:
+        size = int(np.prod(shape))
+        if size == 0:
+            return np.empty(shape, kind)
+        return self.cuda.pinned_array(size, dtype=kind).reshape(shape)
+
+    def submit(self, slot: Slot) -> None:
+        mirror = self.mirrors[id(slot)]
+        assert slot.raw is not None and slot.results is not None
+        try:
+            with self.gpu:
+                upload, solve, download = mirror.stages(slot, self)
+                began, uploaded, started, solved, going, finished = mirror.events
+                began.record(mirror.stream)
+                upload()
+                uploaded.record(mirror.stream)
+                uploaded.wait(self.compute)
+                started.record(self.compute)
+                solve()
+                solved.record(self.compute)
+                solved.wait(mirror.stream)
+                going.record(mirror.stream)
+                download()
+                finished.record(mirror.stream)
+                slot.counts = mirror.counted(slot)
+        except Exception as error:
+            raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
+
+    def wait(self, slot: Slot) -> None:
+        try:
+            with self.gpu:
+                mirror = self.mirrors[id(slot)]
+                began, uploaded, started, solved, going, finished = mirror.events
+                finished.synchronize()
+                if not simulated():  # which has no clock
+                    for stage, first, last in (
+                        ("copying", began, uploaded),
+                        ("solving", started, solved),
+                        ("copying", going, finished),
+                    ):
+                        self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
+                if slot.counts is not None and self.solves and slot.counts.pixels[:, 3].any():
+                    # Some pixel is to be solved again: the host looks at all of the block.
+                    slot.counts = None
+                    mirror.bring(slot, [name for name in slot.results or () if name not in mirror.home])
+                    mirror.stream.synchronize()
+        except Exception as error:
+            raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
+
+    def stages(self) -> dict[str, float]:
+        """Copying and solving, from events."""
+        return {} if simulated() else dict(self.spent)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be let go of
+            for mirror in self.mirrors.values():
+                mirror.close()
+        self.mirrors = {}
+        self.solver = None
+
+
+Stages = tuple[Callable[[], None], ...]
+
+
+class Mirror:
+    """The GPU's copy of a slot, with its stream and the events that order it."""
+
+    def __init__(self, device: Cuda, slot: Slot, problem: Problem, line: Line) -> None:
+        cuda, self.home = device.cuda, line.home
+        self.buffer = cuda.device_array(slot.buffer.shape, np.uint8)
+        self.full = {name: cuda.device_array(values.shape, values.dtype) for name, values in slot.full.items()}
+        self.counts: Any = None
+        if device.counter is not None:
+            from ..solvers.counts import Counts, count_shapes
+
+            fields = count_shapes(len(slot.full["rmse"]), problem.E.shape[1])
+            self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
+            self.counts_home = Counts(*(device.pinned(shape, kind) for kind, shape in fields))
+        self.stream = cuda.stream()
+        # Upload began and ended, kernels began and ended, download began and ended.
+        self.events = [cuda.event() for _ in range(6)]
+        self.made: dict[Any, Stages] = {}
+        self.recorded: dict[Any, list[Any]] = {}
+
+    def stages(self, slot: Slot, device: Cuda) -> Stages:
+        """What enqueues the upload, the kernels and the download of the block in the slot.
+
+        For the first block of a size these are calls; from the second on they are recorded, since nothing in them changes.
+        """
+        assert slot.raw is not None
+        case = slot.raw.shape, slot.raw.ctypes.data, device.solves
+        if case not in self.made:
+            self.made[case] = self.calls(slot, device)
+        elif case not in self.recorded and not simulated():
+            from ..solvers.recording import Recording
+
+            streams = self.stream, device.compute, self.stream
+            self.recorded[case] = [Recording(*both) for both in zip(streams, self.made[case])]
+            self.made[case] = tuple(recording.replay for recording in self.recorded[case])
+        return self.made[case]
+
+    def close(self) -> None:
+        """Let go of the recordings; nothing may be under way."""
+        self.stream.synchronize()
+        for recordings in self.recorded.values():
+            for recording in recordings:
+                recording.close()
+
+    def calls(self, slot: Slot, device: Cuda) -> Stages:
+        """See `stages`."""
+        assert slot.raw is not None and slot.results is not None
+        n, source = len(slot.results["rmse"]), slot.raw
+        raw = self.buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
+        results = {name: self.full[name][:n] for name in slot.results}
+        counts = self.counts and type(self.counts)(*(values[:n] for values in self.counts))
+        home = [name for name in results if counts is None or name in self.home]
+
+        def upload() -> None:
+            raw.copy_to_device(source, stream=self.stream)
+
+        def solve() -> None:
+            if device.solves:
+                device.solver.launch(raw, results, device.compute)
+            if device.solves and counts is not None:
+                device.counter.launch(results, counts, device.compute)
+
+        def download() -> None:
+            self.bring(slot, home)
+            for values, to in zip(counts or (), self.counted(slot) or ()):
+                values.copy_to_host(to, stream=self.stream)
+
+        return upload, solve, download
+
+    def counted(self, slot: Slot) -> Any:
+        """Where the counts of the block in the slot arrive; None where there are none."""
+        assert slot.results is not None
+        n = len(slot.results["rmse"])
+        return self.counts and type(self.counts)(*(values[:n] for values in self.counts_home))
+
+    def bring(self, slot: Slot, names: list[str]) -> None:
+        """Let these results come back."""
+        assert slot.results is not None
+        for name in names:
+            if slot.results[name].size:
+                self.full[name][: len(slot.results[name])].copy_to_host(slot.results[name], stream=self.stream)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" :")]
+    return lines[0] if lines else type(error).__name__
+
+
+def simulated() -> bool:
+    """Whether CUDA's simulator stands in for a GPU."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
