@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "blocks": {"errors"},
     "methods": {"errors"},
     "pipeline": set(),
-    "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite"},
+    "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite", "cuda"},
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy"},
     "library": {"io", "errors", "numpy"},

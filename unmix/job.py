@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .blocks import Layout, cores, parse_size, plan_blocks
+from .blocks import LARGEST_BLOCK, Layout, cores, parse_size, plan_blocks
 from .certificate import CERTIFIED, Summary
 from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
@@ -122,6 +122,7 @@ def run(
     if endmembers is not None:
         library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
         library = fit(library, scene, used.index)
+    scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)
     settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress)
     try:
@@ -193,7 +194,8 @@ def line_of(scene: Cube, settings: Settings) -> Line:
 def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
     """How the scene is cut, from the bounds on host and GPU memory."""
     line = line_of(scene, settings)
-    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams)
+    piece = scene.samples * scene.dtype.itemsize if scene.layout == "bsq" else None
+    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams, piece=piece)
     return settings.machine.fit(problem, line, layout, settings.gpu_memory)
 
 

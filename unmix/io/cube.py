@@ -68,6 +68,10 @@ class Cube(Protocol):
         """
         ...
 
+    def expect(self, lines: slice) -> None:
+        """Say that these lines will be read soon, so that the disk begins while a GPU is made ready."""
+        ...
+
 
 def bytes_per_line(cube: Cube) -> int:
     """Stored bytes of one line of all bands."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import CubeError
 from .cube import INTERLEAVES
 from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
-from .read import read_parts
+from .read import announce, read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
@@ -107,17 +107,9 @@ class EnviCube:
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
         n = lines.stop - lines.start
-        line = self.samples * self.bands * self.dtype.itemsize
-        filled = out[: n * line]
-        if self.layout == "bsq":
-            band = self.samples * self.dtype.itemsize
-            parts = [
-                (filled[b * n * band : (b + 1) * n * band], self.skip + (b * self.lines + lines.start) * band)
-                for b in range(self.bands)
-            ]
-        else:
-            parts = [(filled, self.skip + lines.start * line)]
-        read_parts(self.path, parts)
+        filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
+        size, places = self.pieces(lines)
+        read_parts(self.path, [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)])
         shape = {
             "bip": (n, self.samples, self.bands),
             "bil": (n, self.bands, self.samples),
@@ -127,6 +119,19 @@ class EnviCube:
         if self.swapped:
             values.byteswap(inplace=True)
         return values
+
+    def expect(self, lines: slice) -> None:
+        """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
+        size, places = self.pieces(lines)
+        announce(self.path, [(place, size) for place in places])
+
+    def pieces(self, lines: slice) -> tuple[int, list[int]]:
+        """The stretches of the file that hold some lines, in order: the bytes of each, and where they begin."""
+        line = self.samples * self.dtype.itemsize
+        n = lines.stop - lines.start
+        if self.layout == "bsq":
+            return n * line, [self.skip + (b * self.lines + lines.start) * line for b in range(self.bands)]
+        return n * line * self.bands, [self.skip + lines.start * line * self.bands]
 
 
 def open_envi(path: Path) -> EnviCube:

@@ -1,5 +1,6 @@
 """Positioned reads: the pieces of a block, several in flight, each straight to its place in memory."""
 
+import contextlib
 import functools
 import os
 from collections.abc import Sequence
@@ -22,6 +23,15 @@ Part = tuple[np.ndarray, int]
 def readers() -> ThreadPoolExecutor:
     """The threads that read, one pool a process."""
     return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")
+
+
+def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:
+    """Let the system fetch ``(place, bytes)`` of a file while something else is done; nothing is lost where it cannot."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        for place, size in stretches:
+            os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
 
 
 def read_parts(path: Path, parts: Sequence[Part]) -> None:
