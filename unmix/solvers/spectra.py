@@ -145,6 +145,16 @@ def spectra_functions(
         return used[b] != 0 and (stored == nodata or stored - stored != 0.0)
 
     @on_gpu
+    def turn_over(raw, places, by_band, bands, chunks, c, now, then):
+        """Let chunk c, which was fetched, be the present one, and fetch the next."""
+        for row in range(ROWS):
+            for i in range(words):
+                now[row, i] = then[row, i]
+        if c + 1 < chunks.shape[0]:
+            for row in range(ROWS):
+                fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
+
+    @on_gpu
     def project(raw, places, by_band, bands, chunks, used, gain, offset, nodata, E, squares, lost, f, first, pixels):
         """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²`` and of the count of missing values."""
         now = cuda.local.array(held_shape, held_type)
@@ -161,12 +171,7 @@ def spectra_functions(
             lost[row] = 0
             fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
         for c in range(chunks.shape[0]):
-            for row in range(ROWS):
-                for i in range(words):
-                    now[row, i] = then[row, i]
-            if c + 1 < chunks.shape[0]:
-                for row in range(ROWS):
-                    fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * q, bands, then, row)
+            turn_over(raw, places, by_band, bands, chunks, c, now, then)
             address = E + (c * 4 * blocks * 32 + lane) * 16
             for pair in range(4):
                 for row in range(ROWS):
@@ -212,12 +217,7 @@ def spectra_functions(
                 j = 4 * k + q
                 x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
         for c in range(chunks.shape[0]):
-            for row in range(ROWS):
-                for i in range(words):
-                    now[row, i] = then[row, i]
-            if c + 1 < chunks.shape[0]:
-                for row in range(ROWS):
-                    fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * q, bands, then, row)
+            turn_over(raw, places, by_band, bands, chunks, c, now, then)
             start = E + c * 4 * blocks * 512
             across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
             for pair in range(4):
