@@ -31,6 +31,11 @@ class Layout:
         return -(-self.lines // self.lines_per_block)
 
 
+def block_shape(layout: str, lines: int, samples: int, bands: int) -> tuple[int, int, int]:
+    """The shape of a block as stored, by interleave."""
+    return {"bip": (lines, samples, bands), "bil": (lines, bands, samples), "bsq": (bands, lines, samples)}[layout]
+
+
 def cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

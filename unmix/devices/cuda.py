@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import Layout
+from ..blocks import Layout, block_shape
 from ..errors import DeviceError, MethodError
 from ..problem import Problem
 from .slots import Line, Slot, new_slots
@@ -54,12 +54,26 @@ class Cuda:
                 counted = line.counted and solver.countable
                 self.counter: Any = solver.countable(problem.E.shape[1], line.samples) if counted else None
                 self.mirrors = {id(slot): Mirror(self, slot, problem, line) for slot in slots}
+                if len(layout) > layout.slots and not simulated():
+                    self.record(slots, problem, line, layout)
         except Exception as error:
             raise DeviceError(
                 f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
             ) from None
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
+
+    def record(self, slots: list[Slot], problem: Problem, line: Line, layout: Layout) -> None:
+        """Record what a full block takes, in each slot; the kernels have to be run once before, on whatever is there."""
+        bands = line.stored_bytes // (line.samples * np.dtype(line.dtype).itemsize)
+        shape = block_shape(problem.layout, layout.lines_per_block, line.samples, bands)
+        for slot in slots:
+            slot.hold(slice(0, layout.lines_per_block), slot.buffer.view(line.dtype).reshape(shape))
+        for call in self.mirrors[id(slots[0])].calls(slots[0], self):
+            call()
+        self.cuda.synchronize()
+        for slot in slots:
+            self.mirrors[id(slot)].record(slot, self)
 
     def solver_for(self, problem: Problem) -> Any:
         """The class that solves blocks: the fast path where it is right, else the general one."""
@@ -178,31 +192,35 @@ class Mirror:
         # Upload began and ended, kernels began and ended, download began and ended.
         self.events = [cuda.event() for _ in range(6)]
         self.made: dict[Any, Stages] = {}
-        self.recorded: dict[Any, list[Any]] = {}
+        self.recorded: list[Any] = []
 
     def stages(self, slot: Slot, device: Cuda) -> Stages:
-        """What enqueues the upload, the kernels and the download of the block in the slot.
-
-        For the first block of a size these are calls; from the second on they are recorded, since nothing in them changes.
-        """
-        assert slot.raw is not None
-        case = slot.raw.shape, slot.raw.ctypes.data, device.solves
+        """What enqueues the upload, the kernels and the download of the block in the slot."""
+        case = self.case_of(slot)
         if case not in self.made:
             self.made[case] = self.calls(slot, device)
-        elif case not in self.recorded and not simulated():
-            from ..solvers.recording import Recording
-
-            streams = self.stream, device.compute, self.stream
-            self.recorded[case] = [Recording(*both) for both in zip(streams, self.made[case])]
-            self.made[case] = tuple(recording.replay for recording in self.recorded[case])
         return self.made[case]
+
+    def record(self, slot: Slot, device: Cuda) -> None:
+        """Let the same be enqueued with one call each from now on, for blocks of this size."""
+        from ..solvers.recording import Recording
+
+        streams = self.stream, device.compute, self.stream
+        recorded = [Recording(*both) for both in zip(streams, self.calls(slot, device))]
+        self.recorded += recorded
+        self.made[self.case_of(slot)] = tuple(recording.replay for recording in recorded)
+
+    @staticmethod
+    def case_of(slot: Slot) -> tuple[Any, ...]:
+        """What the calls depend on."""
+        assert slot.raw is not None
+        return slot.raw.shape, slot.raw.ctypes.data
 
     def close(self) -> None:
         """Let go of the recordings; nothing may be under way."""
         self.stream.synchronize()
-        for recordings in self.recorded.values():
-            for recording in recordings:
-                recording.close()
+        for recording in self.recorded:
+            recording.close()
 
     def calls(self, slot: Slot, device: Cuda) -> Stages:
         """See `stages`."""

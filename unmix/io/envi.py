@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import INTERLEAVES
 from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
@@ -110,11 +111,7 @@ class EnviCube:
         filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
         size, places = self.pieces(lines)
         read_parts(self.path, [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)])
-        shape = {
-            "bip": (n, self.samples, self.bands),
-            "bil": (n, self.bands, self.samples),
-            "bsq": (self.bands, n, self.samples),
-        }[self.layout]
+        shape = block_shape(self.layout, n, self.samples, self.bands)
         values = filled.view(self.dtype).reshape(shape)
         if self.swapped:
             values.byteswap(inplace=True)
