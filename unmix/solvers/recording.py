@@ -7,6 +7,8 @@ held, and 10 million pixels are 77 blocks: the threads that read and write waite
 from collections.abc import Callable
 from typing import Any
 
+from .cuda import cuda
+
 
 class Recording:
     """What ``enqueue`` puts into a stream, recorded without being done; it must have been run once before, to be compiled."""
@@ -17,11 +19,13 @@ class Recording:
         self.driver = driver
         handle = driver.CUstream(int(stream))
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self.done(driver.cuStreamBeginCapture(handle, mode))
-        try:
-            enqueue()
-        finally:
-            (graph,) = self.done(driver.cuStreamEndCapture(handle))
+        # Nothing may be freed meanwhile, and Python's garbage may hold what an earlier run had.
+        with cuda.defer_cleanup():
+            self.done(driver.cuStreamBeginCapture(handle, mode))
+            try:
+                enqueue()
+            finally:
+                (graph,) = self.done(driver.cuStreamEndCapture(handle))
         (self.graph,) = self.done(driver.cuGraphInstantiate(graph, 0))
         self.done(driver.cuGraphDestroy(graph))
         self.stream = handle
