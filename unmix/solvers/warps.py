@@ -246,9 +246,12 @@ class Warps:
         """GPU memory beside the blocks."""
         return 8 * pixels * (problem.E.shape[1] + 1)
 
-    def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
-        """Solve a block that is on the GPU, in parts side by side."""
+    def launch(self, raw: Any, results: dict[str, Any], stream: Any, recorded: bool = False) -> None:
+        """Solve a block that is on the GPU; in parts side by side where that costs Python nothing."""
         lines = len(results["rmse"])
+        if not recorded:
+            self.launch_part(raw, results, slice(0, lines), stream)
+            return
         step = -(-lines // PARTS)
         self.forked.record(stream)
         for first, (side, joined) in zip(range(0, lines, step), self.sides):
