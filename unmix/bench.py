@@ -56,9 +56,10 @@ def bench(
     Returns
     -------
     list of dict
-        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer, where a scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and
-        ``run`` the medians in seconds of the stages and in all (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read,
-        ``pixels_per_second`` and ``hidden``; ``ratio``, the median over pairs of run to copy.
+        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer, where the scene has
+        no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of the stages and in all
+        (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``, the
+        median over pairs of run to copy.
 
     Raises
     ------
@@ -95,8 +96,9 @@ def bench(
             ratio = statistics.median(run.total / copy.total for run, copy in zip(taken[True], taken[False]))
             found.append({
                 "device": machine.name, "method": row.name, "solver": how.name, "endmembers": len(library.names),
-                "streams": count, "in_flight": layout.slots, "lines_per_block": layout.lines_per_block, "layout": scene.layout, "pixels": pixels,
-                "bytes_read": size, "copy": medians(taken[False], pixels, size), "run": medians(taken[True], pixels, size),
+                "streams": count, "in_flight": layout.slots, "lines_per_block": layout.lines_per_block,
+                "layout": scene.layout, "pixels": pixels, "bytes_read": size,
+                "copy": medians(taken[False], pixels, size), "run": medians(taken[True], pixels, size),
                 "ratio": round(ratio, 3),
             })  # fmt: skip
     return found

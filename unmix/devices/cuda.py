@@ -206,7 +206,7 @@ class Mirror:
         from ..solvers.recording import Recording
 
         streams = self.stream, device.compute, self.stream
-        recorded = [Recording(*both) for both in zip(streams, self.calls(slot, device, recorded=True))]
+        recorded = [Recording(*both) for both in zip(streams, self.calls(slot, device))]
         self.recorded += recorded
         self.made[self.case_of(slot)] = tuple(recording.replay for recording in recorded)
 
@@ -222,7 +222,7 @@ class Mirror:
         for recording in self.recorded:
             recording.close()
 
-    def calls(self, slot: Slot, device: Cuda, recorded: bool = False) -> Stages:
+    def calls(self, slot: Slot, device: Cuda) -> Stages:
         """See `stages`."""
         assert slot.raw is not None and slot.results is not None
         n, source = len(slot.results["rmse"]), slot.raw
@@ -236,7 +236,7 @@ class Mirror:
 
         def solve() -> None:
             if device.solves:
-                device.solver.launch(raw, results, device.compute, recorded)
+                device.solver.launch(raw, results, device.compute)
             if device.solves and counts is not None:
                 device.counter.launch(results, counts, device.compute)
 

@@ -146,8 +146,8 @@ class General:
         """GPU memory beside the blocks."""
         return cls.threads(pixels) * scratch_bytes(*problem.E.shape, problem.pixel)
 
-    def launch(self, raw: Any, results: dict[str, Any], stream: Any, recorded: bool = False) -> None:
-        """Enqueue a block that is on the GPU; ``recorded`` once for many times (`unmix.solvers.recording`)."""
+    def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
+        """Solve a block that is on the GPU."""
         self.kernel[self.grid, THREADS_PER_BLOCK, stream](
             raw, *self.constants, *results.values(), self.starts, *self.scratch
         )

@@ -246,12 +246,9 @@ class Warps:
         """GPU memory beside the blocks."""
         return 8 * pixels * (problem.E.shape[1] + 1)
 
-    def launch(self, raw: Any, results: dict[str, Any], stream: Any, recorded: bool = False) -> None:
-        """Solve a block that is on the GPU; in parts side by side where that costs Python nothing."""
+    def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
+        """Solve a block that is on the GPU, in parts side by side."""
         lines = len(results["rmse"])
-        if not recorded:
-            self.launch_part(raw, results, slice(0, lines), stream)
-            return
         step = -(-lines // PARTS)
         self.forked.record(stream)
         for first, (side, joined) in zip(range(0, lines, step), self.sides):
