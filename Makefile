@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= $(or $(UNMIX_DATA),../shared/data)
 
-.PHONY: demo test test-real test-sim test-gpu lint bench docs data clean
+.PHONY: demo test test-real test-sim test-gpu lint bench bench-paper docs data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -32,8 +32,14 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/ready  ## this machine: solving, start-up, memory
+bench: $(VENV)/ready  ## this machine: solving, whole runs, start-up, memory
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/cpu.py
+
+bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, to demo/paper; an hour on two cores
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	mkdir -p demo/paper
+	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/paper.py $(or $(SCRATCH),demo/paper) > demo/paper/results.jsonl
+	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
 
 docs: $(VENV)/ready
 	$(BIN)/python -m unmix_cli.docs > docs/cli.md

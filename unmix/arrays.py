@@ -83,7 +83,7 @@ def solve(
 
     Notes
     -----
-    A pixel starts from the support of the one before it within runs of 64, so neighbours are best kept together.
+    On a GPU a pixel starts from the support of the one before it within runs of 4 to 16, so neighbours are best kept together.
 
     Examples
     --------

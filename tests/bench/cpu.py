@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
+from whole import write_cube
 
 import unmix
+from unmix.bench import bench
 from unmix.blocks import Layout
 from unmix.devices import Cpu, Line
 from unmix.io.cube import Bands
@@ -39,17 +41,23 @@ def median(call, times=5):
     return float(np.median(taken))
 
 
-def solving() -> None:
-    """Block in memory to answers in memory, beside scipy's nnls on one core (which gets its pixels in float64)."""
+def solving() -> dict[int, float]:
+    """Block in memory to answers in memory, beside scipy's nnls on one core (which gets its pixels in float64).
+
+    Returns scipy's Mpixel/s by p.
+    """
     scene = np.fromfile(DATA / "salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
     samples, lines = 1000, PIXELS // 1000
     print(
         "| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | --- |"
     )
+    rates_of_scipy: dict[int, float] = {}
     for p in (3, 9, 15, 25):
         library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
         some = scene[::25].astype(float)
-        scipy_rate = len(some) / median(lambda y=some, e=library.matrix: [nnls(e, v) for v in y], 1) / 1e6
+        scipy_rate = rates_of_scipy[p] = (
+            len(some) / median(lambda y=some, e=library.matrix: [nnls(e, v) for v in y], 1) / 1e6
+        )
         for method in ("nnls", "fcls"):
             rates = []
             for threads in (None, 1):
@@ -71,6 +79,21 @@ def solving() -> None:
                 machine.close()
             print(f"| {p} | {method} | {rates[0]:.2f} Mpixel/s | {rates[1]:.2f} | {scipy_rate:.3f} | "
                   f"{rates[0] / scipy_rate:.0f} |")  # fmt: skip
+    return rates_of_scipy
+
+
+def whole(folder: Path, scipy_rates: dict[int, float]) -> None:
+    """Whole runs, from a file in the page cache to maps on disk, beside the copy that bounds them and scipy's loop."""
+    print(
+        "\n| layout | p | copy | run | Mpixel/s | times scipy nnls, one core |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    for interleave in ("bip", "bil", "bsq"):
+        cube = write_cube(folder, interleave, 2_000_000)
+        for p in (9, 25):
+            (row,) = bench(cube, DATA / f"paper_endmembers/salinas_{p:02d}.csv", devices=["cpu"], out_dir=folder)
+            rate = row["run"]["pixels_per_second"] / 1e6
+            print(f"| {interleave} | {p} | {row['copy']['total']:.2f} s | {row['run']['total']:.2f} s | {rate:.2f} | "
+                  f"{rate / scipy_rates[p]:.0f} |")  # fmt: skip
 
 
 def start_up(folder: Path) -> None:
@@ -118,8 +141,9 @@ def main() -> None:
     )
     print(f"unmix {unmix.__version__}, commit {commit}, {datetime.date.today()}, {model or platform.machine()}, "
           f"{len(os.sched_getaffinity(0))} cores\n")  # fmt: skip
-    solving()
+    rates = solving()
     with tempfile.TemporaryDirectory() as folder:
+        whole(Path(folder), rates)
         start_up(Path(folder))
         memory(Path(folder))
 

@@ -30,7 +30,7 @@ from .tile import NODATA
 
 WARPS = 2
 # Parts of a block that are solved side by side, so that the end of one part's kernel is another's beginning: 111 000 pixels on
-# an H100 from 0.094 / 0.192 / 0.241 / 0.462 ms to 0.086 / 0.177 / 0.226 / 0.404 (p = 3 / 9 / 15 / 25); millions do not care.
+# an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
 PARTS = 4
 # Registers a thread, which decide how many warps stand ready. Against no bound, 4 million pixels, H200: search from 2.6 ms
 # to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from 4.2 to 3.7, while the search has no register to spare.
