@@ -30,8 +30,11 @@ MAY_IMPORT = {
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
     "job": {
-        "__init__", "blocks", "certificate", "devices", "endmembers", "errors", "io", "journal", "library", "methods",
-        "pipeline", "problem", "rescue", "numpy",
+        "blocks", "certificate", "devices", "endmembers", "errors", "io", "journal", "library", "methods", "pipeline",
+        "problem", "report", "rescue", "numpy",
+    },
+    "report": {
+        "__init__", "blocks", "certificate", "io", "journal", "library", "pipeline", "problem", "numpy",
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "numpy", "scipy"},

@@ -1,0 +1,184 @@
+"""What a run says of itself: the headers of its maps, ``run.json``, and what it would do."""
+
+import datetime
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import __version__
+from .blocks import Layout
+from .certificate import CERTIFIED, Summary
+from .io import Bands, Cube, bytes_per_line
+from .io.envi import MAP_FIELDS, EnviCube, band_names
+from .io.header import words
+from .journal import SUFFIXES, Outputs
+from .library import Endmembers
+from .pipeline import Seconds
+from .problem import Problem
+
+log = logging.getLogger("unmix")
+
+
+def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summary) -> None:
+    """The headers of all rasters; they carry no time, device, thread count, memory or path."""
+    where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    common = {"data ignore value": "-9999", **where}
+    names = problem.endmembers.names
+    by = f"by unmix {__version__}, {problem.method.name} ({problem.solver.name})"
+    assert summary.sums is not None
+    brightest = np.argsort(-summary.sums, kind="stable")[:3]
+    shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
+    outputs.write_header(
+        "abundance",
+        {"description": f"abundances {by}", "band names": list(names), "default bands": shown, **common},
+    )
+    outputs.write_header("rmse", {"description": f"RMSE {by}", "band names": ["rmse"], **common})
+    if "certificate" in outputs.rasters:
+        outputs.write_header(
+            "certificate",
+            {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"], **common},
+        )
+    if "residual" in outputs.rasters:
+        outputs.write_header(
+            "residual", {"description": f"residual {by}", **residual_fields(scene, problem.bands), **common}
+        )
+
+
+def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
+    """What the header of the residual cube keeps of the scene's, for the bands in use."""
+    names = band_names(scene) if isinstance(scene, EnviCube) else [f"Band {b + 1}" for b in range(scene.bands)]
+    kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
+    if scene.wavelengths is not None:
+        kept["wavelength units"] = "Nanometers"
+        kept["wavelength"] = [repr(float(scene.wavelengths[b])) for b in bands.index]
+    if scene.fwhm is not None:
+        kept["fwhm"] = [repr(float(scene.fwhm[b])) for b in bands.index]
+    if scene.good_bands is not None:
+        kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
+    shown = words(scene.fields, "default bands") or []
+    used = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
+    if shown and all(band in used for band in shown):  # seen out of range
+        kept["default bands"] = [used[band] for band in shown]
+    return kept
+
+
+def input_of(scene: Cube) -> dict[str, Any]:
+    """The input's name, place, size and time."""
+    status = scene.path.stat()
+    when = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    return {
+        "name": scene.path.name,
+        "path": str(scene.path.resolve()),
+        "bytes": status.st_size,
+        "modified": when.isoformat(timespec="seconds"),
+    }
+
+
+def plan_only(
+    scene: Cube,
+    method: str,
+    solver: str,
+    device: str,
+    used: Bands,
+    folder: Path,
+    library: Endmembers | None,
+    residual: bool,
+    certificate: bool,
+) -> dict[str, Any]:
+    """What `run` would do, without doing it: all that can be known before the scene is read."""
+    left_out = [] if residual else ["_residual"]
+    left_out += [] if certificate else ["_certificate"]
+    outputs = [folder / (scene.stem + name) for name in SUFFIXES if not name.startswith(tuple(left_out or "?"))]
+    return {
+        "input": input_of(scene),
+        "dry_run": True,
+        "method": method,
+        "solver": solver,
+        "device": device,
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands_used": len(used.index),
+        "endmembers": None if library is None else list(library.names),
+        "bytes_to_read": scene.lines * bytes_per_line(scene),
+        "outputs": [str(path) for path in outputs],
+        "outputs_that_exist": [str(path) for path in outputs if path.exists()],
+    }
+
+
+def report_of(
+    scene: Cube,
+    problem: Problem,
+    device: str,
+    summary: Summary,
+    seconds: Seconds,
+    layout: Layout,
+    seed: int,
+    passes: int,
+    command: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The contents of ``run.json``."""
+    pixels = scene.lines * scene.samples
+    found = problem.endmembers
+    if not problem.solver.exact and summary.failed:
+        log.warning(
+            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
+            f"are not at the optimum"
+        )
+    if problem.solver.exact and summary.failed:
+        first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
+        log.warning(
+            f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
+            f"the first (line, sample): {first}"
+        )
+    return {
+        "unmix": __version__,
+        "command": list(command) if command is not None else [Path(sys.argv[0]).name],
+        "input": input_of(scene),
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": [int(b) + 1 for b in problem.bands.index],
+        "gain": unique_or_list(problem.bands.gain),
+        "offset": unique_or_list(problem.bands.offset),
+        "nodata": problem.nodata,
+        "method": problem.method.name,
+        "solver": problem.solver.name,
+        "exact": problem.solver.exact,
+        "device": device,
+        "seed": seed,
+        "endmembers": {
+            "names": list(found.names),
+            "source": found.source,
+            "pixels": [list(pixel) for pixel in found.pixels] if found.pixels else None,
+        },
+        "condition": problem.condition,
+        "certified": summary.failed == 0,
+        "pixels": {
+            "all": pixels,
+            "solved": summary.solved,
+            "masked": summary.masked,
+            "partly_nodata": summary.partly_nodata,
+            "certified": summary.certified,
+            "failed": summary.failed,
+            "rescued": summary.rescued,
+        },
+        "failures": [list(place) for place in summary.failures],
+        "worst_kappa": summary.worst_kappa,
+        "worst_delta": summary.worst_delta,
+        "steps": summary.steps,
+        "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
+        "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "hidden": seconds.hidden(),
+        "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
+        "passes": passes,
+    }
+
+
+def unique_or_list(values: np.ndarray) -> float | list[float]:
+    """One number where all are equal."""
+    return float(values[0]) if np.all(values == values[0]) else [float(value) for value in values]
