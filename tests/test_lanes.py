@@ -68,3 +68,22 @@ def test_a_pixel_knows_nothing_of_its_neighbours(seed, p, pixels, method):
     assert together.kappa[i] == alone.kappa[0] <= 1e-10
     expected = naive.constrained(E, Y[i], method == "fcls")
     np.testing.assert_allclose(together.abundances[i], expected, atol=1e-9 * np.linalg.cond(E) ** 2)
+
+
+def test_rows_that_do_not_follow_each_other_are_refused():
+    """Addresses are made of shapes: a view with gaps would give wrong values."""
+    from numba.core.errors import TypingError
+
+    if WIDE is ONE:
+        pytest.skip("nothing is compiled")
+    stored = Stored(np.arange(4), np.ones(4), np.zeros(4), float("nan"))
+    raw = np.zeros((2, 4, 4 * WIDE.width))[:, :, ::2]
+    tile = np.empty((4, WIDE.width)), np.empty((1, WIDE.width)), np.empty((1, WIDE.width))
+    with pytest.raises(TypingError, match="C order"):
+        gather_function("bil", WIDE)(raw, 0, 0, WIDE.width, stored, *tile)
+
+
+def test_a_pixel_too_large_to_square_is_named_and_not_made_worse():
+    found = unmix.solve(np.array([[1e308, 1.0, 1.0], [0.2, 0.4, 0.3]]), np.eye(3), method="nnls", device="cpu")
+    assert found.kappa[0] == np.inf and found.kappa[1] <= 1e-10
+    assert np.isfinite(found.abundances[1]).all()

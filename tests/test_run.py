@@ -391,3 +391,15 @@ print(peak() - before)
     synthesise(tmp_path / "small.hdr", Scene(2, 600, 100, 5))
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 64
+
+
+def test_the_disk_is_not_asked_for_what_is_not_read(scene, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("unmix.io.envi.announce", lambda path, stretches: asked.append(path))
+    settings = {"out_dir": tmp_path, "device": "cpu", "count": 3}
+    unmix.run(scene, dry_run=True, **settings)
+    assert asked == []
+    unmix.run(scene, **settings)
+    assert len(asked) == 1
+    unmix.run(scene, skip_existing=True, **settings)
+    assert len(asked) == 1

@@ -52,7 +52,13 @@ def parse_size(text: str) -> int:
 
 
 def plan_blocks(
-    lines: int, bytes_per_line: int, budget: int, slots: int, option: str = "--memory", piece: int | None = None
+    lines: int,
+    bytes_per_line: int,
+    budget: int,
+    slots: int,
+    option: str = "--memory",
+    piece: int | None = None,
+    chunk: int = 1,
 ) -> Layout:
     """Cut ``lines`` so that all slots together stay within ``budget``.
 
@@ -72,6 +78,8 @@ def plan_blocks(
         Named in the message.
     piece : int, optional
         Bytes of a line that lie together in the file; default is all.
+    chunk : int
+        Lines that are decompressed together: blocks are whole chunks, as far as the budget allows.
 
     Raises
     ------
@@ -84,5 +92,7 @@ def plan_blocks(
     fitting = budget // slots // bytes_per_line
     liked = max(1, LARGEST_BLOCK // bytes_per_line, SMALLEST_PIECE // piece if piece else 0)
     spread = max(-(-lines // slots), SMALLEST_BLOCK // bytes_per_line)
-    together = max(1, min(fitting, liked, spread, lines))
+    together = max(1, min(fitting, max(liked, chunk), max(spread, chunk), lines))
+    if together > chunk:
+        together -= together % chunk
     return Layout(lines, together, min(slots, -(-lines // together)))

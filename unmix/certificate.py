@@ -265,7 +265,8 @@ class Summary:
             self.steps[i] += count
 
     def add_sums(self, of_lines: list[np.ndarray]) -> None:
-        """Add to ``sums`` line by line, so that it does not depend on how the scene was cut."""
+        """Add to ``sums`` line by line, so that it does not depend on how the scene was cut (but for its last bits on a GPU,
+        which adds up a line in another order than the host does where a pixel is looked at twice)."""
         self.of_lines += of_lines
         for line in of_lines:
             self.sums = line.copy() if self.sums is None else self.sums + line

@@ -118,7 +118,8 @@ def run(
     if endmembers is not None:
         library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
         library = fit(library, scene, used.index)
-    scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
+    if not dry_run and (overwrite or not (folder / f"{scene.stem}_run.json").exists()):
+        scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)
     settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress)
     try:
@@ -191,8 +192,17 @@ def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
     """How the scene is cut, from the bounds on host and GPU memory."""
     line = line_of(scene, settings)
     piece = scene.samples * scene.dtype.itemsize if scene.layout == "bsq" else None
-    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams, piece=piece)
-    return settings.machine.fit(problem, line, layout, settings.gpu_memory)
+    chunk = min(scene.lines_together, scene.lines)
+    layout = plan_blocks(
+        scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams, piece=piece, chunk=chunk
+    )
+    layout = settings.machine.fit(problem, line, layout, settings.gpu_memory)
+    if layout.lines_per_block < chunk:
+        log.warning(
+            f"{scene.path}: its chunks hold {chunk} lines, of which {layout.lines_per_block} fit --memory: each is "
+            f"decompressed {-(-chunk // layout.lines_per_block)} times; raise --memory"
+        )
+    return layout
 
 
 def solve_scene(

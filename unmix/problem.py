@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import CubeError, LibraryError, MethodError
-from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from .io.envi import as_stored
+from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
 from .library import Endmembers
 from .methods import Method, Solver
 

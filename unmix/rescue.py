@@ -52,7 +52,7 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     solve_range("bip", "safe", 0, tiles_in(1, len(places)), pixels, stored, plan, Results(**again))
     before = results["kappa"][places[:, 0], places[:, 1]]
     # Of two answers at the level of rounding the safe one is closer: its duals know more than the certificate sees.
-    better = ~(again["kappa"][0] > np.maximum(before, 1e-14))
+    better = np.isfinite(again["kappa"][0]) & ~(again["kappa"][0] > np.maximum(before, 1e-14))
     for i in np.flatnonzero(better):
         line, sample = places[i]
         for name, values in again.items():

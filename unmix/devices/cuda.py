@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -42,16 +43,17 @@ class Cuda:
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
 
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+        self.close()  # what an earlier run had
         solver = self.solver_for(problem)
         need = self.bytes_needed(problem, line, layout)
         try:
             with self.gpu:
-                slots = new_slots(self.pinned, problem, line, layout, np.empty if line.counted else None)
+                counted = line.counted and solver.countable is not None
+                slots = new_slots(self.pinned, problem, line, layout, np.empty if counted else None)
                 # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
                 self.solver = solver(problem, layout.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
-                counted = line.counted and solver.countable
                 self.counter: Any = solver.countable(problem.E.shape[1], line.samples) if counted else None
                 self.mirrors = {id(slot): Mirror(self, slot, problem, line) for slot in slots}
                 if len(layout) > layout.slots and not simulated():
@@ -64,16 +66,22 @@ class Cuda:
         return slots
 
     def record(self, slots: list[Slot], problem: Problem, line: Line, layout: Layout) -> None:
-        """Record what a full block takes, in each slot; the kernels have to be run once before, on whatever is there."""
+        """Record what a full block takes, in each slot; the kernels have to be run once before, on whatever is there.
+
+        Where a driver will not, blocks are enqueued call by call.
+        """
         bands = line.stored_bytes // (line.samples * np.dtype(line.dtype).itemsize)
         shape = block_shape(problem.layout, layout.lines_per_block, line.samples, bands)
         for slot in slots:
             slot.hold(slice(0, layout.lines_per_block), slot.buffer.view(line.dtype).reshape(shape))
-        for call in self.mirrors[id(slots[0])].calls(slots[0], self):
-            call()
-        self.cuda.synchronize()
-        for slot in slots:
-            self.mirrors[id(slot)].record(slot, self)
+        try:
+            for call in self.mirrors[id(slots[0])].calls(slots[0], self):
+                call()
+            self.cuda.synchronize()
+            for slot in slots:
+                self.mirrors[id(slot)].record(slot, self)
+        except Exception as error:  # if it is more than that, the first block will say so
+            log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem) -> Any:
         """The class that solves blocks: the fast path where it is right, else the general one."""
@@ -90,6 +98,11 @@ class Cuda:
         """GPU memory of a run that is cut so."""
         blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
         scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
+        if line.counted and self.solver_for(problem).countable is not None:
+            from ..solvers.counts import count_shapes
+
+            fields = count_shapes(layout.lines_per_block, problem.E.shape[1])
+            blocks += layout.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for kind, shape in fields)
         return int(blocks + scratch)
 
     def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
@@ -164,8 +177,9 @@ class Cuda:
         return {} if simulated() else dict(self.spent)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be let go of
-            for mirror in self.mirrors.values():
+        for mirror in self.mirrors.values():
+            with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be let go of
+                self.cuda.synchronize()
                 mirror.close()
         self.mirrors = {}
         self.solver = None

@@ -104,7 +104,7 @@ def line_projection(interleave: str) -> Any:
 
 def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
     """Read the scene once, block by block in order, and hand each to ``visit``, which holds ``beside`` bytes a line."""
-    layout = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1)
+    layout = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
     buffer = np.empty(layout.lines_per_block * bytes_per_line(cube), np.uint8)
     for lines in layout:
         visit(cube.read(lines, buffer), lines)

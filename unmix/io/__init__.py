@@ -1,14 +1,14 @@
 """Reading and writing: one file a format, behind one `Cube`."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-from .cube import INTERLEAVES, Bands, Cube, bytes_per_line, missing, spectra
-from .envi import open_envi
+from .cube import INTERLEAVES, Bands, Cube, as_stored, bytes_per_line, missing, spectra
 
-# Format by extension of either file; everything else is tried as ENVI.
-FORMATS: dict[str, Callable[[Path], Cube]] = {}
+# What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
+SIGNATURES = ((b"\x89HDF\r\n\x1a\n", "hdf5", "open_hdf5"), (b"", "envi", "open_envi"))
 
 
 def open_cube(path: str | os.PathLike[str]) -> Cube:
@@ -17,7 +17,7 @@ def open_cube(path: str | os.PathLike[str]) -> Cube:
     Parameters
     ----------
     path : path-like
-        The cube: for ENVI, the header or the data file.
+        The cube: for ENVI, the header or the data file; for a product in HDF5 or NetCDF-4, the file.
 
     Returns
     -------
@@ -29,7 +29,13 @@ def open_cube(path: str | os.PathLike[str]) -> Cube:
         Where the file is missing, unreadable, truncated or of a kind that is not supported.
     """
     path = Path(path)
-    return FORMATS.get(path.suffix.lower(), open_envi)(path)
+    head = b""
+    if path.is_file():  # a pipe would be waited for; the reader says what is wrong
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            head = file.read(8)
+    module, function = next((module, function) for start, module, function in SIGNATURES if head.startswith(start))
+    cube: Cube = getattr(import_module(f".{module}", __package__), function)(path)
+    return cube
 
 
-__all__ = ["INTERLEAVES", "Bands", "Cube", "bytes_per_line", "missing", "open_cube", "spectra"]
+__all__ = ["INTERLEAVES", "Bands", "Cube", "as_stored", "bytes_per_line", "missing", "open_cube", "spectra"]

@@ -31,11 +31,14 @@ class Cube(Protocol):
 
     ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
     and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
-    outputs copy verbatim (map information). ``problems`` are warnings from opening.
+    outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` names what the file was
+    recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say).
     """
 
     path: Path
     stem: str
+    format: str
+    lines_together: int
     lines: int
     samples: int
     bands: int
@@ -108,3 +111,17 @@ def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None) ->
     if nodata is not None:
         bad |= values == nodata
     return bad.any(axis=2).ravel()
+
+
+def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
+    """The nodata value as the file's type holds it: -1.23e34 is another number in float32."""
+    if value is None or not np.isfinite(value):
+        return None  # NaN and infinities are nodata anyway
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(value))
+    limits = np.iinfo(dtype)
+    if not (limits.min <= value <= limits.max and value == int(value)):
+        problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; no pixel is masked by it")
+        return None
+    return value

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import INTERLEAVES
+from .cube import INTERLEAVES, as_stored
 from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
 from .read import announce, read_parts
 
@@ -47,7 +47,10 @@ def find_header(path: Path) -> Path:
     if not path.is_file():
         raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     if path.suffix.lower() in OTHER_FORMATS:
-        raise CubeError(f"{path}: {OTHER_FORMATS[path.suffix.lower()]} is not read yet; convert it to ENVI")
+        kind = OTHER_FORMATS[path.suffix.lower()]
+        if kind in ("HDF5", "NetCDF"):
+            raise CubeError(f"{path}: is named like {kind}, but does not begin like HDF5 (NetCDF-4 does); is it whole?")
+        raise CubeError(f"{path}: {kind} is not read yet; convert it to ENVI")
     if path.suffix.lower() == ".hdr":
         return path
     for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
@@ -104,6 +107,8 @@ class EnviCube:
     nodata: float | None
     fields: dict[str, str]
     problems: list[str] = field(default_factory=list)
+    format: str = "ENVI"
+    lines_together: int = 1
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
@@ -251,20 +256,6 @@ def axis_in_nanometres(
         problems.append(f"{header}: an fwhm is not above 0; all are left out of account")
         fwhm = None
     return nanometres(waves, units), nanometres(fwhm, units)
-
-
-def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
-    """The nodata value as the file's type holds it: -1.23e34 is another number in float32."""
-    if value is None or not np.isfinite(value):
-        return None  # NaN and infinities are nodata anyway
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return float(dtype.type(value))
-    limits = np.iinfo(dtype)
-    if not (limits.min <= value <= limits.max and value == int(value)):
-        problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; no pixel is masked by it")
-        return None
-    return value
 
 
 def band_names(cube: EnviCube) -> list[str]:

@@ -14,7 +14,7 @@ from .lanes import Width
 class Stored(NamedTuple):
     """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b]``."""
 
-    bands: Any  # (L,) int64, the bands in use
+    bands: Any  # (L,) int64, the bands in use, ascending
     gain: Any  # (L,) float64
     offset: Any  # (L,) float64
     nodata: float  # compared with the stored value; NaN where the cube has none

@@ -17,6 +17,7 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.core.typeconv import Conversion
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model
@@ -118,6 +119,13 @@ define(operator.and_, bits, instruction("and_"), bits)
 define(operator.or_, bits, instruction("or_"), bits)
 
 
+def check_order(*arrays: Any) -> None:
+    """Refuse, when a function is compiled, arrays whose rows do not lie one behind the other: addresses are made of shapes."""
+    for array in arrays:
+        if array.layout != "C":
+            raise TypingError(f"vectors are loaded from arrays in C order alone, not from {array}")
+
+
 def address(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
     """Where row ``row`` of an array (n, LANES) begins, as a vector's address."""
     data = context.make_array(kind)(context, builder, array).data
@@ -128,6 +136,7 @@ def address(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
 @intrinsic
 def load_wide(typingctx, array, row):
     """Row ``row`` of a C-ordered float64 array (n, LANES)."""
+    check_order(array)
 
     def build(context, builder, signature, args):
         at = address(context, builder, signature.args[0], *args)
@@ -139,6 +148,7 @@ def load_wide(typingctx, array, row):
 @intrinsic
 def store_wide(typingctx, array, row, value):
     """Put ``value`` into row ``row``."""
+    check_order(array)
 
     def build(context, builder, signature, args):
         builder.store(args[2], address(context, builder, signature.args[0], *args[:2]), align=8)
@@ -225,6 +235,7 @@ def as_doubles(builder: Any, kind: Any, value: Any, size: int) -> Any:
 @intrinsic
 def fetch_wide(typingctx, raw, i, j, k):
     """`LANES` stored values along the last axis of a cube, from ``raw[i, j, k]``."""
+    check_order(raw)
 
     def build(context, builder, signature, args):
         value = stored_vector(context, builder, raw, args[0], args[1:], LANES)
@@ -240,6 +251,7 @@ def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
 
     Of integers 16 bits wide that is 24 shuffles for 64 values, done before they become float64.
     """
+    check_order(raw, Y)
 
     def build(context, builder, signature, args):
         array, i, j, k, to, row, lane = args

@@ -24,8 +24,10 @@ class Recording:
             self.done(driver.cuStreamBeginCapture(handle, mode))
             try:
                 enqueue()
-            finally:
-                (graph,) = self.done(driver.cuStreamEndCapture(handle))
+            except BaseException:
+                driver.cuStreamEndCapture(handle)
+                raise
+            (graph,) = self.done(driver.cuStreamEndCapture(handle))
         (self.graph,) = self.done(driver.cuGraphInstantiate(graph, 0))
         self.done(driver.cuGraphDestroy(graph))
         self.stream = handle

@@ -147,14 +147,13 @@ def move_function(ops: Width) -> Any:
     load, store, select, splat = ops.load, ops.store, ops.select, ops.splat
 
     @compiled
-    def move(tile, k, sign, after, stuck, p):
+    def move(tile, k, sign, after, frees, p):
         last = row_of(p)
         reach = load(tile.chosen, 2)
         enters, leaves, some = sign > 0.0, sign < 0.0, sign * sign > 0.0
-        frees = enters & (stuck == 0.0)
         for i in range(p):
             a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
-            # A success, where a column enters: all of the support is positive. Barred rows may then try again.
+            # Where a column enters, all of the support is positive: a success. Barred rows may then try again.
             between = a + reach * (b - a)
             between = select(between > 0.0, between, splat(0.0))
             moved = select(enters, b, select(leaves, between, a))
@@ -223,7 +222,8 @@ def search_function(ops: Width) -> Any:
             stuck_now = select((sign < 0.0) & (k == entered), one, zero)
             enters = select(sound, splat(PASSIVE), splat(BARRED))
             leaves = select(stuck_now > 0.0, splat(BARRED), splat(FREE))
-            move(tile, k, sign, select(sign > 0.0, enters, leaves), stuck, p)
+            frees = (sign > 0.0) & sound & (stuck == 0.0)
+            move(tile, k, sign, select(sign > 0.0, enters, leaves), frees, p)
             sweep(tile, k, d, select(sound, one / select(sound, d, one), zero), sign, p)
             stuck = select(sign * sign > 0.0, stuck_now, stuck)
             entered = select(sign > 0.0, k, entered)

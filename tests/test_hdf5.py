@@ -1,0 +1,111 @@
+"""Products in HDF5, written by `products` from their documentation and read as any cube."""
+
+import h5py
+import numpy as np
+import products
+import pytest
+
+import unmix
+from unmix.errors import CubeError
+from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.problem import choose_bands
+
+FORMATS = {"neon": "NEON AOP", "emit": "EMIT L2A", "aviris3": "AVIRIS-3", "prisma": "PRISMA L2D", "tanager": "Tanager"}
+
+
+def read_all(cube, which="good"):
+    """Spectra of all pixels (lines, samples, bands in use), and the bands."""
+    bands = choose_bands(cube, which, None)
+    buffer = np.empty(cube.lines * bytes_per_line(cube), np.uint8)
+    whole = spectra(cube.read(slice(0, cube.lines), buffer), cube.layout, bands)
+    first = spectra(cube.read(slice(2, 3), buffer), cube.layout, bands)
+    np.testing.assert_array_equal(first, whole.reshape(cube.lines, cube.samples, -1)[2])
+    return whole.reshape(cube.lines, cube.samples, -1), bands
+
+
+@pytest.mark.parametrize("product", list(products.WRITERS))
+def test_what_was_written_is_read(tmp_path, product):
+    scene = products.truth()
+    path = tmp_path / f"scene_{product}.h5"
+    products.WRITERS[product](path, scene)
+    cube = open_cube(path)
+    assert (cube.format, cube.lines, cube.samples) == (FORMATS[product], *scene.fill.shape)
+    Y, bands = read_all(cube)
+    used = np.delete(np.arange(24), 4) if product == "emit" else np.arange(24)
+    np.testing.assert_allclose(cube.wavelengths[bands.index], scene.waves[used], atol=1e-3)
+    np.testing.assert_allclose(cube.fwhm[bands.index], scene.fwhm[used], atol=1e-3)
+    tolerance = 2e-5 if product == "prisma" else 1e-7  # PRISMA stores 65535 steps
+    np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill][:, used], atol=tolerance)
+    if product in ("neon", "aviris3"):
+        assert cube.fields["coordinate system string"] == products.WKT
+    if product in ("neon", "aviris3", "prisma"):
+        assert cube.fields["map info"].startswith("UTM, 1") and ", 11, North," in cube.fields["map info"]
+
+
+@pytest.mark.parametrize("product", list(products.WRITERS))
+def test_the_same_abundances_from_every_product(tmp_path, product):
+    """Beside the scene as ENVI, float64; and fill is masked."""
+    scene = products.truth()
+    E = np.stack([0.4 + 0.3 * np.sin(scene.waves / 300.0 + k) for k in range(3)], axis=1)
+    rows = [["name", *map(str, scene.waves)], *([f"e{k}", *map(str, E[:, k])] for k in range(3))]
+    (tmp_path / "e.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    path = tmp_path / f"{product}.h5"
+    products.WRITERS[product](path, scene)
+    bands = "all" if product == "emit" else "good"
+    report = unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", device="cpu", bands=bands)
+    assert report["certified"]
+    assert report["pixels"]["masked"] == 2 and report["pixels"]["partly_nodata"] == 0
+    found = np.fromfile(tmp_path / f"o/{product}_abundance.img", np.float32).reshape(7, 3, 19).transpose(0, 2, 1)
+    expected = unmix.solve(scene.Y, E, device="cpu").abundances
+    np.testing.assert_allclose(found[~scene.fill], expected[~scene.fill], atol=1e-4 if product == "prisma" else 1e-5)
+    assert np.all(found[scene.fill] == -9999)
+
+
+def test_blocks_are_whole_chunks(tmp_path):
+    """Where memory allows; where it does not, a warning says how often each is decompressed."""
+    scene = products.truth(lines=40)
+    products.neon(tmp_path / "s.h5", scene, chunks=(10, 5, 24))
+    assert open_cube(tmp_path / "s.h5").lines_together == 10
+    from unmix.blocks import plan_blocks
+
+    assert plan_blocks(400, 1000, 150_000, 4, chunk=10).lines_per_block == 30
+    assert plan_blocks(400, 1000, 20_000, 4, chunk=10).lines_per_block == 5
+    assert plan_blocks(400, 2**20, 2**40, 4, chunk=7).lines_per_block % 7 == 0
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    scene = products.truth()
+    products.neon(tmp_path / "a.h5", scene)
+    whole = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.h5").write_text("no HDF5 at all")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["deep/cube"] = np.zeros((2, 3, 4))
+    products.aviris3(tmp_path / "count.h5", scene)
+    with h5py.File(tmp_path / "count.h5", "a") as file:
+        del file["reflectance/wavelength"]
+        file["reflectance/wavelength"] = np.arange(5.0)
+    products.neon(tmp_path / "scale.h5", scene)
+    with h5py.File(tmp_path / "scale.h5", "a") as file:
+        file["SJER/Reflectance/Reflectance_Data"].attrs["Scale_Factor"] = 0.0
+    with h5py.File(tmp_path / "flat.h5", "w") as file:
+        file["reflectance/reflectance"] = np.zeros((2, 3))
+    with h5py.File(tmp_path / "words.h5", "w") as file:
+        file["reflectance/reflectance"] = np.full((2, 3, 4), b"abc")
+    for name, says in (
+        ("cut", "cannot be read as HDF5"), ("text", "does not begin like HDF5"), ("other", "/deep/cube (2, 3, 4)"),
+        ("count", "5 wavelengths for 24 bands"), ("scale", "give --scale"), ("flat", "three axes"), ("words", "of type"),
+    ):  # fmt: skip
+        with pytest.raises(CubeError, match=says.replace("(", r"\(").replace(")", r"\)")):
+            open_cube(tmp_path / f"{name}.h5")
+
+
+@pytest.mark.real
+def test_the_real_neon_sample(data):
+    cube = open_cube(data / "neon_aop/neonhs_ex.h5")
+    assert (cube.format, cube.lines, cube.samples, cube.bands) == ("NEON AOP", 30, 30, 426)
+    assert cube.nodata == -9999 and cube.gain[0] == 1e-4
+    assert cube.wavelengths[0] == pytest.approx(383.534, abs=1e-3)
+    Y, _ = read_all(cube)
+    with h5py.File(data / "neon_aop/neonhs_ex.h5") as file:
+        np.testing.assert_allclose(Y, file["SJER/Reflectance/Reflectance_Data"][()] / 10000.0)
