@@ -1,6 +1,7 @@
 """`unmix count`: the number of endmembers."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,16 +19,14 @@ def command(
     method: str,
     memory: str,
     threads: int | None,
-    scale: float | None,
-    nodata: float | None,
-    bands: str,
     verbose: bool,
     quiet: bool,
     log_file: str | None,
+    **reading: Any,
 ) -> None:
     """Estimate the number of endmembers of CUBE: one integer on stdout, from one pass over the file."""
     from unmix.endmembers import count_endmembers
 
     options.set_up_log(verbose, quiet, log_file)
-    scene, used, missing = options.open_for_reading(cube, scale, nodata, bands)
+    scene, used, missing = options.open_for_reading(cube, **reading)
     click.echo(count_endmembers(scene, used, missing, options.size(memory), method, threads))

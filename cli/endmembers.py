@@ -1,6 +1,7 @@
 """`unmix endmembers`: extract endmembers to a library."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,12 +24,10 @@ def command(
     overwrite: bool,
     memory: str,
     threads: int | None,
-    scale: float | None,
-    nodata: float | None,
-    bands: str,
     verbose: bool,
     quiet: bool,
     log_file: str | None,
+    **reading: Any,
 ) -> None:
     """Extract endmembers of CUBE to STEM_endmembers.sli and .csv, each with the line and sample that it came from.
 
@@ -38,7 +37,7 @@ def command(
     from unmix.journal import save_library
 
     options.set_up_log(verbose, quiet, log_file)
-    scene, used, missing = options.open_for_reading(cube, scale, nodata, bands)
+    scene, used, missing = options.open_for_reading(cube, **reading)
     found, _ = extract_endmembers(
         scene, used, missing, options.number_or_auto(count) or "auto", extract, seed, options.size(memory), threads
     )

@@ -9,12 +9,14 @@ import click
 
 @click.command("info")
 @click.argument("cube", type=click.Path(path_type=Path))
+@click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes.")
+@click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(cube: Path, as_json: bool) -> None:
+def command(cube: Path, as_json: bool, dataset: str | None, wavelengths: str | None) -> None:
     """What CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the header only."""
     from unmix import open_cube
 
-    facts = describe(open_cube(cube))
+    facts = describe(open_cube(cube, dataset, wavelengths))
     if as_json:
         click.echo(json.dumps(facts))
         return

@@ -30,6 +30,8 @@ reading = together(
     click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
     click.option("--bands", default="good", metavar="WHICH", help="good (by the header), all, or a list: 1-50,60.",
                  show_default=True),
+    click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
+    click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset."),
 )  # fmt: skip
 
 extraction = together(
@@ -121,8 +123,8 @@ def size(text: str) -> int:
     return parse_size(text)
 
 
-def open_for_reading(cube: Path, scale: float | None, nodata: float | None, bands: str) -> tuple[Any, Any, Any]:
+def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:
     """A cube with the bands and the nodata value that the reading options choose."""
     from unmix.problem import open_scene
 
-    return open_scene(cube, scale, nodata, bands)
+    return open_scene(cube, **reading)

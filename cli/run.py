@@ -87,7 +87,7 @@ def command(
 
     log = options.set_up_log(verbose, quiet, log_file)
     settings["count"] = options.number_or_auto(count)
-    refuse_one_stem(cubes, settings["out_dir"])
+    refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
     codes = []
     for cube in cubes:
         try:
@@ -110,14 +110,16 @@ def command(
     return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED
 
 
-def refuse_one_stem(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
+def refuse_one_stem(
+    cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
+) -> None:
     """Two inputs that would write the same outputs are a usage error; inputs that do not open are left for later."""
     from unmix import open_cube
 
     seen: dict[tuple[Path, str], Path] = {}
     for cube in cubes if len(cubes) > 1 else ():
         try:
-            stem = open_cube(cube).stem
+            stem = open_cube(cube, dataset, wavelengths).stem
         except UnmixError:
             continue
         key = ((out_dir or cube.parent).resolve(), stem)

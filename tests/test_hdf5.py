@@ -6,9 +6,10 @@ import products
 import pytest
 
 import unmix
-from unmix.errors import CubeError
+from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.problem import choose_bands
+from unmix.verify import verify
 
 FORMATS = {"neon": "NEON AOP", "emit": "EMIT L2A", "aviris3": "AVIRIS-3", "prisma": "PRISMA L2D", "tanager": "Tanager"}
 
@@ -98,6 +99,38 @@ def test_what_is_wrong_is_said(tmp_path):
     ):  # fmt: skip
         with pytest.raises(CubeError, match=says.replace("(", r"\(").replace(")", r"\)")):
             open_cube(tmp_path / f"{name}.h5")
+
+
+@pytest.mark.parametrize(("axes", "order"), [("yxb", (0, 1, 2)), ("ybx", (0, 2, 1)), ("byx", (2, 0, 1))])
+@pytest.mark.parametrize("said", [True, False])
+def test_any_dataset_by_name(tmp_path, axes, order, said):
+    """With its axes said, or found by the number of wavelengths; the run remembers, and verify finds it again."""
+    scene = products.truth()
+    with h5py.File(tmp_path / "mine.h5", "w") as file:
+        stored = scene.filled(-1.0).astype(np.float32).transpose(order)
+        file.create_dataset("a/cube", data=stored).attrs["_FillValue"] = -1.0
+        file["a/waves"] = scene.waves / 1000  # µm
+    where = {"dataset": "/a/cube" + (f":{axes}" if said else ""), "wavelengths": "/a/waves"}
+    cube = open_cube(tmp_path / "mine.h5", **where)
+    np.testing.assert_allclose(cube.wavelengths, scene.waves)
+    Y, _ = read_all(cube)
+    np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill], atol=1e-7)
+    report = unmix.run(tmp_path / "mine.h5", count=3, out_dir=tmp_path, device="cpu", **where)
+    assert report["pixels"]["masked"] == 2
+    assert verify(tmp_path / "mine", None, True, 1).faults == []
+
+
+def test_a_dataset_that_is_not_there(tmp_path):
+    products.neon(tmp_path / "a.h5", products.truth())
+    with pytest.raises(CubeError, match="has no dataset '/b'; of three axes there are: /SJER"):
+        open_cube(tmp_path / "a.h5", "/b")
+    with pytest.raises(MethodError, match="one of yxb, ybx, byx, not 'xyb'"):
+        open_cube(tmp_path / "a.h5", "/SJER/Reflectance/Reflectance_Data:xyb")
+    with pytest.raises(MethodError, match="goes with --dataset"):
+        open_cube(tmp_path / "a.h5", None, "/waves")
+    (tmp_path / "x.hdr").write_text("ENVI\n")
+    with pytest.raises(MethodError, match="--dataset is for HDF5 files"):
+        open_cube(tmp_path / "x.hdr", "/b")
 
 
 @pytest.mark.real

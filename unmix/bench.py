@@ -35,6 +35,8 @@ def bench(
     scale: float | None = None,
     nodata: float | None = None,
     bands: str = "good",
+    dataset: str | None = None,
+    wavelengths: str | None = None,
 ) -> list[dict[str, Any]]:
     """Time a scene on each device, and the copy that bounds it, in turn in one process, after one run that warms up.
 
@@ -42,7 +44,7 @@ def bench(
     ----------
     cube, endmembers : path-like
         As for `unmix.run`; extraction is not timed.
-    method, solver, memory, gpu_memory, threads, scale, nodata, bands
+    method, solver, memory, gpu_memory, threads, scale, nodata, bands, dataset, wavelengths
         As for `unmix.run`.
     devices : sequence of str
     out_dir : path-like, optional
@@ -67,7 +69,7 @@ def bench(
         As `unmix.run`.
     """
     row, how = choose(method, solver)
-    scene, used, missing_value = open_scene(cube, scale, nodata, bands)
+    scene, used, missing_value = open_scene(cube, scale, nodata, bands, dataset, wavelengths)
     library = fit(load(Path(endmembers)), scene, used.index)
     problem = plan_problem(library, row, how, used, missing_value, scene.layout)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)

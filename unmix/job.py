@@ -53,6 +53,8 @@ def run(
     scale: float | None = None,
     nodata: float | None = None,
     bands: str = "good",
+    dataset: str | None = None,
+    wavelengths: str | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
@@ -87,6 +89,8 @@ def run(
         Instead of the file's own: stored values are divided by ``scale``; ``nodata`` is compared as stored.
     bands : str
         "good", "all", or a list such as "1-50,60".
+    dataset, wavelengths : str, optional
+        The cube in an HDF5 file of no product that is known, and its wavelengths; see `unmix.open_cube`.
     dry_run : bool
         Say what would be done, and do nothing.
     progress : callable, optional
@@ -112,7 +116,7 @@ def run(
     if endmembers is not None and count is not None:
         raise MethodError("--count is for extraction; all spectra of -e FILE are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    scene, used, missing_value = open_scene(cube, scale, nodata, bands)
+    scene, used, missing_value = open_scene(cube, scale, nodata, bands, dataset, wavelengths)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     library = None
     if endmembers is not None:
@@ -146,7 +150,8 @@ def run(
             if library is not None and scale is None:
                 check_scale(scene, found, used, missing_value)
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
-            report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command)
+            source = {"dataset": dataset, "wavelengths": wavelengths}
+            report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, source)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
             write_headers(outputs, scene, problem, summary)
             endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")

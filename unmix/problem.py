@@ -154,7 +154,12 @@ def plan_problem(
 
 
 def open_scene(
-    path: str | os.PathLike[str], scale: float | None = None, nodata: float | None = None, bands: str = "good"
+    path: str | os.PathLike[str],
+    scale: float | None = None,
+    nodata: float | None = None,
+    bands: str = "good",
+    dataset: str | None = None,
+    wavelengths: str | None = None,
 ) -> tuple[Cube, Bands, float | None]:
     """Open a cube and decide how to read it; warns of what opening found.
 
@@ -165,6 +170,8 @@ def open_scene(
         Instead of the file's own.
     bands : str
         See `choose_bands`.
+    dataset, wavelengths : str, optional
+        See `unmix.io.open_cube`.
 
     Returns
     -------
@@ -178,7 +185,7 @@ def open_scene(
     CubeError, MethodError
         See `open_cube` and `choose_bands`.
     """
-    cube = open_cube(path)
+    cube = open_cube(path, dataset, wavelengths)
     problems = list(cube.problems)
     missing_value = cube.nodata if nodata is None else as_stored(nodata, cube.dtype, "--nodata", problems)
     for problem in problems:

@@ -120,8 +120,9 @@ def report_of(
     seed: int,
     passes: int,
     command: Sequence[str] | None,
+    source: dict[str, str | None],
 ) -> dict[str, Any]:
-    """The contents of ``run.json``."""
+    """The contents of ``run.json``; ``source`` is how the cube was found in its file."""
     pixels = scene.lines * scene.samples
     found = problem.endmembers
     if not problem.solver.exact and summary.failed:
@@ -138,7 +139,7 @@ def report_of(
     return {
         "unmix": __version__,
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
-        "input": input_of(scene),
+        "input": input_of(scene) | source,
         "lines": scene.lines,
         "samples": scene.samples,
         "bands": scene.bands,

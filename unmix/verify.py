@@ -95,7 +95,8 @@ def verify_report(
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
-    scene = open_cube(cube or find_cube(stem, report))
+    source = report["input"]
+    scene = open_cube(cube or find_cube(stem, report), source.get("dataset"), source.get("wavelengths"))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
     if scene.path.stat().st_size != report["input"]["bytes"]:

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from ..blocks import block_shape
-from ..errors import CubeError
+from ..errors import CubeError, MethodError
 from .cube import as_stored
 from .envi import DTYPES
 from .header import TO_NANOMETRES, nanometres
@@ -195,8 +195,8 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
 PRODUCTS: tuple[Callable[[h5py.File, Path], Hdf5Cube | None], ...] = (neon, emit, aviris3, prisma, tanager)
 
 
-def open_hdf5(path: Path) -> Hdf5Cube:
-    """Open the cube of a product that `PRODUCTS` knows; reads no pixel.
+def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
+    """Open the cube of a product that `PRODUCTS` knows, or the one that is named (`unmix.io.open_cube`); reads no pixel.
 
     Raises
     ------
@@ -208,17 +208,46 @@ def open_hdf5(path: Path) -> Hdf5Cube:
     except OSError as error:
         raise CubeError(f"{path}: cannot be read as HDF5: {error}") from None
     try:
+        if dataset is not None:
+            return named(file, path, dataset, wavelengths)
+        if wavelengths is not None:
+            raise MethodError("--wavelengths goes with --dataset")
         for product in PRODUCTS:
             cube = product(file, path)
             if cube is not None:
                 return cube
-        raise CubeError(f"{path}: is HDF5, but of no product that is known; datasets of three axes: {three_axes(file)}")
+        raise CubeError(
+            f"{path}: is HDF5, but of no product that is known; name its cube with --dataset: {three_axes(file)}"
+        )
     except (KeyError, OSError, ValueError, TypeError) as error:  # whatever a damaged file throws
         file.close()
         raise CubeError(f"{path}: is damaged, or laid out in a way that is not known: {error}") from None
-    except CubeError:
+    except (CubeError, MethodError):
         file.close()
         raise
+
+
+def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
+    """Any dataset of three axes, with any dataset of wavelengths; fill and scale as NetCDF has them."""
+    name, _, axes = dataset.partition(":")
+    data = file.get(name)
+    if not isinstance(data, h5py.Dataset):
+        raise CubeError(f"{path}: has no dataset '{name}'; of three axes there are: {three_axes(file)}")
+    waves = None
+    if wavelengths is not None:
+        if not isinstance(file.get(wavelengths), h5py.Dataset):
+            raise CubeError(f"{path}: has no dataset '{wavelengths}'")
+        waves = file[wavelengths][()]
+    if not axes and waves is not None and data.ndim == 3:
+        fitting = [one for one in LAYOUTS if data.shape[one.index("b")] == np.size(waves)]
+        axes = fitting[0] if len(fitting) == 1 else ""
+    axes = axes or "yxb"
+    if axes not in LAYOUTS:
+        raise MethodError(f"--dataset {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
+    units = spectral(file, wavelengths, wavelengths)[2] if wavelengths is not None else ""
+    cube = single(path, f"HDF5 {name}", data, axes, (waves, None, units))
+    fill_and_scale(cube, data)
+    return cube
 
 
 def three_axes(file: h5py.File) -> str:
