@@ -7,7 +7,7 @@ import pytest
 
 import unmix
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.io import bytes_per_line, open_cube, scratch, spectra
 from unmix.problem import choose_bands
 from unmix.verify import verify
 
@@ -72,6 +72,41 @@ def test_blocks_are_whole_chunks(tmp_path):
     assert plan_blocks(400, 1000, 150_000, 4, chunk=10).lines_per_block == 30
     assert plan_blocks(400, 1000, 20_000, 4, chunk=10).lines_per_block == 5
     assert plan_blocks(400, 2**20, 2**40, 4, chunk=7).lines_per_block % 7 == 0
+
+
+@pytest.mark.parametrize("layout", ["yxb", "ybx", "byx"])
+@pytest.mark.parametrize("filters", [
+    {}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"},
+    {"compression": "gzip", "shuffle": True, "fletcher32": True},
+])  # fmt: skip
+def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, filters):
+    """The same values and the same maps as in one read, whatever the filters; no chunk is read twice."""
+    scene = products.truth(lines=21)
+    order = ["yxb".index(axis) for axis in layout]
+    chunks = [{"y": 21, "x": 8, "b": 1}[axis] for axis in layout]  # three chunks across, the last cut off
+    stored = np.round(scene.filled(-0.9999) * 10000).astype(">i2").transpose(order)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        data = file.create_dataset("cube", data=stored, chunks=tuple(chunks), fillvalue=3, **filters)
+        data.attrs["_FillValue"] = -9999
+    dataset = f"/cube:{layout}"
+    direct, _ = read_all(open_cube(tmp_path / "s.h5", dataset))
+    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    taken = []
+    monkeypatch.setattr("unmix.io.scratch.stored", lambda *a, call=scratch.stored: (taken.append(a[1]), call(*a))[1])
+    cube = open_cube(tmp_path / "s.h5", dataset)
+    assert (cube.layout, cube.lines_together) == ("bsq", 1)
+    found, _ = read_all(cube)
+    np.testing.assert_array_equal(found, direct)
+    assert len(taken) == len(set(taken)) == 24 * 3
+
+
+def test_no_room_to_inflate(tmp_path, monkeypatch):
+    products.neon(tmp_path / "s.h5", products.truth(), chunks=(7, 19, 1))
+    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100}))
+    cube = open_cube(tmp_path / "s.h5")
+    with pytest.raises(CubeError, match="set TMPDIR"):
+        cube.read(slice(0, 1), np.empty(10**5, np.uint8))
 
 
 def test_what_is_wrong_is_said(tmp_path):

@@ -1,6 +1,8 @@
 """Cubes in HDF5 and NetCDF-4 files, as the data centres lay them out: a function a product, and what they share."""
 
+import logging
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +16,14 @@ from ..errors import CubeError, MethodError
 from .cube import as_stored
 from .envi import DTYPES
 from .header import TO_NANOMETRES, nanometres
+from .read import fill
+from .scratch import inflate
+
+log = logging.getLogger("unmix")
 
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq"}
+# Lines that share chunks and take more than this are not read together, but inflated once (`unmix.io.scratch`).
+MOST_TOGETHER = 64 * 2**20
 
 
 @dataclass
@@ -33,7 +41,8 @@ class Hdf5Cube:
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets it is made of. Where there are several, ``zeros_are_fill``: values are scaled as they
-    are read, and a pixel of zeros throughout becomes NaN.
+    are read, and a pixel of zeros throughout becomes NaN. ``inflated`` has the axes of a dataset that is read from a scratch
+    file instead (`unmix.io.scratch`), and is BSQ whatever it was.
     """
 
     path: Path
@@ -54,13 +63,18 @@ class Hdf5Cube:
     nodata: float | None = None
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    inflated: str = ""
+    scratch: Any = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
         shape = block_shape(self.layout, lines.stop - lines.start, self.samples, self.bands)
         filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
         try:
-            if len(self.parts) == 1:
+            if self.inflated:
+                self.read_scratch(lines, filled)
+            elif len(self.parts) == 1:
                 where = (slice(None), lines) if self.layout == "bsq" else (lines,)
                 self.parts[0].data.read_direct(filled, source_sel=where)
             else:
@@ -68,6 +82,18 @@ class Hdf5Cube:
         except OSError as error:
             raise CubeError(f"{self.path}: lines {lines.start + 1} to {lines.stop} cannot be read: {error}") from None
         return filled
+
+    def read_scratch(self, lines: slice, filled: np.ndarray) -> None:
+        """Lines of every band from the scratch file, which the first to come makes."""
+        with self.lock:
+            if self.scratch is None:
+                log.info(f"{self.path}: its chunks hold whole bands; inflating it once")
+                self.scratch = inflate(self.path, self.parts[0].data, self.inflated, self.dtype)
+        flat = filled.reshape(-1).view(np.uint8)
+        size, line = filled[0].nbytes, self.samples * self.dtype.itemsize
+        for b in range(self.bands):
+            part = flat[b * size : (b + 1) * size]
+            fill(self.path, self.scratch.fileno(), part, (b * self.lines + lines.start) * line)
 
     def read_parts(self, lines: slice, filled: np.ndarray) -> None:
         """Bands of several datasets (y, b, x) together, scaled; NaN where all are 0."""
@@ -272,6 +298,8 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
     size = dict(zip(axes, data.shape))
     cube = Hdf5Cube(path, path.stem, product, size["y"], size["x"], size["b"], dtype, LAYOUTS[axes],
                     [Part(data, np.arange(size["b"]))], together(data, axes.index("y")))  # fmt: skip
+    if cube.lines_together * cube.samples * cube.bands * dtype.itemsize > MOST_TOGETHER and cube.lines_together > 1:
+        cube.inflated, cube.layout, cube.lines_together = axes, "bsq", 1
     waves, fwhm, units = axis
     if waves is not None:
         values = of_bands(cube, np.asarray(waves, float).ravel(), "wavelengths")

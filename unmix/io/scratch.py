@@ -1,0 +1,128 @@
+"""A chunked dataset, inflated once into a scratch file: for those whose chunks hold far more lines than a block.
+
+Some products store a whole band a chunk. Read by lines they would be decompressed once a block; read by bands they could be
+projected, but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and
+what lies in the scratch file (BSQ, without a name, gone with the process) is read like any cube.
+"""
+
+import itertools
+import math
+import os
+import shutil
+import tempfile
+import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ..blocks import cores
+from ..errors import CubeError
+from .write import write_all
+
+DEFLATE, SHUFFLE, FLETCHER = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
+
+
+def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
+    """The scratch file of a dataset: bands, lines and samples in this order, in ``dtype``.
+
+    Parameters
+    ----------
+    path : Path
+        Named in messages.
+    data : h5py.Dataset
+        Chunked, of three axes.
+    axes : str
+        Their order, such as yxb.
+    dtype : dtype
+        Of the cube, in native byte order.
+
+    Raises
+    ------
+    CubeError
+        Where the temporary folder has no room, or a chunk cannot be read.
+    """
+    size = data.size * dtype.itemsize
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < size:
+        raise CubeError(
+            f"{path}: its chunks hold whole bands and are inflated once, to {size} bytes, for which {folder} has no room; "
+            "set TMPDIR to a folder that has"
+        )
+    file = tempfile.TemporaryFile(prefix="unmix-", buffering=0)  # noqa: SIM115 - lives as long as the cube
+    filters = filters_of(data)
+    order = [axes.index(axis) for axis in "byx"]
+    starts = itertools.product(*(range(0, length, step) for length, step in zip(data.shape, data.chunks)))
+
+    def place(start: tuple[int, ...], raw: bytes | np.ndarray) -> None:
+        values = decoded(raw, data, filters) if isinstance(raw, bytes) else raw
+        within = tuple(slice(0, min(step, length - at)) for at, step, length in zip(start, data.chunks, data.shape))
+        cube = np.ascontiguousarray(values[within].transpose(order), dtype)
+        write_chunk(file.fileno(), cube, [start[axis] for axis in order], [data.shape[axis] for axis in order])
+
+    threads = cores()
+    under_way: deque[Future[None]] = deque()
+    try:
+        with ThreadPoolExecutor(threads, "inflate") as pool:
+            for start in starts:
+                under_way.append(pool.submit(place, start, stored(data, start, filters)))
+                if len(under_way) > 2 * threads:  # bounded memory
+                    under_way.popleft().result()
+            for future in under_way:
+                future.result()
+    except (OSError, ValueError, zlib.error) as error:
+        file.close()
+        raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
+    return file
+
+
+def filters_of(data: Any) -> list[int] | None:
+    """The filters of its chunks in the order of writing; None where one is left to the library."""
+    properties = data.id.get_create_plist()
+    found = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    return found if set(found) <= {DEFLATE, SHUFFLE, FLETCHER} else None
+
+
+def stored(data: Any, start: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
+    """A chunk as it lies in the file, or, where only the library can tell, its values."""
+    if filters is not None:
+        try:
+            mask, raw = data.id.read_direct_chunk(start)
+            if mask == 0:
+                return bytes(raw)
+        except (OSError, RuntimeError, ValueError):
+            pass  # never written, or another way of storing: the library knows its fill value
+    whole = np.empty(data.chunks, data.dtype)
+    within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, data.chunks, data.shape))
+    values = data[within]
+    whole[tuple(slice(0, length) for length in values.shape)] = values
+    return whole
+
+
+def decoded(raw: bytes, data: Any, filters: list[int] | None) -> np.ndarray:
+    """A chunk's values; holds no lock while it inflates."""
+    for kind in reversed(filters or []):
+        if kind == FLETCHER:
+            raw = raw[:-4]
+        elif kind == DEFLATE:
+            raw = zlib.decompress(raw)
+        else:
+            raw = np.frombuffer(raw, np.uint8).reshape(data.dtype.itemsize, -1).T.tobytes()
+    if len(raw) != math.prod(data.chunks) * data.dtype.itemsize:
+        raise ValueError(f"a chunk inflates to {len(raw)} bytes")
+    return np.frombuffer(raw, data.dtype).reshape(data.chunks)
+
+
+def write_chunk(descriptor: int, cube: np.ndarray, start: list[int], shape: list[int]) -> None:
+    """Put a chunk (bands, lines, samples) to its place; whole lines of a band at once where it has them."""
+    band, line, sample = start
+    for b, plane in enumerate(cube):
+        at = ((band + b) * shape[1] + line) * shape[2] + sample
+        if plane.shape[1] == shape[2]:
+            write_all(descriptor, plane, at * cube.itemsize)
+            continue
+        for y, row in enumerate(plane):
+            os.pwrite(descriptor, row.data, (at + y * shape[2]) * cube.itemsize)
