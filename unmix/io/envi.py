@@ -1,8 +1,10 @@
 """ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
 
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import INTERLEAVES, as_stored
 from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
-from .read import announce, read_parts
+from .read import announce, fill_all, read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
@@ -29,6 +31,7 @@ OTHER_FORMATS = {
     ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
     ".tiff": "TIFF",
 }  # fmt: skip
+GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # Fields that say where the scene lies; outputs copy them as they are.
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
@@ -87,7 +90,10 @@ def find_data(header: Path) -> Path:
 
 @dataclass(eq=False)
 class EnviCube:
-    """An ENVI cube; see `unmix.io.cube.Cube` for the attributes. ``skip`` is the header offset in bytes."""
+    """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
+
+    ``skip`` is the header offset in bytes; ``packed`` says that the data is gzip-compressed, and read from a scratch file.
+    """
 
     path: Path
     stem: str
@@ -109,21 +115,40 @@ class EnviCube:
     problems: list[str] = field(default_factory=list)
     format: str = "ENVI"
     lines_together: int = 1
+    packed: bool = False
+    scratch: Any = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
         n = lines.stop - lines.start
         filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
         size, places = self.pieces(lines)
-        read_parts(self.path, [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)])
+        parts = [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)]
+        if self.packed:
+            fill_all(self.path, self.unpacked(), parts)
+        else:
+            read_parts(self.path, parts)
         shape = block_shape(self.layout, n, self.samples, self.bands)
         values = filled.view(self.dtype).reshape(shape)
         if self.swapped:
             values.byteswap(inplace=True)
         return values
 
+    def unpacked(self) -> int:
+        """The descriptor of the scratch file of gzip-compressed data, which the first to come makes."""
+        from .scratch import gunzip
+
+        with self.lock:
+            if self.scratch is None:
+                size = self.lines * self.samples * self.bands * self.dtype.itemsize
+                self.scratch = gunzip(self.path, self.skip + size)
+        return int(self.scratch.fileno())
+
     def expect(self, lines: slice) -> None:
         """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
+        if self.packed:
+            return
         size, places = self.pieces(lines)
         announce(self.path, [(place, size) for place in places])
 
@@ -166,9 +191,13 @@ def open_pair(path: Path) -> EnviCube:
     if min(samples, lines, bands) < 1:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
     interleave = fields.get("interleave", "").strip().lower()
+    packed = whole(fields, "file compression", header, 0) != 0
     with open(data, "rb") as file:
-        if file.read(4) in TIFF_MAGIC:
+        head = file.read(4)
+        if head in TIFF_MAGIC:
             raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
+        if packed and head[:2] != GZIP_MAGIC:
+            raise CubeError(f"{data}: is not gzip-compressed, though {header.name} says so; set 'file compression = 0'")
     if interleave not in INTERLEAVES:
         raise CubeError(f"{header}: interleave '{interleave[:20]}' is none of bip, bil and bsq")
     code = whole(fields, "data type", header)
@@ -179,7 +208,7 @@ def open_pair(path: Path) -> EnviCube:
     skip = whole(fields, "header offset", header, 0)
     if skip < 0:
         raise CubeError(f"{header}: header offset {skip} is negative")
-    problems = check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
+    problems = [] if packed else check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
     waves, fwhm = axis_in_nanometres(fields, bands, header, problems)
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
@@ -202,18 +231,17 @@ def open_pair(path: Path) -> EnviCube:
         nodata=as_stored(number(fields, "data ignore value", header), dtype, header, problems),
         fields=fields,
         problems=problems,
+        packed=packed,
     )
 
 
 def refuse_other_kinds(fields: dict[str, str], header: Path) -> None:
-    """Raise where the header says that its data is not a cube of raw values (seen: TIFF, gzip, libraries)."""
+    """Raise where the header says that its data is not a cube of raw values (seen: TIFF, libraries)."""
     kind = fields.get("file type", "").lower()
     if fields.get("interleave", "").strip().lower() == "tif" or "tiff" in kind:
         raise CubeError(f"{header}: stands before a TIFF, not raw values; convert with gdal_translate -of ENVI")
     if "library" in kind:
         raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
-    if whole(fields, "file compression", header, 0) != 0:
-        raise CubeError(f"{header}: its data is gzip-compressed; unpack it (gunzip) and set 'file compression = 0'")
 
 
 def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:

@@ -1,10 +1,12 @@
-"""A chunked dataset, inflated once into a scratch file: for those whose chunks hold far more lines than a block.
+"""What cannot be read from anywhere within is inflated once, into a scratch file without a name, gone with the process.
 
-Some products store a whole band a chunk. Read by lines they would be decompressed once a block; read by bands they could be
-projected, but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and
-what lies in the scratch file (BSQ, without a name, gone with the process) is read like any cube.
+A gzip-compressed ENVI cube is one such; a dataset whose chunks hold far more lines than a block is another. Some products
+store a whole band a chunk. Read by lines they would be decompressed once a block; read by bands they could be projected,
+but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and what lies
+in the scratch file (BSQ) is read like any cube.
 """
 
+import gzip
 import itertools
 import math
 import os
@@ -23,7 +25,43 @@ from ..blocks import cores
 from ..errors import CubeError
 from .write import write_all
 
+PIECE = 16 * 2**20
 DEFLATE, SHUFFLE, FLETCHER = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
+
+
+def new_scratch(path: Path, size: int) -> Any:
+    """An empty scratch file for ``size`` bytes of a cube; `CubeError` where there is no room."""
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < size:
+        raise CubeError(
+            f"{path}: is inflated once before it is read, to {size} bytes, for which {folder} has no room; set TMPDIR to a "
+            "folder that has"
+        )
+    return tempfile.TemporaryFile(prefix="unmix-", buffering=0)
+
+
+def gunzip(path: Path, size: int) -> Any:
+    """The scratch file of a gzip-compressed file that holds at least ``size`` bytes.
+
+    Raises
+    ------
+    CubeError
+        Where it is damaged or holds less, or there is no room.
+    """
+    file = new_scratch(path, size)
+    done = 0
+    try:
+        with gzip.open(path, "rb") as packed:
+            while done < size and (piece := packed.read(min(PIECE, size - done))):
+                write_all(file.fileno(), np.frombuffer(piece, np.uint8), done)
+                done += len(piece)
+    except (OSError, EOFError, zlib.error) as error:
+        file.close()
+        raise CubeError(f"{path}: cannot be inflated after {done} bytes: {error}") from None
+    if done < size:
+        file.close()
+        raise CubeError(f"{path}: is truncated: it inflates to {done} bytes, but its header promises {size}")
+    return file
 
 
 def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
@@ -45,14 +83,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     CubeError
         Where the temporary folder has no room, or a chunk cannot be read.
     """
-    size = data.size * dtype.itemsize
-    folder = tempfile.gettempdir()
-    if shutil.disk_usage(folder).free < size:
-        raise CubeError(
-            f"{path}: its chunks hold whole bands and are inflated once, to {size} bytes, for which {folder} has no room; "
-            "set TMPDIR to a folder that has"
-        )
-    file = tempfile.TemporaryFile(prefix="unmix-", buffering=0)  # noqa: SIM115 - lives as long as the cube
+    file = new_scratch(path, data.size * dtype.itemsize)
     filters = filters_of(data)
     order = [axes.index(axis) for axis in "byx"]
     starts = itertools.product(*(range(0, length, step) for length, step in zip(data.shape, data.chunks)))
