@@ -255,12 +255,15 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     """
     wanted = min(cube.lines, max(1, SCALE_SAMPLE // cube.samples))
     apart = max(1, cube.samples // SCALE_SAMPLE)
-    buffer = np.empty(bytes_per_line(cube), np.uint8)
+    together = min(cube.lines_together, cube.lines)  # whole chunks: each line of one costs all of it
+    buffer = np.empty(together * bytes_per_line(cube), np.uint8)
     lengths = [np.empty(0)]
-    for line in np.unique(np.linspace(0, cube.lines - 1, wanted).astype(int)):
-        raw = cube.read(slice(int(line), int(line) + 1), buffer)
-        for first in range(0, cube.samples, 2048 * apart):  # in pieces: they are float64
-            some = slice(first, first + 2048 * apart, apart)
+    places = np.linspace(0, cube.lines - 1, max(1, wanted // together)).astype(int) // together * together
+    for line in np.unique(places):
+        raw = cube.read(slice(int(line), min(int(line) + together, cube.lines)), buffer)
+        step = max(1, 2048 // together) * apart
+        for first in range(0, cube.samples, step):  # in pieces: they are float64
+            some = slice(first, first + step, apart)
             part = raw[:, some] if cube.layout == "bip" else raw[..., some]
             good = ~missing(part, cube.layout, bands, nodata)
             with np.errstate(over="ignore"):
