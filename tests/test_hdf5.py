@@ -74,6 +74,15 @@ def test_blocks_are_whole_chunks(tmp_path):
     assert plan_blocks(400, 2**20, 2**40, 4, chunk=7).lines_per_block % 7 == 0
 
 
+def replace(file, name, value):
+    """Another dataset in the place of one; None: a million million numbers that were never written."""
+    del file[name]
+    if value is None:
+        file.create_dataset(name, (10**12,), np.float32, chunks=(1000,))
+    else:
+        file[name] = value
+
+
 @pytest.mark.parametrize("layout", ["yxb", "ybx", "byx"])
 @pytest.mark.parametrize("filters", [
     {}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"},
@@ -98,6 +107,16 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
     found, _ = read_all(cube)
     np.testing.assert_array_equal(found, direct)
     assert len(taken) == len(set(taken)) == 24 * 3
+
+
+def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        data = file.create_dataset("cube", (6, 5, 4), np.int16, chunks=(6, 5, 1), compression="gzip", fillvalue=-7)
+        data[:, :, 2] = np.arange(30).reshape(6, 5)
+        expected = data[()]
+    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    found, _ = read_all(open_cube(tmp_path / "s.h5", "/cube"))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_no_room_to_inflate(tmp_path, monkeypatch):
@@ -128,9 +147,25 @@ def test_what_is_wrong_is_said(tmp_path):
         file["reflectance/reflectance"] = np.zeros((2, 3))
     with h5py.File(tmp_path / "words.h5", "w") as file:
         file["reflectance/reflectance"] = np.full((2, 3, 4), b"abc")
+    changes = {
+        "good": ("emit", lambda file: replace(file, "sensor_band_parameters/good_wavelengths", np.ones((24, 3)))),
+        "endless": ("neon", lambda file: replace(file, "SJER/Reflectance/Metadata/Spectral_Data/Wavelength", None)),
+        "loop": ("aviris3", lambda file: replace(file, "reflectance/reflectance", h5py.SoftLink("/reflectance/reflectance"))),
+        "place": ("neon", lambda file: replace(file, "SJER/Reflectance/Metadata/Coordinate_System", 5)),
+        "group": ("prisma", lambda file: file.move("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube", "x/y")
+                  or file.create_group("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube")),
+        "none": ("neon", lambda file: file["SJER/Reflectance/Reflectance_Data"].attrs.create("Scale_Factor", np.empty(0))),
+    }  # fmt: skip
+    for name, (product, change) in changes.items():
+        products.WRITERS[product](tmp_path / f"{name}.h5", scene)
+        with h5py.File(tmp_path / f"{name}.h5", "a") as file:
+            change(file)
+    assert open_cube(tmp_path / "place.h5").fields == {}
     for name, says in (
-        ("cut", "cannot be read as HDF5"), ("text", "does not begin like HDF5"), ("other", "/deep/cube (2, 3, 4)"),
-        ("count", "5 wavelengths for 24 bands"), ("scale", "give --scale"), ("flat", "three axes"), ("words", "of type"),
+        ("good", "72 good_wavelengths for 24 bands"), ("endless", "1000000000000 wavelengths for 24 bands"),
+        ("loop", "damaged"), ("group", "is not uint16"), ("none", "damaged"), ("cut", "cannot be read as HDF5"),
+        ("text", "does not begin like HDF5"), ("other", "/deep/cube (2, 3, 4)"), ("count", "5 wavelengths for 24 bands"),
+        ("scale", "give --scale"), ("flat", "three axes"), ("words", "of type"),
     ):  # fmt: skip
         with pytest.raises(CubeError, match=says.replace("(", r"\(").replace(")", r"\)")):
             open_cube(tmp_path / f"{name}.h5")

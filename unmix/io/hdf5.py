@@ -79,8 +79,11 @@ class Hdf5Cube:
                 self.parts[0].data.read_direct(filled, source_sel=where)
             else:
                 self.read_parts(lines, filled)
-        except OSError as error:
-            raise CubeError(f"{self.path}: lines {lines.start + 1} to {lines.stop} cannot be read: {error}") from None
+        except CubeError:
+            raise
+        except Exception as error:  # h5py has many words for a damaged file
+            place = f"lines {lines.start + 1} to {lines.stop}"
+            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
         return filled
 
     def read_scratch(self, lines: slice, filled: np.ndarray) -> None:
@@ -128,7 +131,8 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
     scale = attribute(data, "Scale_Factor")
     if scale is not None:
         scaled(cube, 1.0 / scale if scale > 0 else np.nan, 0.0)
-    place = root.get("Metadata/Coordinate_System", {})
+    place = root.get("Metadata/Coordinate_System")
+    place = place if isinstance(place, h5py.Group) else {}
     keep(cube, "map info", place.get("Map_Info"))
     keep(cube, "coordinate system string", place.get("Coordinate_System_String"))
     return cube
@@ -145,7 +149,7 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
         cube.nodata = as_stored(-9999.0, cube.dtype, path, cube.problems)
     good = file.get("sensor_band_parameters/good_wavelengths")
     if good is not None:
-        cube.good_bands = of_bands(cube, np.asarray(good[()], float), "good_wavelengths") != 0
+        cube.good_bands = of_bands(cube, good, "good_wavelengths") != 0
     return cube
 
 
@@ -163,7 +167,8 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
             transform = text(file[name].attrs.get("GeoTransform", "")).split()
             if len(transform) == 6:
                 west, across, _, north, _, down = (float(word) for word in transform)
-                cube.fields["map info"] = map_info(system, west, north, across, -down)
+                if np.all(np.isfinite([west, across, north, down])):
+                    cube.fields["map info"] = map_info(system, west, north, across, -down)
     return cube
 
 
@@ -178,12 +183,14 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     parts, waves, widths = [], [], []
     for name in ("Vnir", "Swir"):
         data = fields[f"{name.upper()}_Cube"]
-        if data.ndim != 3 or data.dtype != np.uint16:
-            raise CubeError(f"{path}: {data.name} is {data.dtype} {data.shape}, not uint16 (y, b, x)")
+        if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape or data.dtype.str[1:] != "u2":
+            raise CubeError(f"{path}: {data.name} is not uint16 (y, b, x): {data}")
         wave, width = (np.asarray(file.attrs[f"List_{what}_{name}"], float).ravel() for what in ("Cw", "Fwhm"))
         if not len(wave) == len(width) == data.shape[1]:
             raise CubeError(f"{path}: {len(wave)} wavelengths for {data.shape[1]} bands of {data.name}")
-        take = np.flatnonzero(wave > 0)
+        take = np.flatnonzero((wave > 0) & np.isfinite(wave))
+        if len(take) == 0:
+            raise CubeError(f"{path}: no band of {data.name} has a wavelength")
         take = take[np.argsort(wave[take], kind="stable")]
         low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
         parts.append(Part(data, take, (high - low) / 65535, low))
@@ -194,12 +201,16 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
         raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
     cube = Hdf5Cube(path, path.stem, "PRISMA L2D", lines, samples, sum(len(part.take) for part in parts),
                     np.dtype(np.float32), "bil", parts, together(parts[0].data, 0))  # fmt: skip
-    cube.wavelengths, cube.fwhm = np.concatenate(waves), np.concatenate(widths)
+    cube.wavelengths, width = np.concatenate(waves), np.concatenate(widths)
+    if np.all(np.isfinite(width) & (width > 0)):
+        cube.fwhm = width
+    else:
+        cube.problems.append(f"{path}: an fwhm is not above 0; all are left out of account")
     longest = waves[0].max(initial=0.0)
     cube.good_bands = np.concatenate([np.ones(len(waves[0]), bool), waves[1] > longest])
     corner = [file.attrs.get(f"Product_ULcorner_{axis}") for axis in ("easting", "northing")]
     code = file.attrs.get("Epsg_Code")
-    if code is not None and None not in corner:
+    if code is not None and None not in corner and np.isfinite(float(code)):
         cube.fields["map info"] = map_info(f"EPSG:{int(code)}", float(corner[0]), float(corner[1]), 30.0, 30.0)
     return cube
 
@@ -232,7 +243,7 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise CubeError(f"{path}: cannot be read as HDF5: {error}") from None
+        raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:
         if dataset is not None:
             return named(file, path, dataset, wavelengths)
@@ -245,12 +256,12 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
         raise CubeError(
             f"{path}: is HDF5, but of no product that is known; name its cube with --dataset: {three_axes(file)}"
         )
-    except (KeyError, OSError, ValueError, TypeError) as error:  # whatever a damaged file throws
-        file.close()
-        raise CubeError(f"{path}: is damaged, or laid out in a way that is not known: {error}") from None
     except (CubeError, MethodError):
         file.close()
         raise
+    except Exception as error:  # whatever a damaged file throws: h5py has ten kinds of it
+        file.close()
+        raise CubeError(f"{path}: is damaged, or laid out in a way that is not known: {brief(error)}") from None
 
 
 def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
@@ -263,7 +274,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
     if wavelengths is not None:
         if not isinstance(file.get(wavelengths), h5py.Dataset):
             raise CubeError(f"{path}: has no dataset '{wavelengths}'")
-        waves = file[wavelengths][()]
+        waves = file[wavelengths]
     if not axes and waves is not None and data.ndim == 3:
         fitting = [one for one in LAYOUTS if data.shape[one.index("b")] == np.size(waves)]
         axes = fitting[0] if len(fitting) == 1 else ""
@@ -302,14 +313,14 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
         cube.inflated, cube.layout, cube.lines_together = axes, "bsq", 1
     waves, fwhm, units = axis
     if waves is not None:
-        values = of_bands(cube, np.asarray(waves, float).ravel(), "wavelengths")
+        values = of_bands(cube, waves, "wavelengths")
         if not np.all(np.isfinite(values)):
             raise CubeError(f"{path}: a wavelength is not finite")
         if units not in TO_NANOMETRES:
             units = "nm" if np.any(values >= 25.0) else "um"
         cube.wavelengths = nanometres(values, units)
         if fwhm is not None:
-            widths = of_bands(cube, np.asarray(fwhm, float).ravel(), "FWHM")
+            widths = of_bands(cube, fwhm, "FWHM")
             if np.all(np.isfinite(widths) & (widths > 0)):
                 cube.fwhm = nanometres(widths, units)
             else:
@@ -322,16 +333,16 @@ def together(data: Any, axis: int) -> int:
     return int(data.chunks[axis]) if data.chunks else 1
 
 
-def of_bands(cube: Hdf5Cube, values: np.ndarray, name: str) -> np.ndarray:
-    """The values, one a band, or an error."""
-    if len(values) != cube.bands:
-        raise CubeError(f"{cube.path}: {len(values)} {name} for {cube.bands} bands")
-    return values
+def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
+    """The values of an array or a dataset, one a band, as float64; counted before they are read."""
+    if np.size(values) != cube.bands:
+        raise CubeError(f"{cube.path}: {np.size(values)} {name} for {cube.bands} bands")
+    return np.asarray(values[()] if isinstance(values, h5py.Dataset) else values, float).ravel()
 
 
 def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
     """Wavelengths, FWHM and their unit by the names of their datasets; None where there is none."""
-    values = [root[name][()] if name in root else None for name in (waves, fwhm)]
+    values = [root.get(name) for name in (waves, fwhm)]
     units = ""
     if waves in root:
         for key in ("Units", "units", "unit"):
@@ -354,15 +365,23 @@ def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
     cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
 
 
+def brief(error: Exception) -> str:
+    """What an error says, in a few words of one line."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= 160 else words[:160] + " …"
+
+
 def attribute(thing: Any, name: str) -> float | None:
     """A number, which may stand in an array."""
-    return float(np.asarray(thing.attrs[name]).ravel()[0]) if name in thing.attrs else None
+    return float(np.asarray(thing.attrs[name], float).ravel()[0]) if name in thing.attrs else None
 
 
 def text(value: Any) -> str:
     """A string, which may be bytes, or stand in an array or a dataset."""
     if isinstance(value, h5py.Dataset):
-        value = value[()]
+        value = value[()] if value.size in (0, 1) else ""
+    if isinstance(value, h5py.Empty | h5py.Group):
+        return ""
     if isinstance(value, np.ndarray):
         value = value.ravel()[0] if value.size else ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -370,8 +389,9 @@ def text(value: Any) -> str:
 
 def keep(cube: Hdf5Cube, key: str, value: Any) -> None:
     """Carry a text over to the outputs' headers, where there is one."""
-    if value is not None and text(value).strip():
-        cube.fields[key] = " ".join(text(value).split())
+    words = "" if value is None else " ".join(text(value).translate(str.maketrans("{}", "()")).split())
+    if words:
+        cube.fields[key] = words
 
 
 def map_info(system: str, west: float, north: float, across: float, down: float) -> str:

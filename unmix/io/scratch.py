@@ -104,7 +104,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
                     under_way.popleft().result()
             for future in under_way:
                 future.result()
-    except (OSError, ValueError, zlib.error) as error:
+    except Exception as error:  # h5py has many words for a damaged file
         file.close()
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
@@ -124,8 +124,8 @@ def stored(data: Any, start: tuple[int, ...], filters: list[int] | None) -> byte
             mask, raw = data.id.read_direct_chunk(start)
             if mask == 0:
                 return bytes(raw)
-        except (OSError, RuntimeError, ValueError):
-            pass  # never written, or another way of storing: the library knows its fill value
+        except (OSError, RuntimeError, ValueError, MemoryError):  # the last where it was never written
+            pass  # the library knows the fill value, and other ways of storing
     whole = np.empty(data.chunks, data.dtype)
     within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, data.chunks, data.shape))
     values = data[within]
