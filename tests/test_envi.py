@@ -335,7 +335,10 @@ def test_gzip_compressed_data(tmp_path, cube_writer, interleave):
     cube = open_cube(header)
     assert cube.packed
     np.testing.assert_array_equal(cube.read(slice(1, 5), buffer), expected)
+    flipped = bytearray(gzip.compress(raw, 0))
+    flipped[60] ^= 1
     for damaged, says in (
+        (bytes(flipped), "cannot be inflated"),  # its checksum comes last
         (gzip.compress(raw[:-9]), "inflates to 231 bytes, but its header promises 240"),
         (gzip.compress(raw)[:40], "cannot be inflated"),
     ):

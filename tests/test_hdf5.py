@@ -119,6 +119,41 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatc
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["12 of 16 bits", "edges", "damaged", "virtual"])
+def test_what_the_library_alone_can_tell_is_left_to_it(tmp_path, monkeypatch, kind):
+    """Integers of 12 bits in 16 and unfiltered edges read right; a flipped bit under a checksum, and links, are refused."""
+    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    values = np.arange(7 * 5 * 4, dtype=np.int16).reshape(7, 5, 4) - 60
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        if kind == "12 of 16 bits":
+            inner = h5py.h5t.STD_I16LE.copy()
+            inner.set_precision(12)
+            inner.set_offset(2)
+            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            properties.set_chunk((7, 5, 1))
+            properties.set_deflate(4)
+            made = h5py.h5d.create(file.id, b"cube", inner, h5py.h5s.create_simple((7, 5, 4)), properties)
+            made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((7, 5, 4), np.int16)
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "cube", (7, 5, 4))
+            file.create_virtual_dataset("cube", layout)
+        else:
+            chunks = (4, 5, 2) if kind == "edges" else (7, 5, 1)
+            file.create_dataset("cube", data=values, chunks=chunks, compression=None, fletcher32=kind == "damaged")
+    if kind == "damaged":
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(values[:, :, 1].tobytes()) + 3] ^= 4
+        path.write_bytes(raw)
+    if kind in ("damaged", "virtual"):
+        with pytest.raises(CubeError, match="inflated" if kind == "damaged" else "other files"):
+            read_all(open_cube(path, "/cube"))
+        return
+    found, _ = read_all(open_cube(path, "/cube"))
+    np.testing.assert_array_equal(found, values)
+
+
 def test_no_room_to_inflate(tmp_path, monkeypatch):
     products.neon(tmp_path / "s.h5", products.truth(), chunks=(7, 19, 1))
     monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)

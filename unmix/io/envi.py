@@ -208,6 +208,8 @@ def open_pair(path: Path) -> EnviCube:
     skip = whole(fields, "header offset", header, 0)
     if skip < 0:
         raise CubeError(f"{header}: header offset {skip} is negative")
+    if packed and max(bands, samples, lines) > 2**24:  # the size of what is packed tells nothing
+        raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: too many to be true")
     problems = [] if packed else check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
     waves, fwhm = axis_in_nanometres(fields, bands, header, problems)
     gain, offset = scaling(fields, bands, header)

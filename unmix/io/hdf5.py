@@ -24,6 +24,8 @@ log = logging.getLogger("unmix")
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq"}
 # Lines that share chunks and take more than this are not read together, but inflated once (`unmix.io.scratch`).
 MOST_TOGETHER = 64 * 2**20
+# No spectrometer has more; another axis was taken for theirs.
+MOST_BANDS = 65535
 
 
 @dataclass
@@ -185,6 +187,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
         data = fields[f"{name.upper()}_Cube"]
         if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape or data.dtype.str[1:] != "u2":
             raise CubeError(f"{path}: {data.name} is not uint16 (y, b, x): {data}")
+        refuse_links(path, data)
         wave, width = (np.asarray(file.attrs[f"List_{what}_{name}"], float).ravel() for what in ("Cw", "Fwhm"))
         if not len(wave) == len(width) == data.shape[1]:
             raise CubeError(f"{path}: {len(wave)} wavelengths for {data.shape[1]} bands of {data.name}")
@@ -293,7 +296,7 @@ def three_axes(file: h5py.File) -> str:
 
     def visit(name: str, thing: Any) -> None:
         if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(found) < 5:
-            found.append(f"/{name} {thing.shape}")
+            found.append(f"/{brief(name)} {thing.shape}")
 
     file.visititems(visit)
     return ", ".join(found) or "none"
@@ -303,6 +306,11 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
     """The cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
     if data.ndim != 3 or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
+    refuse_links(path, data)
+    if data.shape[axes.index("b")] > MOST_BANDS:
+        raise CubeError(
+            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order another?"
+        )
     dtype = data.dtype.newbyteorder("=")
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
@@ -326,6 +334,12 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
             else:
                 cube.problems.append(f"{path}: an fwhm is not above 0; all are left out of account")
     return cube
+
+
+def refuse_links(path: Path, data: Any) -> None:
+    """Raise where the values lie in other files: such links may lead anywhere, and in circles (seen: a crash in HDF5)."""
+    if data.is_virtual or data.external:
+        raise CubeError(f"{path}: {brief(data.name)} has its values in other files; name the file that holds them")
 
 
 def together(data: Any, axis: int) -> int:
@@ -365,8 +379,8 @@ def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
     cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
 
 
-def brief(error: Exception) -> str:
-    """What an error says, in a few words of one line."""
+def brief(error: Exception | str) -> str:
+    """What an error or a name says, in a few words of one line."""
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= 160 else words[:160] + " …"
 
