@@ -151,3 +151,9 @@ def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):
     cube[0, 0] = np.nan
     found = extract(write_cube(tmp_path / "x.hdr", cube), 1)
     assert found.pixels == ((1, 1),)
+
+
+def test_more_bands_than_their_second_moment_has_room_for(tmp_path, cube_writer):
+    header = cube_writer(tmp_path / "x.hdr", np.ones((1, 1, 6000), np.int16), "bip")
+    with pytest.raises(unmix.CubeError, match="6000 bands: their second moment takes"):
+        unmix.run(header, count=2, memory="64M", device="cpu", out_dir=tmp_path)

@@ -20,6 +20,8 @@ from ..solvers.lanes import WIDE
 
 # Pixels that are added to the second moment together, a multiple of any width.
 STRETCH = 64
+# Up to here a matrix of bands times bands is let in whatever the budget: 5792 bands.
+LARGEST_MATRIX = 2**28
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,12 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     Raises
     ------
     CubeError
-        Where no pixel is valid.
+        Where no pixel is valid, or there are so many bands that their second moment has no room.
     """
     L = len(bands.index)
+    size = 8 * L * L
+    if size > max(budget, LARGEST_MATRIX):
+        raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use --bands, or -e FILE")
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.layout)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
     together = max(1, min(2 * threads, budget // (8 * L * L)))  # each has a matrix of its own

@@ -9,7 +9,6 @@ in the scratch file (BSQ) is read like any cube.
 import gzip
 import itertools
 import math
-import os
 import shutil
 import tempfile
 import zlib
@@ -167,4 +166,4 @@ def write_chunk(descriptor: int, cube: np.ndarray, start: list[int], shape: list
             write_all(descriptor, plane, at * cube.itemsize)
             continue
         for y, row in enumerate(plane):
-            os.pwrite(descriptor, row.data, (at + y * shape[2]) * cube.itemsize)
+            write_all(descriptor, row, (at + y * shape[2]) * cube.itemsize)
