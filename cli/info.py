@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from . import options
+
 
 @click.command("info")
 @click.argument("cube", type=click.Path(path_type=Path))
-@click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes.")
-@click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset.")
+@options.located
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(cube: Path, as_json: bool, dataset: str | None, wavelengths: str | None) -> None:
     """What CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the header only."""

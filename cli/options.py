@@ -25,13 +25,17 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
+located = together(
+    click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
+    click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset."),
+)
+
 reading = together(
     click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
     click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
     click.option("--bands", default="good", metavar="WHICH", help="good (by the header), all, or a list: 1-50,60.",
                  show_default=True),
-    click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
-    click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset."),
+    located,
 )  # fmt: skip
 
 extraction = together(

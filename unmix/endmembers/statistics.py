@@ -130,7 +130,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use --bands, or -e FILE")
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.layout)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
-    together = max(1, min(2 * threads, budget // (8 * L * L)))  # each has a matrix of its own
+    together = max(1, min(2 * threads, budget // size))  # each has a matrix of its own
 
     def one_line(raw: np.ndarray, line: int) -> tuple[int, np.ndarray, np.ndarray]:
         line_total, line_second = np.zeros(L), np.zeros((L, L))

@@ -9,7 +9,7 @@ from ..errors import MethodError
 from .cube import INTERLEAVES, Bands, Cube, as_stored, bytes_per_line, missing, spectra
 
 # What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
-SIGNATURES = ((b"\x89HDF\r\n\x1a\n", "hdf5", "open_hdf5"), (b"", "envi", "open_envi"))
+SIGNATURES = ((b"\x89HDF\r\n\x1a\n", "products", "open_hdf5"), (b"", "envi", "open_envi"))
 
 
 def open_cube(path: str | os.PathLike[str], dataset: str | None = None, wavelengths: str | None = None) -> Cube:
@@ -43,7 +43,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
             head = file.read(8)
     module, function = next((module, function) for start, module, function in SIGNATURES if head.startswith(start))
     named = {key: name for key, name in (("dataset", dataset), ("wavelengths", wavelengths)) if name is not None}
-    if named and module != "hdf5":
+    if named and module != "products":
         raise MethodError(f"--{next(iter(named))} is for HDF5 files, which {path} is not")
     cube: Cube = getattr(import_module(f".{module}", __package__), function)(path, **named)
     return cube

@@ -1,7 +1,7 @@
 """ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
 
+import functools
 import sys
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import INTERLEAVES, as_stored
-from .header import TO_NANOMETRES, nanometres, number, numbers, read_header, whole, words
-from .read import announce, fill_all, read_parts
+from .header import axis_in_nanometres, number, numbers, read_header, whole, words
+from .read import Scratch, announce, fill_all, read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
@@ -92,7 +92,7 @@ def find_data(header: Path) -> Path:
 class EnviCube:
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
-    ``skip`` is the header offset in bytes; ``packed`` says that the data is gzip-compressed, and read from a scratch file.
+    ``skip`` is the header offset in bytes; gzip-compressed data is read from a ``scratch`` file.
     """
 
     path: Path
@@ -115,9 +115,7 @@ class EnviCube:
     problems: list[str] = field(default_factory=list)
     format: str = "ENVI"
     lines_together: int = 1
-    packed: bool = False
-    scratch: Any = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    scratch: Scratch | None = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
@@ -125,8 +123,8 @@ class EnviCube:
         filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
         size, places = self.pieces(lines)
         parts = [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)]
-        if self.packed:
-            fill_all(self.path, self.unpacked(), parts)
+        if self.scratch is not None:
+            fill_all(self.path, self.scratch.fileno(), parts)
         else:
             read_parts(self.path, parts)
         shape = block_shape(self.layout, n, self.samples, self.bands)
@@ -135,15 +133,10 @@ class EnviCube:
             values.byteswap(inplace=True)
         return values
 
-    def unpacked(self) -> int:
-        """The descriptor of the scratch file of gzip-compressed data, which the first to come makes."""
-        from .scratch import gunzip
-
-        with self.lock:
-            if self.scratch is None:
-                size = self.lines * self.samples * self.bands * self.dtype.itemsize
-                self.scratch = gunzip(self.path, self.skip + size)
-        return int(self.scratch.fileno())
+    @property
+    def packed(self) -> bool:
+        """Whether the data is gzip-compressed."""
+        return self.scratch is not None
 
     def expect(self, lines: slice) -> None:
         """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
@@ -173,7 +166,7 @@ def open_envi(path: Path) -> EnviCube:
     ------
     CubeError
         Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
-        unsupported, the data is compressed or a TIFF, or the data file is too short.
+        unsupported, the data is a TIFF, or the data file is too short.
     """
     try:
         return open_pair(path)
@@ -210,8 +203,10 @@ def open_pair(path: Path) -> EnviCube:
         raise CubeError(f"{header}: header offset {skip} is negative")
     if packed and max(bands, samples, lines) > 2**24:  # the size of what is packed tells nothing
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: too many to be true")
-    problems = [] if packed else check_size(data, header, skip, lines * samples * bands * dtype.itemsize)
-    waves, fwhm = axis_in_nanometres(fields, bands, header, problems)
+    size = lines * samples * bands * dtype.itemsize
+    problems = [] if packed else check_size(data, header, skip, size)
+    waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
+    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
     return EnviCube(
@@ -233,8 +228,15 @@ def open_pair(path: Path) -> EnviCube:
         nodata=as_stored(number(fields, "data ignore value", header), dtype, header, problems),
         fields=fields,
         problems=problems,
-        packed=packed,
+        scratch=Scratch(functools.partial(unpack, data, skip + size)) if packed else None,
     )
+
+
+def unpack(data: Path, size: int) -> Any:
+    """See `unmix.io.scratch.gunzip`; imported here, because it imports h5py, which others have no use for."""
+    from .scratch import gunzip
+
+    return gunzip(data, size)
 
 
 def refuse_other_kinds(fields: dict[str, str], header: Path) -> None:
@@ -270,22 +272,6 @@ def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarra
         gain = (np.ones(bands) if gain is None else gain) / factor
         offset = None if offset is None else offset / factor
     return gain, offset
-
-
-def axis_in_nanometres(
-    fields: dict[str, str], bands: int, header: Path, problems: list[str]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Wavelengths and FWHM in nm. Without a known unit FWHM go with the wavelengths: they are always below 25."""
-    waves, fwhm = numbers(fields, "wavelength", bands, header), numbers(fields, "fwhm", bands, header)
-    if waves is not None and not np.all(np.isfinite(waves)):
-        raise CubeError(f"{header}: a wavelength is not finite")
-    units = fields.get("wavelength units", "").strip().lower()
-    if units not in TO_NANOMETRES:
-        units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
-    if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
-        problems.append(f"{header}: an fwhm is not above 0; all are left out of account")
-        fwhm = None
-    return nanometres(waves, units), nanometres(fwhm, units)
 
 
 def band_names(cube: EnviCube) -> list[str]:

@@ -148,6 +148,29 @@ def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
     return values * factor
 
 
+def axis_in_nanometres(
+    waves: np.ndarray | None, fwhm: np.ndarray | None, units: str, source: Path, problems: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Wavelengths and FWHM in nm, checked; FWHM that are none are left out, which is added to ``problems``.
+
+    Without a known unit FWHM go with the wavelengths: they are always below 25.
+
+    Raises
+    ------
+    CubeError
+        Where a wavelength is not finite.
+    """
+    if waves is not None and not np.all(np.isfinite(waves)):
+        raise CubeError(f"{source}: a wavelength is not finite")
+    units = units.strip().lower()
+    if units not in TO_NANOMETRES:
+        units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
+    if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
+        problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
+        fwhm = None
+    return nanometres(waves, units), nanometres(fwhm, units)
+
+
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
     """Header text; sequences, and strings that have always had braces or need them, go in braces."""
     lines = ["ENVI"]

@@ -3,9 +3,11 @@
 import contextlib
 import functools
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,21 @@ Part = tuple[np.ndarray, int]
 def readers() -> ThreadPoolExecutor:
     """The threads that read, one pool a process."""
     return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")
+
+
+class Scratch:
+    """A scratch file that the first to read it makes, by ``make``; any number of threads may."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make, self.lock = make, threading.Lock()
+        self.file: Any = None
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        with self.lock:
+            if self.file is None:
+                self.file = self.make()
+        return int(self.file.fileno())
 
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:

@@ -8,6 +8,7 @@ in the scratch file (BSQ) is read like any cube.
 
 import gzip
 import itertools
+import logging
 import math
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from ..blocks import cores
 from ..errors import CubeError
 from .write import write_all
 
+log = logging.getLogger("unmix")
 PIECE = 16 * 2**20
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
@@ -84,6 +86,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     CubeError
         Where the temporary folder has no room, or a chunk cannot be read.
     """
+    log.info(f"{path}: its chunks hold whole bands; inflating it once")
     file = new_scratch(path, data.size * dtype.itemsize)
     filters = filters_of(data)
     order = [axes.index(axis) for axis in "byx"]
