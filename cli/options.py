@@ -33,8 +33,13 @@ located = together(
 reading = together(
     click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
     click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
-    click.option("--bands", default="good", metavar="WHICH", help="good (by the header), all, or a list: 1-50,60.",
-                 show_default=True),
+    click.option("--bands", default="good", metavar="WHICH", show_default=True,
+                 help="good (by the file's own list), all, auto (good ones that are not dead, constant or out of physical "
+                 "range on a sample), or a list: 1-50,60."),
+    click.option("--ignore-nm", metavar="A-B,...", help="Wavelengths to leave out, in nm: 1350-1420,1800-1950."),
+    click.option("--lines", metavar="A:B", help="Lines to read: from A (from 0), without B."),
+    click.option("--samples", metavar="A:B", help="Samples to read; the map information is shifted to fit."),
+    click.option("--mask", metavar="FILE[:BAND]", help="A raster of the same size: pixels where it is 0 are left out."),
     located,
 )  # fmt: skip
 
@@ -129,6 +134,6 @@ def size(text: str) -> int:
 
 def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:
     """A cube with the bands and the nodata value that the reading options choose."""
-    from unmix.problem import open_scene
+    from unmix.scene import Reading, open_scene
 
-    return open_scene(cube, **reading)
+    return open_scene(cube, Reading(**reading))

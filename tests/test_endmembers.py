@@ -11,7 +11,7 @@ from unmix.endmembers.hysime import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
 from unmix.library import load
-from unmix.problem import choose_bands
+from unmix.scene import choose_bands
 from unmix.synth import Scene, synthesise
 
 

@@ -16,7 +16,7 @@ from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.envi import DTYPES
 from unmix.io.header import format_header, parse, read_header
-from unmix.problem import choose_bands
+from unmix.scene import choose_bands
 
 
 def whole_cube(cube):

@@ -8,7 +8,7 @@ import pytest
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, scratch, spectra
-from unmix.problem import choose_bands
+from unmix.scene import choose_bands
 from unmix.verify import verify
 
 FORMATS = {"neon": "NEON AOP", "emit": "EMIT L2A", "aviris3": "AVIRIS-3", "prisma": "PRISMA L2D", "tanager": "Tanager"}

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy"},
     "library": {"io", "errors", "numpy"},
     "journal": {"io", "errors", "library", "numpy"},
+    "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
@@ -31,14 +32,14 @@ MAY_IMPORT = {
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
     "job": {
         "blocks", "certificate", "devices", "endmembers", "errors", "io", "journal", "library", "methods", "pipeline",
-        "problem", "report", "rescue", "numpy",
+        "problem", "report", "rescue", "scene", "numpy",
     },
     "report": {
-        "__init__", "blocks", "certificate", "io", "journal", "library", "pipeline", "problem", "numpy",
+        "__init__", "blocks", "certificate", "io", "journal", "library", "pipeline", "problem", "scene", "numpy",
     },
-    "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem"},
-    "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "io", "library", "job"},
+    "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
+    "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
+    "__init__": {"errors", "arrays", "io", "library", "job", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

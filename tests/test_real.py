@@ -13,7 +13,7 @@ from unmix.certificate import CERTIFIED
 from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.problem import choose_bands
+from unmix.scene import choose_bands
 from unmix.verify import verify
 
 pytestmark = pytest.mark.real

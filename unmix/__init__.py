@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from .io import open_cube
     from .job import run
     from .library import Endmembers
+    from .scene import Reading
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "run": ".job", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
+    "Reading": ".scene",
 }  # fmt: skip
 
 
@@ -32,6 +34,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Solution", "UnmixError",
+    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution", "UnmixError",
     "open_cube", "run", "solve",
 ]  # fmt: skip

@@ -16,7 +16,8 @@ from .journal import Outputs
 from .library import fit, load
 from .methods import choose
 from .pipeline import Seconds
-from .problem import open_scene, plan_problem
+from .problem import plan_problem
+from .scene import Reading, open_scene
 
 
 def bench(
@@ -32,11 +33,7 @@ def bench(
     threads: int | None = None,
     streams: Sequence[int] = (4,),
     repeats: int = 3,
-    scale: float | None = None,
-    nodata: float | None = None,
-    bands: str = "good",
-    dataset: str | None = None,
-    wavelengths: str | None = None,
+    **reading: Any,
 ) -> list[dict[str, Any]]:
     """Time a scene on each device, and the copy that bounds it, in turn in one process, after one run that warms up.
 
@@ -44,7 +41,7 @@ def bench(
     ----------
     cube, endmembers : path-like
         As for `unmix.run`; extraction is not timed.
-    method, solver, memory, gpu_memory, threads, scale, nodata, bands, dataset, wavelengths
+    method, solver, memory, gpu_memory, threads
         As for `unmix.run`.
     devices : sequence of str
     out_dir : path-like, optional
@@ -54,6 +51,8 @@ def bench(
         Blocks in flight; each is timed.
     repeats : int
         Runs of each; the medians are given.
+    **reading
+        The fields of `unmix.Reading`.
 
     Returns
     -------
@@ -69,7 +68,7 @@ def bench(
         As `unmix.run`.
     """
     row, how = choose(method, solver)
-    scene, used, missing_value = open_scene(cube, scale, nodata, bands, dataset, wavelengths)
+    scene, used, missing_value = open_scene(cube, Reading(**reading))
     library = fit(load(Path(endmembers)), scene, used.index)
     problem = plan_problem(library, row, how, used, missing_value, scene.layout)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)

@@ -21,9 +21,10 @@ from .journal import Outputs, finite
 from .library import Endmembers, fit, load
 from .methods import choose
 from .pipeline import Seconds, stream
-from .problem import Problem, check_scale, open_scene, plan_problem
+from .problem import Problem, plan_problem
 from .report import input_of, plan_only, report_of, write_headers
 from .rescue import rescue
+from .scene import Reading, check_scale, open_scene
 
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
@@ -50,14 +51,10 @@ def run(
     streams: int = 4,
     residual: bool = False,
     certificate: bool = False,
-    scale: float | None = None,
-    nodata: float | None = None,
-    bands: str = "good",
-    dataset: str | None = None,
-    wavelengths: str | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
+    **reading: Any,
 ) -> dict[str, Any]:
     """Unmix a scene: abundances, RMSE and endmembers beside it, every pixel with its certificate.
 
@@ -85,18 +82,14 @@ def run(
         CPU threads (default: all); blocks in flight.
     residual, certificate : bool
         Also write the residual cube; κ, δ and steps of each pixel.
-    scale, nodata : float, optional
-        Instead of the file's own: stored values are divided by ``scale``; ``nodata`` is compared as stored.
-    bands : str
-        "good", "all", or a list such as "1-50,60".
-    dataset, wavelengths : str, optional
-        The cube in an HDF5 file of no product that is known, and its wavelengths; see `unmix.open_cube`.
     dry_run : bool
         Say what would be done, and do nothing.
     progress : callable, optional
         Called with lines done and lines in all.
     command : sequence of str, optional
         The command line, for ``run.json``.
+    **reading
+        How to read the scene: the fields of `unmix.Reading`, such as ``bands="1-50,60"`` or ``lines="100:200"``.
 
     Returns
     -------
@@ -116,7 +109,8 @@ def run(
     if endmembers is not None and count is not None:
         raise MethodError("--count is for extraction; all spectra of -e FILE are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    scene, used, missing_value = open_scene(cube, scale, nodata, bands, dataset, wavelengths)
+    how_read = Reading(**reading)
+    scene, used, missing_value = open_scene(cube, how_read)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     library = None
     if endmembers is not None:
@@ -147,11 +141,10 @@ def run(
             extracting = time.perf_counter() - began
             problem = plan_problem(found, row, how, used, missing_value, scene.layout)
             layout = layout_of(scene, problem, settings)
-            if library is not None and scale is None:
+            if library is not None and how_read.scale is None:
                 check_scale(scene, found, used, missing_value)
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
-            source = {"dataset": dataset, "wavelengths": wavelengths}
-            report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, source)
+            report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
             write_headers(outputs, scene, problem, summary)
             endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")

@@ -1,14 +1,13 @@
 """The problem of a run: endmembers, factors and constants that all pixels share, planned once."""
 
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .errors import CubeError, LibraryError, MethodError
-from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
+from .errors import LibraryError
+from .io import Bands
 from .library import Endmembers
 from .methods import Method, Solver
 
@@ -20,9 +19,6 @@ WORST_CONDITION = 1e8
 UPDATED = 1e4
 # No abundance may be off by more than this for a dual that was taken for zero.
 ABUNDANCE_TOLERANCE = 1e-7
-# The 98th percentile of |y| over the largest |e|: dark scenes reach 0.1, so no tighter.
-SCALE_RANGE = (0.02, 50.0)
-SCALE_SAMPLE = 100_000
 
 
 @dataclass(frozen=True)
@@ -151,131 +147,3 @@ def plan_problem(
         curvature=float(singular[-1] ** 2),
         condition=condition,
     )
-
-
-def open_scene(
-    path: str | os.PathLike[str],
-    scale: float | None = None,
-    nodata: float | None = None,
-    bands: str = "good",
-    dataset: str | None = None,
-    wavelengths: str | None = None,
-) -> tuple[Cube, Bands, float | None]:
-    """Open a cube and decide how to read it; warns of what opening found.
-
-    Parameters
-    ----------
-    path : path-like
-    scale, nodata : float or None
-        Instead of the file's own.
-    bands : str
-        See `choose_bands`.
-    dataset, wavelengths : str, optional
-        See `unmix.io.open_cube`.
-
-    Returns
-    -------
-    Cube
-    Bands
-    float or None
-        The nodata value as the cube's type holds it.
-
-    Raises
-    ------
-    CubeError, MethodError
-        See `open_cube` and `choose_bands`.
-    """
-    cube = open_cube(path, dataset, wavelengths)
-    problems = list(cube.problems)
-    missing_value = cube.nodata if nodata is None else as_stored(nodata, cube.dtype, "--nodata", problems)
-    for problem in problems:
-        log.warning(problem)
-    return cube, choose_bands(cube, bands, scale), missing_value
-
-
-def choose_bands(cube: Cube, which: str, scale: float | None) -> Bands:
-    """The bands in use, with their gains and offsets.
-
-    Parameters
-    ----------
-    cube : Cube
-    which : str
-        ``good`` (those that the header's bbl calls good), ``all``, or a list such as ``1-50,60`` (from 1, inclusive).
-    scale : float or None
-        Divides stored values in place of everything that the file says about scale.
-
-    Raises
-    ------
-    MethodError
-        Where the list is no list of bands of this cube, or the scale is not positive.
-    CubeError
-        Where no band is good.
-    """
-    if which == "good":
-        index = np.arange(cube.bands) if cube.good_bands is None else np.flatnonzero(cube.good_bands)
-        if len(index) == 0:
-            raise CubeError(f"{cube.path}: the header's bbl calls no band good; use --bands all")
-    elif which == "all":
-        index = np.arange(cube.bands)
-    else:
-        index = parse_bands(which, cube.bands)
-    gain = np.ones(cube.bands) if cube.gain is None else cube.gain
-    offset = np.zeros(cube.bands) if cube.offset is None else cube.offset
-    if scale is not None:
-        if not (np.isfinite(scale) and scale > 0 and np.isfinite(1.0 / scale)):
-            raise MethodError(f"--scale {scale} must be above 0; stored values are divided by it")
-        gain, offset = np.full(cube.bands, 1.0 / scale), np.zeros(cube.bands)
-    return Bands(
-        index.astype(np.int64), np.ascontiguousarray(gain[index], float), np.ascontiguousarray(offset[index], float)
-    )
-
-
-def parse_bands(text: str, bands: int) -> np.ndarray:
-    """Places from 0 of a list such as ``1-50,60`` (from 1, inclusive), ascending, each once."""
-    index: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in (first, last or first)):
-            raise MethodError(f"--bands '{text}': write good, all, or numbers from 1 such as 1-50,60")
-        low, high = int(first), int(last or first)
-        if not 1 <= low <= high <= bands:
-            raise MethodError(f"--bands '{part.strip()}': the cube has bands 1 to {bands}")
-        index |= set(range(low - 1, high))
-    return np.array(sorted(index))
-
-
-def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> None:
-    """Compare the sizes of pixels and endmembers on at most 100 000 pixels, evenly spread over the scene.
-
-    Raises
-    ------
-    CubeError
-        Where the 98th percentile of |y| over the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
-        the other in 0-1.
-    """
-    wanted = min(cube.lines, max(1, SCALE_SAMPLE // cube.samples))
-    apart = max(1, cube.samples // SCALE_SAMPLE)
-    together = min(cube.lines_together, cube.lines)  # whole chunks: each line of one costs all of it
-    buffer = np.empty(together * bytes_per_line(cube), np.uint8)
-    lengths = [np.empty(0)]
-    places = np.linspace(0, cube.lines - 1, max(1, wanted // together)).astype(int) // together * together
-    for line in np.unique(places):
-        raw = cube.read(slice(int(line), min(int(line) + together, cube.lines)), buffer)
-        step = max(1, 2048 // together) * apart
-        for first in range(0, cube.samples, step):  # in pieces: they are float64
-            some = slice(first, first + step, apart)
-            part = raw[:, some] if cube.layout == "bip" else raw[..., some]
-            good = ~missing(part, cube.layout, bands, nodata)
-            with np.errstate(over="ignore"):
-                lengths.append(np.sqrt(np.square(spectra(part, cube.layout, bands)[good]).sum(axis=1)))
-    found = np.concatenate(lengths)
-    if len(found) == 0:
-        return
-    pixel = float(np.percentile(found, 98))
-    endmember = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
-    if pixel > 0 and not SCALE_RANGE[0] <= pixel / endmember <= SCALE_RANGE[1]:
-        raise CubeError(
-            f"{cube.path}: pixels are {pixel / endmember:.3g} times as large as the endmembers of {endmembers.source} "
-            f"(|y| {pixel:.3g}, |e| {endmember:.3g}); divide the stored values with --scale (10000, say), "
-            f"or --scale 1 if this is meant"
-        )

@@ -14,12 +14,14 @@ from . import __version__
 from .blocks import Layout
 from .certificate import CERTIFIED, Summary
 from .io import Bands, Cube, bytes_per_line
-from .io.envi import MAP_FIELDS, EnviCube, band_names
+from .io.cube import band_names
+from .io.envi import MAP_FIELDS
 from .io.header import words
 from .journal import SUFFIXES, Outputs
 from .library import Endmembers
 from .pipeline import Seconds
 from .problem import Problem
+from .scene import Reading
 
 log = logging.getLogger("unmix")
 
@@ -51,7 +53,7 @@ def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summ
 
 def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
     """What the header of the residual cube keeps of the scene's, for the bands in use."""
-    names = band_names(scene) if isinstance(scene, EnviCube) else [f"Band {b + 1}" for b in range(scene.bands)]
+    names = band_names(scene)
     kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
     if scene.wavelengths is not None:
         kept["wavelength units"] = "Nanometers"
@@ -120,9 +122,9 @@ def report_of(
     seed: int,
     passes: int,
     command: Sequence[str] | None,
-    source: dict[str, str | None],
+    reading: Reading,
 ) -> dict[str, Any]:
-    """The contents of ``run.json``; ``source`` is how the cube was found in its file."""
+    """The contents of ``run.json``."""
     pixels = scene.lines * scene.samples
     found = problem.endmembers
     if not problem.solver.exact and summary.failed:
@@ -139,7 +141,8 @@ def report_of(
     return {
         "unmix": __version__,
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
-        "input": input_of(scene) | source,
+        "input": input_of(scene),
+        "reading": reading.said(),
         "lines": scene.lines,
         "samples": scene.samples,
         "bands": scene.bands,

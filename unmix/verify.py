@@ -11,10 +11,11 @@ from scipy.optimize import nnls
 
 from .certificate import CERTIFIED
 from .errors import CubeError, OutputError
-from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from .io import Bands, Cube, bytes_per_line, missing, spectra
 from .journal import image_digest
 from .library import load
 from .methods import METHODS, SOLVERS, Method
+from .scene import Reading, open_part
 
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
 TOLERANCE = 2e-6
@@ -95,8 +96,7 @@ def verify_report(
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
-    source = report["input"]
-    scene = open_cube(cube or find_cube(stem, report), source.get("dataset"), source.get("wavelengths"))
+    scene, _ = open_part(cube or find_cube(stem, report), Reading(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
     if scene.path.stat().st_size != report["input"]["bytes"]:

@@ -15,7 +15,7 @@ import naive
 from unmix.endmembers import extract_endmembers
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.problem import choose_bands
+from unmix.scene import choose_bands
 
 DATA = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared/data")
 

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from .header import words
+
 INTERLEAVES = ("bip", "bil", "bsq")
 
 
@@ -24,6 +26,10 @@ class Bands:
     index: np.ndarray
     gain: np.ndarray
     offset: np.ndarray
+
+    def only(self, which: np.ndarray) -> "Bands":
+        """Those of a bool array (L,)."""
+        return Bands(self.index[which], self.gain[which], self.offset[which])
 
 
 class Cube(Protocol):
@@ -103,14 +109,17 @@ def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
     return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
 
 
-def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None) -> np.ndarray:
-    """Which pixels miss a used band: equal to nodata as stored, NaN or infinite; bool array (pixels,)."""
+def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
+    """Which pixels miss a used band: equal to nodata as stored, NaN or infinite; bool array (pixels,).
+
+    With ``each``, which bands each pixel misses: bool array (pixels, L).
+    """
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout]
     values = raw.transpose(axes)[:, :, bands.index].astype(np.float64)
     bad = ~np.isfinite(values)
     if nodata is not None:
         bad |= values == nodata
-    return bad.any(axis=2).ravel()
+    return bad.reshape(-1, len(bands.index)) if each else bad.any(axis=2).ravel()
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
@@ -125,3 +134,13 @@ def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems
         problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; no pixel is masked by it")
         return None
     return value
+
+
+def band_names(cube: Cube) -> list[str]:
+    """The names of a cube's bands: its own, or its wavelengths, or their numbers."""
+    own = words(cube.fields, "band names")
+    if own is not None and len(own) == cube.bands:
+        return own
+    if cube.wavelengths is not None:
+        return [f"{wave:g} nm" for wave in cube.wavelengths]
+    return [f"Band {b + 1}" for b in range(cube.bands)]

@@ -11,7 +11,7 @@ import numpy as np
 from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import INTERLEAVES, as_stored
-from .header import axis_in_nanometres, number, numbers, read_header, whole, words
+from .header import axis_in_nanometres, number, numbers, read_header, whole
 from .read import Scratch, announce, fill_all, read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
@@ -272,13 +272,3 @@ def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarra
         gain = (np.ones(bands) if gain is None else gain) / factor
         offset = None if offset is None else offset / factor
     return gain, offset
-
-
-def band_names(cube: EnviCube) -> list[str]:
-    """The names of a cube's bands: its own, or its wavelengths, or their numbers."""
-    own = words(cube.fields, "band names")
-    if own is not None and len(own) == cube.bands:
-        return own
-    if cube.wavelengths is not None:
-        return [f"{wave:g} nm" for wave in cube.wavelengths]
-    return [f"Band {b + 1}" for b in range(cube.bands)]

@@ -1,0 +1,153 @@
+"""Parts of scenes, masks, bands to leave out: against the same done in numpy."""
+
+import numpy as np
+import pytest
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmix
+from unmix.errors import CubeError, MethodError
+from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.scene import Reading, mask_of, open_scene, ranges
+from unmix.verify import verify
+
+MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
+
+
+def values_of(cube, lines=None):
+    """What a cube reads, (lines, samples, bands)."""
+    lines = lines or slice(0, cube.lines)
+    raw = cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(cube), np.uint8))
+    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout])
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "float32", "uint64"])
+def test_a_part_is_what_numpy_cuts_out(tmp_path, interleave, dtype, monkeypatch):
+    cube = np.random.default_rng(0).integers(1, 200, (9, 11, 5)).astype(dtype)
+    path = write_cube(tmp_path / "c.hdr", cube, interleave, map_info=MAP, x_start="101")
+    mask = np.zeros((9, 11, 2), np.uint8)
+    mask[2:6, 3:8, 1] = 7
+    write_cube(tmp_path / "m.hdr", mask, "bil")
+    monkeypatch.setattr("unmix.io.window.PIECE", 1)  # a line at a time
+    part, _, nodata = open_scene(path, Reading(lines="1:8", samples="2:", mask=f"{tmp_path / 'm.img'}:2"))
+    assert (part.lines, part.samples) == (7, 9)
+    assert part.fields["map info"].split(",")[1:3] == [" -1", " 0"]  # the tie point, two samples and a line before
+    assert part.fields["x start"] == "103"
+    through = mask[1:8, 2:, 1] != 0
+    for lines in (slice(0, 7), slice(3, 5)):
+        found = values_of(part, lines)
+        np.testing.assert_array_equal(found[through[lines]], cube[1:8, 2:][lines][through[lines]])
+        blank = found[~through[lines]]
+        assert np.all(np.isnan(blank) if nodata is None else blank == nodata)
+    assert dtype not in ("uint8", "int16", "uint16") or not (cube == nodata).any()
+
+
+def test_a_mask_of_the_parts_own_size(tmp_path):
+    cube = np.arange(1, 61, dtype=np.int16).reshape(4, 5, 3)
+    path = write_cube(tmp_path / "c.hdr", cube, data_ignore_value="-1")
+    write_cube(tmp_path / "m.hdr", np.eye(2, dtype=np.float32)[..., None], data_ignore_value="0.5")
+    part, _, nodata = open_scene(path, Reading(lines=":2", samples="1:3", mask=str(tmp_path / "m.hdr")))
+    assert nodata == -1 and part.dtype == np.int16  # a value to spare: nothing is widened
+    found = values_of(part)
+    assert found[0, 1].tolist() == [-1, -1, -1] and found[1, 1].tolist() == cube[1, 2].tolist()
+
+
+def test_the_same_maps_as_from_a_smaller_file(tmp_path, scene):
+    """And `verify` reads the same part again."""
+    library = tmp_path / "scene_truth_endmembers.csv"
+    whole = open_cube(scene)
+    part = values_of(whole)[2:6, 10:50]
+    write_cube(tmp_path / "small.hdr", part, "bil", wavelength=whole.fields["wavelength"].join("{}"))
+    options = {"endmembers": library, "device": "cpu"}
+    unmix.run(tmp_path / "small.hdr", **options, scale=1e4)
+    report = unmix.run(scene, **options, scale=1e4, lines="2:6", samples="10:50", out_dir=tmp_path / "o")
+    assert report["reading"] == {"scale": 1e4, "lines": "2:6", "samples": "10:50"}
+    expected = (tmp_path / "small_abundance.img").read_bytes()
+    assert (tmp_path / "o/scene_abundance.img").read_bytes() == expected
+    assert verify(tmp_path / "o/scene", everything=True).faults == []
+
+
+def test_a_masked_run_is_verified(tmp_path, scene):
+    mask = np.ones((7, 70, 1), np.uint8)
+    mask[3, 5:40] = 0
+    write_cube(tmp_path / "m.hdr", mask)
+    report = unmix.run(scene, count=3, device="cpu", mask=str(tmp_path / "m.hdr"), certificate=True)
+    assert report["pixels"]["masked"] == 35 and report["pixels"]["solved"] == 7 * 70 - 35
+    found = np.fromfile(tmp_path / "scene_abundance.img", np.float32).reshape(7, 3, 70)
+    assert np.array_equal((found == -9999).all(axis=1), mask[..., 0] == 0)
+    assert verify(tmp_path / "scene", everything=True).faults == []
+
+
+@pytest.mark.parametrize(
+    ("reading", "error", "text"),
+    [
+        ({"lines": "3"}, MethodError, "write A:B"),
+        ({"lines": "3:3"}, MethodError, "the scene has 4"),
+        ({"samples": "0:6"}, MethodError, "the scene has 5"),
+        ({"samples": "-1:2"}, MethodError, "write A:B"),
+        ({"mask": "no.hdr"}, CubeError, "no such file"),
+        ({"mask": "m.hdr:2"}, CubeError, "has 1 bands"),
+        ({"mask": "m.hdr:0"}, MethodError, "count from 1"),
+        ({"mask": "m.hdr"}, CubeError, "the mask has 2 lines of 2 samples, the scene 4 of 5"),
+        ({"ignore_nm": "400-500"}, MethodError, "has no wavelengths"),
+        ({"bands": "none"}, MethodError, "good, all, auto"),
+    ],
+)
+def test_readings_that_are_none(tmp_path, monkeypatch, reading, error, text):
+    monkeypatch.chdir(tmp_path)
+    write_cube(tmp_path / "c.hdr", np.ones((4, 5, 3), np.int16))
+    write_cube(tmp_path / "m.hdr", np.ones((2, 2, 1), np.int16))
+    with pytest.raises(error, match=text):
+        open_scene("c.hdr", Reading(**reading))
+
+
+def test_wavelengths_to_leave_out(tmp_path):
+    path = write_cube(tmp_path / "c.hdr", np.ones((2, 2, 5), np.int16), wavelength="{400, 500, 600, 700, 800}")
+    bands = open_scene(path, Reading(ignore_nm="450-600,800-900"))[1]
+    assert bands.index.tolist() == [0, 3]
+    assert open_scene(path, Reading(ignore_nm="450-600", bands="2-4"))[1].index.tolist() == [3]
+    for wrong in ("0-1000", "500", "600-500", "a-b"):
+        with pytest.raises(MethodError, match="ignore-nm"):
+            open_scene(path, Reading(ignore_nm=wrong))
+
+
+def test_auto_leaves_out_what_no_run_should_use(tmp_path):
+    random = np.random.default_rng(0)
+    cube = random.uniform(0.1, 0.6, (20, 30, 10)).astype(np.float32)
+    cube[..., 2] = -9999  # dead
+    cube[..., 4] = 0.25  # constant
+    cube[..., 6] -= 0.6  # mostly negative
+    cube[..., 8] += 7  # no reflectance
+    cube[0, 0] = -9999
+    path = write_cube(tmp_path / "c.hdr", cube, data_ignore_value="-9999")
+    assert open_scene(path, Reading(bands="auto"))[1].index.tolist() == [0, 1, 3, 5, 7, 9]
+    radiance = write_cube(tmp_path / "r.hdr", cube[..., [0, 1, 3]] * 1000)  # bright bands are no fault there
+    assert len(open_scene(radiance, Reading(bands="auto"))[1].index) == 3
+    report = unmix.run(path, count=2, bands="auto", device="cpu")
+    assert report["pixels"]["masked"] == 1 and len(report["bands_used"]) == 6
+    assert verify(tmp_path / "c").faults == []
+
+
+def test_masks_by_name(tmp_path):
+    assert mask_of("a/b.hdr") == (mask_of("a/b.hdr:1")[0], 0)
+    assert mask_of("a/b.hdr:12")[1] == 11
+    (tmp_path / "odd:3").write_text("")
+    assert mask_of(str(tmp_path / "odd:3")) == (tmp_path / "odd:3", 0)
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_ranges_say_what_parse_bands_reads(places):
+    from unmix.scene import parse_bands
+
+    assert parse_bands(ranges(list(places)), 41).tolist() == sorted(places)
+
+
+def test_scaled_spectra_of_a_part(tmp_path):
+    cube = np.arange(24, dtype=np.int16).reshape(2, 4, 3)
+    path = write_cube(tmp_path / "c.hdr", cube, "bsq", reflectance_scale_factor="10")
+    part, bands, _ = open_scene(path, Reading(samples="1:3"))
+    raw = part.read(slice(0, 2), np.empty(2 * bytes_per_line(part), np.uint8))
+    np.testing.assert_array_equal(spectra(raw, part.layout, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
