@@ -38,7 +38,7 @@ def describe(scene: Any) -> dict[str, Any]:
         "bands": scene.bands,
         "data_type": scene.dtype.name,
         "interleave": scene.layout,
-        **extra_of(scene),
+        **scene.storage(),
         "bytes": scene.lines * scene.samples * scene.bands * scene.dtype.itemsize,
         "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],
         "fwhm_nm": None if scene.fwhm is None else [float(width) for width in scene.fwhm],
@@ -49,17 +49,6 @@ def describe(scene: Any) -> dict[str, Any]:
         "map_info": scene.fields.get("map info"),
         "coordinate_system": scene.fields.get("coordinate system string"),
         "problems": scene.problems,
-    }
-
-
-def extra_of(scene: Any) -> dict[str, Any]:
-    """What only some formats have."""
-    if scene.format == "ENVI":
-        return {"byte_order": "swapped" if scene.swapped else "native", "header_offset": scene.skip}
-    return {
-        "datasets": [part.data.name for part in scene.parts],
-        "chunks": [list(part.data.chunks) if part.data.chunks else None for part in scene.parts],
-        "compression": [part.data.compression for part in scene.parts],
     }
 
 

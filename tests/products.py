@@ -1,4 +1,4 @@
-"""Writers of the data centres' HDF5 products, from their documentation alone; h5py and numpy, nothing of unmix.
+"""Writers of files as archives hold them, from their documentation alone: h5py, rasterio, scipy; nothing of unmix.
 
 Each takes a `Truth` and writes it as the product lays it out: axes, types, scale, fill, units, and where the wavelengths stand.
 """
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import rasterio
+import scipy.io
 
 WKT = 'PROJCS["WGS 84 / UTM zone 11N",AUTHORITY["EPSG","32611"]]'
 
@@ -92,7 +94,7 @@ def aviris3(path: Path, scene: Truth) -> None:
 
 def prisma(path: Path, scene: Truth) -> None:
     """PRISMA L2D: two uint16 cubes (y, b, x), wavelengths descending, some 0 and unused, the two overlapping by a band."""
-    low, high = -0.05, 1.2
+    low, high = 0.06, 0.06 + 0.65535  # steps of 1e-5
     stored = np.round((scene.Y - low) / (high - low) * 65535).clip(1, 65535)
     stored = np.where(scene.fill[..., None], 0, stored).astype(np.uint16).transpose(0, 2, 1)
     visible = scene.waves <= 1000
@@ -132,4 +134,68 @@ def tanager(path: Path, scene: Truth) -> None:
         })  # fmt: skip
 
 
+def stored_as_int16(scene: Truth) -> np.ndarray:
+    """Times 10000, fill −9999."""
+    return np.where(scene.fill[..., None], -9999, np.round(scene.Y * 10000)).astype(np.int16)
+
+
+def geotiff(path: Path, scene: Truth, **options) -> None:
+    """int16 with GDAL's scale and nodata, wavelengths in each band's metadata, tiles of 16; on a map."""
+    lines, samples, bands = scene.Y.shape
+    shape = {"height": lines, "width": samples, "count": bands, "dtype": "int16", "nodata": -9999}
+    place = {"crs": "EPSG:32611", "transform": rasterio.Affine(30.0, 0.0, 257000.0, 0.0, -30.0, 4112000.0)}
+    tiles = {"tiled": True, "blockxsize": 16, "blockysize": 16, "compress": "deflate"} | options
+    with rasterio.open(path, "w", driver="GTiff", **shape, **place, **tiles) as file:
+        file.write(stored_as_int16(scene).transpose(2, 0, 1))
+        file.scales = [0.0001] * bands
+        for b in range(bands):
+            file.update_tags(b + 1, wavelength=scene.waves[b], wavelength_units="Nanometers", fwhm=scene.fwhm[b])
+
+
+def enmap(path: Path, scene: Truth) -> None:
+    """EnMAP L2A: int16, its scale and wavelengths in the XML beside it, one band's offset not 0 in the TIFF's own words."""
+    lines, samples, bands = scene.Y.shape
+    shape = {"height": lines, "width": samples, "count": bands, "dtype": "int16", "nodata": -9999}
+    with rasterio.open(path, "w", driver="GTiff", **shape) as file:
+        file.write(stored_as_int16(scene).transpose(2, 0, 1))
+    nodes = [
+        f'<bandID number="{b + 1}"><wavelengthCenterOfBand>{scene.waves[b]}</wavelengthCenterOfBand>'
+        f"<FWHMOfBand>{scene.fwhm[b]}</FWHMOfBand><GainOfBand>0.0001</GainOfBand><OffsetOfBand>0</OffsetOfBand></bandID>"
+        for b in reversed(range(bands))  # their numbers say which is which
+    ]
+    words = (
+        "<level_X><specific><bandCharacterisation>" + "".join(nodes) + "</bandCharacterisation></specific></level_X>"
+    )
+    path.with_name(path.name.replace("-SPECTRAL_IMAGE.TIF", "-METADATA.XML")).write_text(words)
+
+
+def matlab5(path: Path, scene: Truth) -> None:
+    """Version 5, compressed: float64 with NaN, a picture beside it, wavelengths in µm."""
+    picture = np.zeros((*scene.fill.shape, 3), np.uint8)
+    values = {"cube": scene.filled(np.nan), "rgb": picture, "wl": scene.waves[None] / 1000, "fwhm": scene.fwhm / 1000}
+    scipy.io.savemat(path, values, do_compression=True)
+
+
+def matlab_flat(path: Path, scene: Truth) -> None:
+    """Two axes, (bands, pixels), column by column, as the benchmark scenes are handed round."""
+    lines, samples, bands = scene.Y.shape
+    flat = scene.filled(np.nan).transpose(2, 1, 0).reshape(bands, -1)
+    scipy.io.savemat(path, {"Y": flat, "nRow": lines, "nCol": samples, "wavelength": scene.waves})
+
+
+def matlab73(path: Path, scene: Truth, **options) -> None:
+    """Version 7.3: HDF5 behind 512 bytes of text, the axes turned round."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        data = file.create_dataset("cube", data=scene.filled(np.nan).T, **options)
+        data.attrs["MATLAB_class"] = np.bytes_("double")
+        file["wavelength"] = scene.waves[:, None]
+        file["fwhm"] = scene.fwhm[:, None]
+    with open(path, "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\2IM")
+
+
+ARCHIVES = {
+    "geotiff": (geotiff, "s.tif"), "enmap": (enmap, "ENMAP01-X-SPECTRAL_IMAGE.TIF"), "matlab5": (matlab5, "s.mat"),
+    "matlab_flat": (matlab_flat, "s.mat"), "matlab73": (matlab73, "s.mat"),
+}  # fmt: skip
 WRITERS = {"neon": neon, "emit": emit, "aviris3": aviris3, "prisma": prisma, "tanager": tanager}

@@ -169,8 +169,8 @@ FAULTS = {
     "two candidates": "x.dat, x.img",
     "esri": "ESRI",
     "not a header": "not an ENVI header",
-    "tiff": "TIFF behind an ENVI header",
-    "tif by name": "before a TIFF",
+    "tiff": "is a TIFF, though x.hdr says",
+    "tif by name": "no data file beside it (looked for x.tif",
     "gzip": "not gzip-compressed, though x.hdr says so",
     "complex": "data type 6 (complex)",
     "type 99": "data type 99 (unknown)",
@@ -279,10 +279,6 @@ def test_every_real_pair_opens_or_is_refused_in_a_line(data):
         "ort_glt.hdr": "ESRI",
         "ort_img.hdr": "ESRI",
         "fake_refl.hdr": "no data file",
-        "DLR_HySU_HS_all_targets.hdr": "TIFF",
-        "DLR_HySU_HS_full.hdr": "TIFF",
-        "DLR_HySU_HS_large_targets.hdr": "TIFF",
-        "DLR_HySU_HS_small_targets.hdr": "TIFF",
         "SpecLib_Berlin_Urban_Gradient_2009.hdr": "library",
         "SpecLib_Berlin_Urban_Gradient_2009_244bands.hdr": "library",
         "SpecLib_SynthMix.hdr": "library",
@@ -301,6 +297,8 @@ def test_every_real_pair_opens_or_is_refused_in_a_line(data):
             assert "\n" not in str(error.value)
         else:
             cube = open_cube(path)
+            if cube.format != "ENVI":  # HySU's TIFFs
+                continue
             wanted = cube.skip + cube.lines * cube.samples * cube.bands * cube.dtype.itemsize
             assert cube.path.stat().st_size >= wanted or cube.packed
             opened += 1

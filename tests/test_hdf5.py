@@ -35,31 +35,11 @@ def test_what_was_written_is_read(tmp_path, product):
     used = np.delete(np.arange(24), 4) if product == "emit" else np.arange(24)
     np.testing.assert_allclose(cube.wavelengths[bands.index], scene.waves[used], atol=1e-3)
     np.testing.assert_allclose(cube.fwhm[bands.index], scene.fwhm[used], atol=1e-3)
-    tolerance = 2e-5 if product == "prisma" else 1e-7  # PRISMA stores 65535 steps
-    np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill][:, used], atol=tolerance)
+    np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill][:, used], atol=1e-7)
     if product in ("neon", "aviris3"):
         assert cube.fields["coordinate system string"] == products.WKT
     if product in ("neon", "aviris3", "prisma"):
         assert cube.fields["map info"].startswith("UTM, 1") and ", 11, North," in cube.fields["map info"]
-
-
-@pytest.mark.parametrize("product", list(products.WRITERS))
-def test_the_same_abundances_from_every_product(tmp_path, product):
-    """Beside the scene as ENVI, float64; and fill is masked."""
-    scene = products.truth()
-    E = np.stack([0.4 + 0.3 * np.sin(scene.waves / 300.0 + k) for k in range(3)], axis=1)
-    rows = [["name", *map(str, scene.waves)], *([f"e{k}", *map(str, E[:, k])] for k in range(3))]
-    (tmp_path / "e.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
-    path = tmp_path / f"{product}.h5"
-    products.WRITERS[product](path, scene)
-    bands = "all" if product == "emit" else "good"
-    report = unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", device="cpu", bands=bands)
-    assert report["certified"]
-    assert report["pixels"]["masked"] == 2 and report["pixels"]["partly_nodata"] == 0
-    found = np.fromfile(tmp_path / f"o/{product}_abundance.img", np.float32).reshape(7, 3, 19).transpose(0, 2, 1)
-    expected = unmix.solve(scene.Y, E, device="cpu").abundances
-    np.testing.assert_allclose(found[~scene.fill], expected[~scene.fill], atol=1e-4 if product == "prisma" else 1e-5)
-    assert np.all(found[scene.fill] == -9999)
 
 
 def test_blocks_are_whole_chunks(tmp_path):
@@ -229,12 +209,12 @@ def test_a_dataset_that_is_not_there(tmp_path):
     products.neon(tmp_path / "a.h5", products.truth())
     with pytest.raises(CubeError, match="has no dataset '/b'; of three axes there are: /SJER"):
         open_cube(tmp_path / "a.h5", "/b")
-    with pytest.raises(MethodError, match="one of yxb, ybx, byx, not 'xyb'"):
-        open_cube(tmp_path / "a.h5", "/SJER/Reflectance/Reflectance_Data:xyb")
+    with pytest.raises(MethodError, match=r"one of yxb, ybx, byx, .*, not 'xxb'"):
+        open_cube(tmp_path / "a.h5", "/SJER/Reflectance/Reflectance_Data:xxb")
     with pytest.raises(MethodError, match="goes with --dataset"):
         open_cube(tmp_path / "a.h5", None, "/waves")
     (tmp_path / "x.hdr").write_text("ENVI\n")
-    with pytest.raises(MethodError, match="--dataset is for HDF5 files"):
+    with pytest.raises(MethodError, match="--dataset is for HDF5 and MATLAB files"):
         open_cube(tmp_path / "x.hdr", "/b")
 
 

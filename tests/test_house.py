@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "pipeline": set(),
     "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite", "cuda"},
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
-    "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy"},
+    "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
     "library": {"io", "errors", "numpy"},
     "journal": {"io", "errors", "library", "numpy"},
     "scene": {"io", "errors", "library", "numpy"},

@@ -7,9 +7,16 @@ from pathlib import Path
 
 from ..errors import MethodError
 from .cube import INTERLEAVES, Bands, Cube, as_stored, bytes_per_line, missing, spectra
+from .envi import TIFF_MAGIC
 
 # What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
-SIGNATURES = ((b"\x89HDF\r\n\x1a\n", "products", "open_hdf5"), (b"", "envi", "open_envi"))
+SIGNATURES = (
+    (b"\x89HDF\r\n\x1a\n", "products", "open_hdf5"),
+    *((magic, "geotiff", "open_geotiff") for magic in TIFF_MAGIC),
+    (b"MATLAB 5.0 MAT-file", "matlab", "open_matlab"),
+    (b"MATLAB 7.3 MAT-file", "matlab", "open_matlab"),
+    (b"", "envi", "open_envi"),
+)
 
 
 def open_cube(path: str | os.PathLike[str], dataset: str | None = None, wavelengths: str | None = None) -> Cube:
@@ -18,12 +25,12 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube: for ENVI, the header or the data file; for a product in HDF5 or NetCDF-4, the file.
+        The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, or a product in HDF5 or NetCDF-4.
     dataset : str, optional
         The cube in an HDF5 file of no product that is known, ``/path`` or ``/path:byx`` with its axes in order (y lines,
         x samples, b bands; default yxb, or b where ``wavelengths`` fit no other).
     wavelengths : str, optional
-        The dataset of its wavelengths, in nm or µm.
+        The dataset of its wavelengths, in nm or µm. In a MATLAB file both are names of variables.
 
     Returns
     -------
@@ -40,11 +47,11 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     head = b""
     if path.is_file():  # a pipe would be waited for; the reader says what is wrong
         with contextlib.suppress(OSError), open(path, "rb") as file:
-            head = file.read(8)
+            head = file.read(32)
     module, function = next((module, function) for start, module, function in SIGNATURES if head.startswith(start))
     named = {key: name for key, name in (("dataset", dataset), ("wavelengths", wavelengths)) if name is not None}
-    if named and module != "products":
-        raise MethodError(f"--{next(iter(named))} is for HDF5 files, which {path} is not")
+    if named and module not in ("products", "matlab"):
+        raise MethodError(f"--{next(iter(named))} is for HDF5 and MATLAB files, which {path} is not")
     cube: Cube = getattr(import_module(f".{module}", __package__), function)(path, **named)
     return cube
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -79,6 +79,10 @@ class Cube(Protocol):
 
     def expect(self, lines: slice) -> None:
         """Say that these lines will be read soon, so that the disk begins while a GPU is made ready."""
+        ...
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it, for `unmix info`."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import INTERLEAVES, as_stored
+from .cube import INTERLEAVES, Cube, as_stored
 from .header import axis_in_nanometres, number, numbers, read_header, whole
 from .read import Scratch, announce, fill_all, read_parts
 
@@ -29,8 +29,9 @@ DTYPES: dict[int, np.dtype] = {
 EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
 OTHER_FORMATS = {
     ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
-    ".tiff": "TIFF",
+    ".tiff": "TIFF", ".xml": "XML", ".zip": "ZIP",
 }  # fmt: skip
+TIFF_EXTENSIONS = (".tif", ".tiff")
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # Fields that say where the scene lies; outputs copy them as they are.
@@ -51,19 +52,28 @@ def find_header(path: Path) -> Path:
         raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     if path.suffix.lower() in OTHER_FORMATS:
         kind = OTHER_FORMATS[path.suffix.lower()]
-        if kind in ("HDF5", "NetCDF"):
-            raise CubeError(f"{path}: is named like {kind}, but does not begin like HDF5 (NetCDF-4 does); is it whole?")
-        raise CubeError(f"{path}: {kind} is not read yet; convert it to ENVI")
+        if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
+            like = "HDF5 (NetCDF-4 does)" if kind in ("HDF5", "NetCDF") else "it"
+            raise CubeError(f"{path}: is named like {kind}, but does not begin like {like}; is it whole?")
+        raise CubeError(f"{path}: {kind} is not read; name the cube itself")
     if path.suffix.lower() == ".hdr":
         return path
+    header = header_beside(path)
+    if header is None:
+        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+    return header
+
+
+def header_beside(path: Path) -> Path | None:
+    """The header that stands beside a data file: its name, or its stem, with ``.hdr`` in either case."""
     for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
         for entry in sorted(path.parent.iterdir()):
             if entry.name.lower() == wanted and entry.is_file():
                 return entry
-    raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+    return None
 
 
-def find_data(header: Path) -> Path:
+def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
     """The data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
 
     Raises
@@ -77,11 +87,12 @@ def find_data(header: Path) -> Path:
         for entry in sorted(header.parent.iterdir())
         if entry != header
         and entry.name.startswith(stem)
-        and entry.name[len(stem) :].lower() in EXTENSIONS
+        and entry.name[len(stem) :].lower() in endings
         and entry.is_file()
     ]
     if not found:
-        raise CubeError(f"{header}: no data file beside it (looked for {stem}, {stem}.img, {stem}.dat, …)")
+        looked = ", ".join(stem + ending for ending in endings[:3])
+        raise CubeError(f"{header}: no data file beside it (looked for {looked}, …)")
     if len(found) > 1:
         listed = ", ".join(entry.name for entry in found)
         raise CubeError(f"{header}: more than one data file could be meant: {listed}; name the data file instead")
@@ -105,13 +116,13 @@ class EnviCube:
     swapped: bool
     skip: int
     layout: str
+    fields: dict[str, str]
     wavelengths: np.ndarray | None
     fwhm: np.ndarray | None
     good_bands: np.ndarray | None
     gain: np.ndarray | None
     offset: np.ndarray | None
     nodata: float | None
-    fields: dict[str, str]
     problems: list[str] = field(default_factory=list)
     format: str = "ENVI"
     lines_together: int = 1
@@ -132,6 +143,11 @@ class EnviCube:
         if self.swapped:
             values.byteswap(inplace=True)
         return values
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        order = "swapped" if self.swapped else "native"
+        return {"byte_order": order, "header_offset": self.skip, "compression": "gzip" if self.packed else None}
 
     @property
     def packed(self) -> bool:
@@ -154,8 +170,8 @@ class EnviCube:
         return n * line * self.bands, [self.skip + lines.start * line * self.bands]
 
 
-def open_envi(path: Path) -> EnviCube:
-    """Open an ENVI cube by its header or its data file; reads the header only.
+def open_envi(path: Path) -> Cube:
+    """Open an ENVI cube by its header or its data file; reads the header only. A TIFF behind the header is opened as one.
 
     Parameters
     ----------
@@ -166,7 +182,7 @@ def open_envi(path: Path) -> EnviCube:
     ------
     CubeError
         Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
-        unsupported, the data is a TIFF, or the data file is too short.
+        unsupported, or the data file is too short.
     """
     try:
         return open_pair(path)
@@ -174,11 +190,14 @@ def open_envi(path: Path) -> EnviCube:
         raise CubeError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
 
 
-def open_pair(path: Path) -> EnviCube:
+def open_pair(path: Path) -> Cube:
     """`open_envi`, but for what the file system has to say."""
     header = find_header(path)
     fields = read_header(header)
-    refuse_other_kinds(fields, header)
+    if "library" in fields.get("file type", "").lower():
+        raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
+    if "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
+        return open_tiff(find_data(header, TIFF_EXTENSIONS))
     data = find_data(header) if path == header else path
     samples, lines, bands = (whole(fields, key, header) for key in ("samples", "lines", "bands"))
     if min(samples, lines, bands) < 1:
@@ -188,7 +207,9 @@ def open_pair(path: Path) -> EnviCube:
     with open(data, "rb") as file:
         head = file.read(4)
         if head in TIFF_MAGIC:
-            raise CubeError(f"{data}: is a TIFF behind an ENVI header; convert with gdal_translate -of ENVI")
+            raise CubeError(
+                f"{data}: is a TIFF, though {header.name} says 'interleave = {interleave[:20]}'; set it to tif"
+            )
         if packed and head[:2] != GZIP_MAGIC:
             raise CubeError(f"{data}: is not gzip-compressed, though {header.name} says so; set 'file compression = 0'")
     if interleave not in INTERLEAVES:
@@ -205,10 +226,6 @@ def open_pair(path: Path) -> EnviCube:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: too many to be true")
     size = lines * samples * bands * dtype.itemsize
     problems = [] if packed else check_size(data, header, skip, size)
-    waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
-    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
-    gain, offset = scaling(fields, bands, header)
-    good = numbers(fields, "bbl", bands, header)
     return EnviCube(
         path=data,
         stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
@@ -220,16 +237,39 @@ def open_pair(path: Path) -> EnviCube:
         swapped=(whole(fields, "byte order", header, 0) == 1) != (sys.byteorder == "big") and dtype.itemsize > 1,
         skip=skip,
         layout=interleave,
-        wavelengths=waves,
-        fwhm=fwhm,
-        good_bands=None if good is None else good != 0,
-        gain=gain,
-        offset=offset,
-        nodata=as_stored(number(fields, "data ignore value", header), dtype, header, problems),
         fields=fields,
         problems=problems,
         scratch=Scratch(functools.partial(unpack, data, skip + size)) if packed else None,
+        **spectral_fields(fields, bands, dtype, header, problems),
     )
+
+
+def spectral_fields(
+    fields: dict[str, str], bands: int, dtype: np.dtype, header: Path, problems: list[str]
+) -> dict[str, Any]:
+    """What a header says of the bands and their values, by the names of a cube's attributes."""
+    waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
+    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
+    gain, offset = scaling(fields, bands, header)
+    good = numbers(fields, "bbl", bands, header)
+    return {
+        "wavelengths": waves,
+        "fwhm": fwhm,
+        "good_bands": None if good is None else good != 0,
+        "gain": gain,
+        "offset": offset,
+        "nodata": as_stored(number(fields, "data ignore value", header), dtype, header, problems),
+    }
+
+
+def open_tiff(data: Path) -> Cube:
+    """See `unmix.io.geotiff.open_geotiff`; imported here, because it imports what others have no use for."""
+    from .geotiff import open_geotiff
+
+    with open(data, "rb") as file:
+        if file.read(4) not in TIFF_MAGIC:
+            raise CubeError(f"{data}: is not a TIFF, though its header says so")
+    return open_geotiff(data)
 
 
 def unpack(data: Path, size: int) -> Any:
@@ -237,15 +277,6 @@ def unpack(data: Path, size: int) -> Any:
     from .scratch import gunzip
 
     return gunzip(data, size)
-
-
-def refuse_other_kinds(fields: dict[str, str], header: Path) -> None:
-    """Raise where the header says that its data is not a cube of raw values (seen: TIFF, libraries)."""
-    kind = fields.get("file type", "").lower()
-    if fields.get("interleave", "").strip().lower() == "tif" or "tiff" in kind:
-        raise CubeError(f"{header}: stands before a TIFF, not raw values; convert with gdal_translate -of ENVI")
-    if "library" in kind:
-        raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
 
 
 def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:

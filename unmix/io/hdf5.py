@@ -14,12 +14,12 @@ from ..errors import CubeError
 from .cube import as_stored
 from .envi import DTYPES
 from .header import axis_in_nanometres
-from .read import Scratch, fill
+from .read import MOST_TOGETHER, Scratch, brief
 from .scratch import inflate
 
-LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq"}
-# Lines that share chunks and take more than this are not read together, but inflated once (`unmix.io.scratch`).
-MOST_TOGETHER = 64 * 2**20
+# Any order of axes; those that are none of ours are inflated once, and are BSQ then.
+LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
+STRAIGHT = ("yxb", "ybx", "byx")
 # No spectrometer has more; another axis was taken for theirs.
 MOST_BANDS = 65535
 
@@ -68,7 +68,7 @@ class Hdf5Cube:
         filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
         try:
             if self.scratch is not None:
-                self.read_scratch(self.scratch.fileno(), lines, filled)
+                self.scratch.read_bsq(self.path, self.lines, lines, filled)
             elif len(self.parts) == 1:
                 where = (slice(None), lines) if self.layout == "bsq" else (lines,)
                 self.parts[0].data.read_direct(filled, source_sel=where)
@@ -80,14 +80,6 @@ class Hdf5Cube:
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
         return filled
-
-    def read_scratch(self, descriptor: int, lines: slice, filled: np.ndarray) -> None:
-        """Lines of every band from the scratch file."""
-        flat = filled.reshape(-1).view(np.uint8)
-        size, line = filled[0].nbytes, self.samples * self.dtype.itemsize
-        for b in range(self.bands):
-            part = flat[b * size : (b + 1) * size]
-            fill(self.path, descriptor, part, (b * self.lines + lines.start) * line)
 
     def read_parts(self, lines: slice, filled: np.ndarray) -> None:
         """Bands of several datasets (y, b, x) together, scaled; NaN where all are 0."""
@@ -103,6 +95,16 @@ class Hdf5Cube:
     def expect(self, lines: slice) -> None:
         """Nothing: where chunks lie is the library's secret."""
 
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        data = [part.data for part in self.parts]
+        chunks = [list(one.chunks) if one.chunks else None for one in data]
+        return {
+            "datasets": [one.name for one in data],
+            "chunks": chunks,
+            "compression": [one.compression for one in data],
+        }
+
 
 def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
     """The cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
@@ -116,10 +118,11 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
     dtype = data.dtype.newbyteorder("=")
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
-    size = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, product, size["y"], size["x"], size["b"], dtype, LAYOUTS[axes],
-                    [Part(data, np.arange(size["b"]))], together(data, axes.index("y")))  # fmt: skip
-    if cube.lines_together * cube.samples * cube.bands * dtype.itemsize > MOST_TOGETHER and cube.lines_together > 1:
+    long = dict(zip(axes, data.shape))
+    cube = Hdf5Cube(path, path.stem, product, long["y"], long["x"], long["b"], dtype, LAYOUTS[axes],
+                    [Part(data, np.arange(long["b"]))], together(data, axes.index("y")))  # fmt: skip
+    size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
+    if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
         cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))
         cube.layout, cube.lines_together = "bsq", 1
     waves, fwhm, units = axis
@@ -174,12 +177,6 @@ def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
     if not (np.isfinite(gain) and gain != 0 and np.isfinite(offset)):
         raise CubeError(f"{cube.path}: the scale {gain:g} and offset {offset:g} of its values are none; give --scale")
     cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
-
-
-def brief(error: Exception | str) -> str:
-    """What an error or a name says, in a few words of one line."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= 160 else words[:160] + " …"
 
 
 def attribute(thing: Any, name: str) -> float | None:

@@ -11,10 +11,10 @@ from ..errors import CubeError, MethodError
 from .cube import as_stored
 from .hdf5 import (
     LAYOUTS,
+    STRAIGHT,
     Hdf5Cube,
     Part,
     attribute,
-    brief,
     fill_and_scale,
     keep,
     map_info,
@@ -28,6 +28,7 @@ from .hdf5 import (
     unit_of,
 )  # fmt: skip
 from .header import axis_in_nanometres
+from .read import brief
 
 
 def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -191,7 +192,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
             raise CubeError(f"{path}: has no dataset '{wavelengths}'")
         waves = file[wavelengths]
     if not axes and waves is not None and data.ndim == 3:
-        fitting = [one for one in LAYOUTS if data.shape[one.index("b")] == np.size(waves)]
+        fitting = [one for one in STRAIGHT if data.shape[one.index("b")] == np.size(waves)]
         axes = fitting[0] if len(fitting) == 1 else ""
     axes = axes or "yxb"
     if axes not in LAYOUTS:

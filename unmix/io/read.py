@@ -17,6 +17,8 @@ from ..errors import CubeError
 # Few threads and large pieces, because each piece ends in a wait for Python's lock: 10 million pixels through an H200
 # host of 16 cores took 0.66 s with 16 readers of 4 MiB and 8 writers, 0.38 s with 8 of 16 MiB and 4. A cold disk wants two to four.
 PIECE = 16 * 2**20
+# Lines that share chunks or tiles and take more than this are not read together, but inflated once (`unmix.io.scratch`).
+MOST_TOGETHER = 64 * 2**20
 FEWEST_READERS, MOST_READERS = 4, 8
 Part = tuple[np.ndarray, int]
 
@@ -28,7 +30,7 @@ def readers() -> ThreadPoolExecutor:
 
 
 class Scratch:
-    """A scratch file that the first to read it makes, by ``make``; any number of threads may."""
+    """A scratch file of a whole cube, BSQ, that the first to read it makes, by ``make``; any number of threads may."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make, self.lock = make, threading.Lock()
@@ -40,6 +42,20 @@ class Scratch:
             if self.file is None:
                 self.file = self.make()
         return int(self.file.fileno())
+
+    def read_bsq(self, path: Path, height: int, lines: slice, filled: np.ndarray) -> None:
+        """Lines of every band, (bands, n, samples), where bands are ``height`` lines; ``path`` is for messages."""
+        flat, size = filled.reshape(-1).view(np.uint8), filled[0].nbytes
+        line = filled[0, :1].nbytes
+        descriptor = self.fileno()
+        for b in range(len(filled)):
+            fill(path, descriptor, flat[b * size : (b + 1) * size], (b * height + lines.start) * line)
+
+
+def brief(error: Exception | str) -> str:
+    """What an error or a name says, in a few words of one line."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= 160 else words[:160] + " …"
 
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:

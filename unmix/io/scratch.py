@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,22 @@ def gunzip(path: Path, size: int) -> Any:
     return file
 
 
+def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndarray]], shape: list[int]) -> Any:
+    """The scratch file of a cube (bands, lines, samples) that comes in pieces, each with its place; errors as they come."""
+    log.info(f"{path}: cannot be read by lines; inflating it once")
+    file = new_scratch(path, size)
+    try:
+        for start, values in pieces:
+            write_chunk(file.fileno(), values, start, shape)
+    except OSError as error:
+        file.close()
+        raise CubeError(f"{path}: cannot be inflated: {error.strerror}; set TMPDIR to a folder with room") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
 def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     """The scratch file of a dataset: bands, lines and samples in this order, in ``dtype``.
 
@@ -75,7 +92,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     path : Path
         Named in messages.
     data : h5py.Dataset
-        Chunked, of three axes.
+        Of three axes, chunked or not.
     axes : str
         Their order, such as yxb.
     dtype : dtype
@@ -86,15 +103,16 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     CubeError
         Where the temporary folder has no room, or a chunk cannot be read.
     """
-    log.info(f"{path}: its chunks hold whole bands; inflating it once")
+    log.info(f"{path}: cannot be read by lines; inflating it once")
     file = new_scratch(path, data.size * dtype.itemsize)
     filters = filters_of(data)
     order = [axes.index(axis) for axis in "byx"]
-    starts = itertools.product(*(range(0, length, step) for length, step in zip(data.shape, data.chunks)))
+    steps = data.chunks or slab(data)
+    starts = itertools.product(*(range(0, length, step) for length, step in zip(data.shape, steps)))
 
     def place(start: tuple[int, ...], raw: bytes | np.ndarray) -> None:
         values = decoded(raw, data, filters) if isinstance(raw, bytes) else raw
-        within = tuple(slice(0, min(step, length - at)) for at, step, length in zip(start, data.chunks, data.shape))
+        within = tuple(slice(0, min(step, length - at)) for at, step, length in zip(start, steps, data.shape))
         cube = np.ascontiguousarray(values[within].transpose(order), dtype)
         write_chunk(file.fileno(), cube, [start[axis] for axis in order], [data.shape[axis] for axis in order])
 
@@ -103,7 +121,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     try:
         with ThreadPoolExecutor(threads, "inflate") as pool:
             for start in starts:
-                under_way.append(pool.submit(place, start, stored(data, start, filters)))
+                under_way.append(pool.submit(place, start, stored(data, start, steps, filters)))
                 if len(under_way) > 2 * threads:  # bounded memory
                     under_way.popleft().result()
             for future in under_way:
@@ -125,9 +143,15 @@ def filters_of(data: Any) -> list[int] | None:
     return found if plain and set(found) <= {DEFLATE, SHUFFLE} else None
 
 
-def stored(data: Any, start: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
+def slab(data: Any) -> tuple[int, ...]:
+    """What to read at a time of a dataset without chunks: some of its first axis, about `PIECE` bytes."""
+    size = data.dtype.itemsize * math.prod(data.shape[1:])
+    return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
+
+
+def stored(data: Any, start: tuple[int, ...], steps: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
     """A chunk as it lies in the file, or, where only the library can tell, its values."""
-    whole_chunk = all(at + step <= length for at, step, length in zip(start, data.chunks, data.shape))
+    whole_chunk = data.chunks is not None and all(at + n <= length for at, n, length in zip(start, steps, data.shape))
     if filters is not None and whole_chunk:  # those at the edge may be stored without the filters
         try:
             mask, raw = data.id.read_direct_chunk(start)
@@ -135,8 +159,8 @@ def stored(data: Any, start: tuple[int, ...], filters: list[int] | None) -> byte
                 return bytes(raw)
         except (OSError, RuntimeError, ValueError, MemoryError):  # the last where it was never written
             pass  # the library knows the fill value, and other ways of storing
-    whole = np.empty(data.chunks, data.dtype)
-    within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, data.chunks, data.shape))
+    whole = np.empty(steps, data.dtype)
+    within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, steps, data.shape))
     values = data[within]
     whole[tuple(slice(0, length) for length in values.shape)] = values
     return whole

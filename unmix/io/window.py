@@ -1,6 +1,7 @@
 """A part of a cube: some lines, some samples, and of these the pixels that a mask lets through."""
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,10 @@ class Window:
         nodata = as_stored(mask.nodata, mask.dtype, mask.path, [])
         return through if nodata is None else through & (values != nodata)
 
+    def storage(self) -> dict[str, Any]:
+        """How the file stores the scene; see `unmix.io.cube.Cube.storage`."""
+        return self.cube.storage()
+
     def expect(self, lines: slice) -> None:
         """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
@@ -136,11 +141,24 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
     if "map info" in fields:
         words = fields["map info"].split(",")
         if len(words) > 6:
-            for place, by in ((1, samples), (2, lines)):
-                with contextlib.suppress(ValueError):
-                    words[place] = f" {float(words[place]) - by:.15g}"
-            fields["map info"] = ",".join(words)
+            with contextlib.suppress(ValueError):
+                fields["map info"] = ",".join(moved(words, lines, samples))
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"
     return fields
+
+
+def moved(words: list[str], lines: int, samples: int) -> list[str]:
+    """The words of a map info for a part; the tie point's pixel is counted from where the part begins.
+
+    On a turned map the pixel stays and its place moves: GDAL looks for the pixel along the map's axes, not the scene's.
+    """
+    east, north, across, down = (float(word) for word in words[3:7])
+    turned = [float(word.partition("=")[2]) for word in words if word.strip().lower().startswith("rotation")]
+    if not turned or turned[0] == 0:
+        places = {1: float(words[1]) - samples, 2: float(words[2]) - lines}
+    else:
+        cos, sin = math.cos(math.radians(turned[0])), math.sin(math.radians(turned[0]))
+        places = {3: east + across * (cos * samples + sin * lines), 4: north + down * (sin * samples - cos * lines)}
+    return [f" {places[i]:.15g}" if i in places else word for i, word in enumerate(words)]

@@ -1,0 +1,253 @@
+"""One scene in every format gives one answer; and what each format says of itself is read."""
+
+import gzip
+
+import numpy as np
+import products
+import pytest
+import rasterio
+from conftest import write_csv, write_cube
+
+import unmix
+from unmix.io import bytes_per_line, open_cube
+
+SCENE = products.truth(lines=40)
+E = np.stack([0.4 + 0.3 * np.sin(SCENE.waves / 300.0 + k) for k in range(3)], axis=1)
+ENVI_FIELDS = {"wavelength": "{" + ", ".join(map(repr, SCENE.waves.tolist())) + "}", "wavelength_units": "Nanometers"}
+
+
+def envi(path, dtype="int16", interleave="bip", order="<"):
+    """The scene as ENVI: int16 times 10000, or real with NaN."""
+    scaled = dtype == "int16"
+    stored = products.stored_as_int16(SCENE) if scaled else SCENE.filled(np.nan).astype(dtype)
+    fields = {"reflectance_scale_factor": 10000, "data_ignore_value": -9999} if scaled else {}
+    return write_cube(path.with_suffix(".hdr"), stored, interleave, order, **ENVI_FIELDS, **fields)
+
+
+def packed(path):
+    """The scene as gzip-compressed ENVI."""
+    header = envi(path)
+    header.write_text(header.read_text() + "file compression = 1\n")
+    image = header.with_suffix(".img")
+    image.write_bytes(gzip.compress(image.read_bytes()))
+    return header
+
+
+def written(folder, name):
+    """The scene in a format, and the type that it stores."""
+    if name.startswith("envi"):
+        _, dtype, interleave, order = name.split("-")
+        return envi(folder / "s", dtype, interleave, order), dtype
+    if name == "gzip":
+        return packed(folder / "s"), "int16"
+    write, file = (products.ARCHIVES | {key: (each, "s.h5") for key, each in products.WRITERS.items()})[name]
+    write(folder / file, SCENE)
+    own = {"neon": "int16", "geotiff": "int16", "enmap": "int16", "emit": "float32", "aviris3": "float32"}
+    return folder / file, own.get(name, "float64" if name.startswith("matlab") else None)
+
+
+FORMATS = [
+    *(f"envi-int16-{interleave}-{order}" for interleave in ("bip", "bil", "bsq") for order in "<>"),
+    "envi-float32-bil->", "envi-float64-bsq-<", "gzip", *products.ARCHIVES, *products.WRITERS,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """The abundance file of the scene as ENVI bip, by the type stored."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_csv(folder / "e.csv", E, SCENE.waves)
+    found = {}
+    for dtype in ("int16", "float32", "float64"):
+        unmix.run(envi(folder / dtype, dtype), endmembers=folder / "e.csv", device="cpu", bands="all")
+        found[dtype] = (folder / f"{dtype}_abundance.img").read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_same_bytes_from_every_format(tmp_path, answers, name):
+    """Wherever the type allows; else (PRISMA in steps, Tanager scaled) within 1e-5 of float64's."""
+    path, dtype = written(tmp_path, name)
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+    bands = "all" if name == "emit" else "good"  # one of its bands is not good; PRISMA has one twice
+    report = unmix.run(path, endmembers=library, out_dir=tmp_path / "o", device="cpu", bands=bands)
+    assert report["certified"] and report["pixels"]["rescued"] == 0
+    assert report["pixels"]["masked"] == 2 and report["pixels"]["partly_nodata"] == 0
+    found = (tmp_path / "o" / f"{path.stem}_abundance.img").read_bytes()
+    if dtype is not None:
+        assert found == answers[dtype]
+    a, best = (np.frombuffer(one, np.float32) for one in (found, answers["float64"]))
+    np.testing.assert_allclose(a, best, atol=1e-5)
+    expected = unmix.solve(SCENE.Y, E, device="cpu").abundances
+    np.testing.assert_allclose(
+        best.reshape(40, 3, 19).transpose(0, 2, 1)[~SCENE.fill], expected[~SCENE.fill], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("name", "recognised"), [
+    ("geotiff", "GeoTIFF"), ("enmap", "EnMAP L2A"), ("matlab5", "MATLAB v5"), ("matlab_flat", "MATLAB v5"),
+    ("matlab73", "MATLAB v7.3"),
+])  # fmt: skip
+def test_what_is_said_is_read(tmp_path, name, recognised):
+    cube = open_cube(written(tmp_path, name)[0])
+    assert (cube.format, cube.lines, cube.samples, cube.bands) == (recognised, *SCENE.Y.shape)
+    np.testing.assert_allclose(cube.wavelengths, SCENE.waves, atol=1e-9)
+    if name != "matlab_flat":
+        np.testing.assert_allclose(cube.fwhm, SCENE.fwhm, atol=1e-9)
+
+
+@pytest.mark.parametrize("interleave", ["pixel", "band"])
+@pytest.mark.parametrize("inflated", [False, True])
+def test_tiles_of_any_kind(tmp_path, monkeypatch, interleave, inflated):
+    """By lines where the tiles of some fit together, else inflated once."""
+    monkeypatch.setattr("unmix.io.geotiff.MOST_TOGETHER", 0 if inflated else 2**30)
+    products.geotiff(tmp_path / "s.tif", SCENE, interleave=interleave)
+    cube = open_cube(tmp_path / "s.tif")
+    assert cube.lines_together == (1 if inflated else 16)
+    for lines in (slice(0, 40), slice(13, 17), slice(39, 40)):
+        raw = cube.read(lines, np.empty(40 * bytes_per_line(cube), np.uint8))
+        np.testing.assert_array_equal(raw.transpose(1, 2, 0), products.stored_as_int16(SCENE)[lines])
+
+
+def test_a_tiff_behind_an_envi_header(tmp_path):
+    """Whichever of the two is named; the header knows the wavelengths, the scale and what is missing."""
+    with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", height=40, width=19, count=24, dtype="int16") as file:
+        file.write(products.stored_as_int16(SCENE).transpose(2, 0, 1))
+    fields = {"samples": 19, "lines": 40, "bands": 24, "data type": 2, "interleave": "tif", "file type": "TIFF",
+              "wavelength": ENVI_FIELDS["wavelength"], "reflectance scale factor": 10000, "data ignore value": -9999}  # fmt: skip
+    header = "ENVI\n" + "".join(f"{key} = {value}\n" for key, value in fields.items())
+    (tmp_path / "s.hdr").write_text(header)
+    for name in ("s.hdr", "s.tif"):
+        cube = open_cube(tmp_path / name)
+        assert cube.format == "GeoTIFF behind an ENVI header" and cube.nodata == -9999
+        np.testing.assert_allclose(cube.wavelengths, SCENE.waves)
+        np.testing.assert_allclose(cube.gain, 1e-4)
+    (tmp_path / "s.hdr").write_text(header.replace("lines = 40", "lines = 41"))
+    with pytest.raises(unmix.CubeError, match=r"promises 41 x 19 x 24 .* but s.tif has 40 x 19 x 24"):
+        open_cube(tmp_path / "s.tif")
+    (tmp_path / "s.tif").write_bytes(b"no tiff")
+    with pytest.raises(unmix.CubeError, match="is not a TIFF, though its header says so"):
+        open_cube(tmp_path / "s.hdr")
+
+
+TRANSFORMS = {
+    "north up": (rasterio.Affine(30.0, 0.0, 257000.0, 0.0, -30.0, 4112000.0), "EPSG:32611"),
+    "turned": (rasterio.Affine.translation(3e5, 4e6) @ rasterio.Affine.rotation(20) @ rasterio.Affine.scale(5, -5), "EPSG:32733"),
+    "degrees": (rasterio.Affine(0.01, 0.0, -117.0, 0.0, -0.01, 38.0), "EPSG:4326"),
+    "not UTM": (rasterio.Affine(10.0, 0.0, 4e6, 0.0, -20.0, 3e6), "EPSG:3035"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(TRANSFORMS))
+def test_the_map_of_a_tiff_is_the_map_of_its_outputs(tmp_path, name):
+    """GDAL reads the same from our header; and for a part, what GDAL itself says of the part."""
+    transform, crs = TRANSFORMS[name]
+    shape = {"height": 40, "width": 19, "count": 24, "dtype": "int16", "nodata": -9999}
+    with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", crs=crs, transform=transform, **shape) as file:
+        file.write(products.stored_as_int16(SCENE).transpose(2, 0, 1))
+    options = {"count": 3, "device": "cpu", "scale": 10000}
+    unmix.run(tmp_path / "s.tif", **options)
+    with rasterio.open(tmp_path / "s_abundance.img") as found:
+        assert found.transform.almost_equals(transform, 1e-6)
+        assert found.crs.to_epsg() == int(crs[5:])
+        assert found.nodata == -9999 and found.descriptions == ("endmember 1", "endmember 2", "endmember 3")
+    unmix.run(tmp_path / "s.tif", **options, lines="7:20", samples="4:", out_dir=tmp_path / "part")
+    with rasterio.open(tmp_path / "part/s_abundance.img") as found:
+        assert found.transform.almost_equals(transform @ rasterio.Affine.translation(4, 7), 1e-6)
+
+
+def test_a_sheared_map_is_left_out_with_a_word(tmp_path):
+    shape = {"height": 4, "width": 4, "count": 3, "dtype": "uint8", "crs": "EPSG:32611"}
+    with rasterio.open(
+        tmp_path / "s.tif", "w", driver="GTiff", transform=rasterio.Affine(30, 5, 3e5, 2, -30, 4e6), **shape
+    ) as file:
+        file.write(np.ones((3, 4, 4), np.uint8))
+    cube = open_cube(tmp_path / "s.tif")
+    assert "map info" not in cube.fields and "sheared" in cube.problems[0]
+
+
+def faulty(folder, what):
+    """A file with a fault."""
+    import scipy.io
+
+    tif, mat = folder / "s.tif", folder / "s.mat"
+    if what == "scribbled":
+        products.geotiff(tif, SCENE)
+        whole = tif.read_bytes()
+        tif.write_bytes(whole[:8000] + b"\xff" * 500 + whole[8500:])
+    elif what == "no tiff":
+        tif.write_bytes(b"II*\0nonsense")
+    elif what == "complex":
+        with rasterio.open(tif, "w", driver="GTiff", height=4, width=4, count=2, dtype="complex64") as file:
+            file.write(np.ones((2, 4, 4), np.complex64))
+    elif what == "enmap":
+        path = folder / "A-SPECTRAL_IMAGE.TIF"
+        products.enmap(path, SCENE)
+        xml = folder / "A-METADATA.XML"
+        xml.write_text(xml.read_text().replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1))
+        return path
+    elif what == "enmap xml":
+        products.enmap(folder / "A-SPECTRAL_IMAGE.TIF", SCENE)
+        (folder / "A-METADATA.XML").write_text("<level_X><a></level_X>")
+        return folder / "A-SPECTRAL_IMAGE.TIF"
+    elif what == "two cubes":
+        scipy.io.savemat(mat, {"a": np.ones((2, 3, 5)), "b": np.ones((2, 3, 6))})
+    elif what == "flat":
+        scipy.io.savemat(mat, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5})
+    elif what == "no mat":
+        mat.write_bytes(b"MATLAB 5.0 MAT-file, Platform: posix".ljust(124) + b"\0\1IM" + b"\x0e\0\0\0\xff\xff\xff\x7f")
+    elif what == "mat 4":
+        mat.write_bytes(bytes(30))
+    return tif if tif.exists() else mat
+
+
+FAULTS = {
+    "scribbled": "cannot be read",
+    "no tiff": "cannot be read as TIFF",
+    "complex": "type complex64; cubes have one real type",
+    "enmap": "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24",
+    "enmap xml": "is not EnMAP's metadata",
+    "two cubes": "more than one variable could be the cube; name it with --dataset: a (2, 3, 5), b (2, 3, 6)",
+    "flat": "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
+    "no mat": "cannot be read as MATLAB",
+    "mat 4": "is named like MATLAB, but does not begin like it",
+}
+
+
+@pytest.mark.parametrize("what", list(FAULTS))
+def test_faults_are_one_line(tmp_path, what):
+    path = faulty(tmp_path, what)
+    with pytest.raises(unmix.CubeError) as error:
+        unmix.run(path, count=2, device="cpu", out_dir=tmp_path / "o")
+    assert FAULTS[what] in str(error.value) and "\n" not in str(error.value) and path.stem[:2] in str(error.value)
+    assert not (tmp_path / "o").exists()
+
+
+def test_variables_by_name(tmp_path):
+    import scipy.io
+
+    values = {"a": np.ones((2, 3, 5)), "b": np.full((2, 3, 6), 2.0), "axis": np.arange(400.0, 1000.0, 100.0)}
+    scipy.io.savemat(tmp_path / "s.mat", values)
+    cube = open_cube(tmp_path / "s.mat", "b", "axis")
+    assert cube.bands == 6 and cube.wavelengths[-1] == 900
+    with pytest.raises(unmix.CubeError, match="'axis' is no variable of 5 wavelengths"):
+        open_cube(tmp_path / "s.mat", "a", "axis")
+    with pytest.raises(unmix.CubeError, match="has no variable 'c'"):
+        open_cube(tmp_path / "s.mat", "c")
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (1, 19, 40)}, {"chunks": (24, 5, 7), "compression": "gzip"}])
+def test_version_73_however_it_is_stored(tmp_path, options):
+    products.matlab73(tmp_path / "s.mat", SCENE, **options)
+    cube = open_cube(tmp_path / "s.mat")
+    raw = cube.read(slice(0, 40), np.empty(40 * bytes_per_line(cube), np.uint8))
+    np.testing.assert_array_equal(raw.transpose(1, 2, 0), SCENE.filled(np.nan))
+
+
+def test_without_rasterio_a_tiff_is_one_line(tmp_path, monkeypatch):
+    import sys
+
+    products.geotiff(tmp_path / "s.tif", SCENE)
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    with pytest.raises(unmix.CubeError, match=r"GeoTIFF needs rasterio: pip install 'unmix\[geo\]'"):
+        open_cube(tmp_path / "s.tif")

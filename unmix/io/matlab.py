@@ -1,0 +1,240 @@
+"""MATLAB files: version 5 through scipy, version 7.3 (which is HDF5, transposed) through h5py.
+
+A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any cube.
+"""
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import scipy.io
+
+from ..errors import CubeError
+from .envi import DTYPES
+from .header import axis_in_nanometres
+from .read import Scratch, brief
+
+NUMBERS = ("double", "single", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+# What variables beside a cube are called, where they have one value a band; from files seen.
+WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
+ROWS, COLUMNS = "nRow", "nCol"
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(eq=False)
+class MatlabCube:
+    """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
+
+    path: Path
+    stem: str
+    format: str
+    variable: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    scratch: Scratch
+    wavelengths: np.ndarray | None = None
+    fwhm: np.ndarray | None = None
+    good_bands: np.ndarray | None = None
+    gain: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    nodata: float | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    lines_together: int = 1
+    layout: str = "bsq"
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        shape = (self.bands, lines.stop - lines.start, self.samples)
+        filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+        self.scratch.read_bsq(self.path, self.lines, lines, filled)
+        return filled
+
+    def expect(self, lines: slice) -> None:
+        """Nothing: it is read from a scratch file."""
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        return {"variable": self.variable}
+
+
+class Version5:
+    """A file of version 5: `scipy.io` reads a variable as a whole."""
+
+    format = "MATLAB v5"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        listed = scipy.io.whosmat(path)
+        self.shapes: Shapes = {name: tuple(shape) for name, shape, kind in listed if kind in NUMBERS}
+        self.kinds = {name: kind for name, shape, kind in listed}
+
+    def dtype(self, name: str) -> np.dtype:
+        """The type of a variable."""
+        return np.dtype({"double": "f8", "single": "f4"}.get(self.kinds[name], self.kinds[name]))
+
+    def value(self, name: str) -> np.ndarray:
+        """A variable as MATLAB shows it."""
+        return np.asarray(scipy.io.loadmat(self.path, variable_names=[name])[name])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Version73:
+    """A file of version 7.3: datasets, their axes turned round."""
+
+    format = "MATLAB v7.3"
+
+    def __init__(self, path: Path) -> None:
+        self.file = h5py.File(path, "r")
+        numbers = {
+            name: data
+            for name, data in self.file.items()
+            if isinstance(data, h5py.Dataset) and data.dtype.kind in "fiu"
+        }
+        self.shapes: Shapes = {name: data.shape[::-1] for name, data in numbers.items()}
+
+    def dtype(self, name: str) -> np.dtype:
+        """The type of a variable."""
+        return np.dtype(self.file[name].dtype.newbyteorder("="))
+
+    def value(self, name: str) -> np.ndarray:
+        """A variable as MATLAB shows it."""
+        return np.asarray(self.file[name][()]).T
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
+    """Open the cube of a MATLAB file: its one variable of three axes, or of two with ``nRow`` and ``nCol``.
+
+    Parameters
+    ----------
+    path : Path
+    dataset, wavelengths : str, optional
+        The variables of the cube, and of its wavelengths.
+
+    Raises
+    ------
+    CubeError
+        Where it cannot be read, or has no such variable, or more than one that could be meant; they are listed.
+    """
+    try:
+        file = open_variables(path)
+        try:
+            return describe(path, file, dataset, wavelengths)
+        finally:
+            file.close()
+    except CubeError:
+        raise
+    except Exception as error:  # whatever a damaged file throws
+        raise CubeError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+
+
+def open_variables(path: Path) -> Version5 | Version73:
+    """The variables of a MATLAB file of either version."""
+    return Version73(path) if h5py.is_hdf5(path) else Version5(path)
+
+
+def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
+    """The cube of an open file."""
+    name = dataset.lstrip("/") if dataset is not None else the_cube(path, file.shapes)
+    if name not in file.shapes:
+        raise CubeError(f"{path}: has no variable '{name}' of numbers; there are: {listed(file.shapes)}")
+    shape = file.shapes[name]
+    if len(shape) == 2:
+        shape = spread(path, file, name)
+    if len(shape) != 3 or 0 in shape:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}; a cube has three axes, none empty")
+    dtype = file.dtype(name)
+    if dtype not in DTYPES.values():
+        raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
+    lines, samples, bands = shape
+    make = functools.partial(inflate, path, name, shape, dtype)
+    cube = MatlabCube(path, path.stem, file.format, name, lines, samples, bands, dtype, Scratch(make))
+    axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
+    if axis is not None:
+        if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:
+            raise CubeError(f"{path}: '{axis}' is no variable of {bands} wavelengths; there are: {listed(file.shapes)}")
+        waves = np.asarray(file.value(axis), float).ravel()
+        if wavelengths is not None or (np.all(np.isfinite(waves)) and np.all(waves > 0)):
+            widths = of_bands(file, ("fwhm",), bands)
+            fwhm = None if widths is None else np.asarray(file.value(widths), float).ravel()
+            cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
+    good = of_bands(file, ("bbl",), bands)
+    cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
+    return cube
+
+
+def the_cube(path: Path, shapes: Shapes) -> str:
+    """The name of the one variable that is a cube; pictures of up to four bands beside another are none."""
+    found = [name for name, shape in shapes.items() if len(shape) == 3]
+    if len(found) > 1:
+        found = [name for name in found if shapes[name][2] > 4] or found
+    if not found and {ROWS, COLUMNS} <= set(shapes):
+        found = [name for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1]
+        if len(found) > 1:  # beside the endmembers, say
+            largest = max(np.prod(shapes[name]) for name in found)
+            found = [name for name in found if np.prod(shapes[name]) == largest]
+    if len(found) != 1:
+        what = "more than one variable could be the cube" if found else "no variable is a cube"
+        raise CubeError(f"{path}: {what}; name it with --dataset: {listed(shapes)}")
+    return found[0]
+
+
+def listed(shapes: Shapes) -> str:
+    """Some variables with their shapes."""
+    some = [f"{brief(name)} {shape}" for name, shape in list(shapes.items())[:8]]
+    return ", ".join(some) or "none of numbers"
+
+
+def spread(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int, int]:
+    """The three axes of a variable (bands, pixels), or turned round, whose pixels are nRow x nCol, column by column."""
+    if not {ROWS, COLUMNS} <= set(file.shapes):
+        raise CubeError(f"{path}: '{name}' has two axes, and no {ROWS} and {COLUMNS} beside it say how it is spread")
+    rows, columns = (int(np.asarray(file.value(key)).ravel()[0]) for key in (ROWS, COLUMNS))
+    shape = file.shapes[name]
+    if rows < 1 or columns < 1 or rows * columns not in shape:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, but {ROWS} x {COLUMNS} is {rows} x {columns}")
+    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]
+
+
+def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
+    """The variable of one of these names, in any case, that has one value a band."""
+    for name, shape in file.shapes.items():
+        if name.lower() in names and np.prod(shape) == bands and max(shape) == bands:
+            return name
+    return None
+
+
+def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype) -> Any:
+    """The scratch file of a variable."""
+    from .scratch import from_pieces
+    from .scratch import inflate as inflate_chunks
+
+    lines, samples, bands = shape
+    try:
+        file = open_variables(path)
+        try:
+            if isinstance(file, Version73) and len(file.shapes[name]) == 3:
+                return inflate_chunks(path, file.file[name], "bxy", dtype)
+            values = file.value(name)
+        finally:
+            file.close()
+        if values.shape == (samples * lines, bands):
+            values = values.T
+        planes = values.reshape(bands, samples, lines) if values.ndim == 2 else values.T  # both (bands, samples, lines)
+        pieces = (([b, 0, 0], np.ascontiguousarray(planes[b].T, dtype)[None]) for b in range(bands))
+        return from_pieces(path, values.size * dtype.itemsize, pieces, [bands, lines, samples])
+    except CubeError:
+        raise
+    except Exception as error:
+        raise CubeError(f"{path}: '{name}' cannot be read: {brief(error)}") from None
