@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, UnmixError
+from unmix.io.export import FORMATS
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
@@ -55,6 +56,13 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
 @click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight.")
 @click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a.")
 @click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel.")
+@click.option(
+    "--format",
+    type=click.Choice(list(FORMATS)),
+    default="envi",
+    show_default=True,
+    help="Of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
+)
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")

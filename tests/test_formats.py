@@ -1,6 +1,8 @@
 """One scene in every format gives one answer; and what each format says of itself is read."""
 
 import gzip
+import shutil
+import subprocess
 
 import numpy as np
 import products
@@ -10,6 +12,7 @@ from conftest import write_csv, write_cube
 
 import unmix
 from unmix.io import bytes_per_line, open_cube
+from unmix.verify import verify
 
 SCENE = products.truth(lines=40)
 E = np.stack([0.4 + 0.3 * np.sin(SCENE.waves / 300.0 + k) for k in range(3)], axis=1)
@@ -251,3 +254,133 @@ def test_without_rasterio_a_tiff_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rasterio", None)
     with pytest.raises(unmix.CubeError, match=r"GeoTIFF needs rasterio: pip install 'unmix\[geo\]'"):
         open_cube(tmp_path / "s.tif")
+
+
+MAP = "{UTM, 1.000, 1.000, 257000.0, 4112000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """The scene on a map, and what a run in each format writes."""
+    path = envi(tmp_path / "s")
+    from rasterio.crs import CRS
+
+    system = CRS.from_epsg(32611).to_wkt()
+    path.write_text(path.read_text() + f"map info = {MAP}\ncoordinate system string = {{{system}}}\n")
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+
+    def run(form, **options):
+        settings = {"endmembers": library, "device": "cpu", "residual": True, "certificate": True} | options
+        return unmix.run(path, format=form, **{"out_dir": tmp_path / form} | settings)
+
+    return run
+
+
+@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
+    """Values, names, nodata, place and wavelengths; read by GDAL and by us; verified; nothing else left behind."""
+    finished("envi")
+    report = finished(form)
+    ending = {"geotiff": ".tif", "hdf5": ".h5"}[form]
+    names = ["abundance", "rmse", "residual", "certificate"]
+    expected = {f"s_{name}{ending}" for name in names} | {
+        "s_endmembers.csv",
+        "s_endmembers.sli",
+        "s_endmembers.hdr",
+        "s_run.json",
+    }
+    assert {path.name for path in (tmp_path / form).iterdir()} == expected
+    assert set(report["digests"]) == expected - {"s_run.json"}
+    for name in names:
+        plain, other = tmp_path / f"envi/s_{name}.img", tmp_path / f"{form}/s_{name}{ending}"
+        with rasterio.open(plain) as one:
+            if form == "geotiff":
+                with rasterio.open(other) as two:
+                    np.testing.assert_array_equal(two.read(), one.read())
+                    assert (two.crs, two.transform, two.nodata) == (one.crs, one.transform, -9999)
+                    assert two.descriptions == tuple(word.partition(" (")[0] for word in one.descriptions)
+            else:
+                import h5py
+
+                with h5py.File(other) as two:
+                    np.testing.assert_array_equal(two[name], one.read())
+                    assert list(two[name].attrs["band_names"]) == [word.partition(" (")[0] for word in one.descriptions]
+                    numbers = [float(word) for word in two["spatial_ref"].attrs["GeoTransform"].split()]
+                    assert numbers == list(one.get_transform())
+                    assert two[name].attrs["_FillValue"] == -9999
+                    np.testing.assert_allclose(two["x"][:2], [257015, 257045])
+    if form == "geotiff":
+        again = open_cube(tmp_path / "geotiff/s_residual.tif")
+        np.testing.assert_allclose(again.wavelengths, SCENE.waves)
+    assert verify(tmp_path / form / "s", everything=True).faults == []
+    other = tmp_path / form / f"s_abundance{ending}"
+    damaged = bytearray(other.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    other.write_bytes(damaged)
+    assert "is not what the run wrote" in verify(tmp_path / form / "s").faults[0]
+
+
+def test_one_run_replaces_anothers_format(tmp_path, finished):
+    finished("envi", out_dir=tmp_path / "o")
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        finished("geotiff", out_dir=tmp_path / "o")
+    finished("geotiff", out_dir=tmp_path / "o", overwrite=True, residual=False)
+    assert not list((tmp_path / "o").glob("*.img")) and not list((tmp_path / "o").glob("*residual*"))
+
+
+@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monkeypatch):
+    """Seen elsewhere: a full disk that the library only notices on closing, or not at all."""
+    import unmix.io.export as export
+
+    def other(path, found, written, call=export.same):
+        call(path, found + np.float32(1), written)
+
+    monkeypatch.setattr(export, "same", other)
+    with pytest.raises(unmix.OutputError, match="what was read back is not what was written"):
+        finished(form)
+    assert not (tmp_path / form).exists()
+
+
+@pytest.mark.skipif(shutil.which("gdalinfo") is None, reason="gdalinfo is not installed (gdal-bin)")
+@pytest.mark.parametrize("form", ["envi", "geotiff", "hdf5"])
+def test_gdalinfo_reads_our_maps(tmp_path, finished, form):
+    """Debian's own GDAL, as a second witness: size, place, system, nodata and names."""
+    finished(form)
+    path = {"envi": "envi/s_abundance.img", "geotiff": "geotiff/s_abundance.tif"}.get(form)
+    name = str(tmp_path / path) if path else f"NETCDF:{tmp_path}/hdf5/s_abundance.h5:abundance"
+    found = subprocess.run(["gdalinfo", name], capture_output=True, text=True, check=True).stdout
+    assert "Size is 19, 40" in found and "UTM zone 11N" in found and found.count("NoData Value=-9999") == 3
+    assert "Origin = (257000.0" in found and "Pixel Size = (30.0" in found
+    for j in range(3):
+        assert f"em {j + 1}" in found
+
+
+def test_spectral_reads_our_maps(tmp_path, finished):
+    import spectral.io.envi
+
+    finished("envi")
+    image = spectral.io.envi.open(str(tmp_path / "envi/s_abundance.hdr"), str(tmp_path / "envi/s_abundance.img"))
+    assert image.metadata["band names"] == ["em 1", "em 2", "em 3"]
+    assert float(image.metadata["data ignore value"]) == -9999 and image.metadata["map info"][0] == "UTM"
+    raw = np.fromfile(tmp_path / "envi/s_abundance.img", np.float32).reshape(40, 3, 19).transpose(0, 2, 1)
+    np.testing.assert_array_equal(np.array(image.load()), raw)
+
+
+def test_spectral_and_gdal_write_what_we_read(tmp_path):
+    """The other half of a round trip."""
+    import spectral.io.envi
+
+    stored = products.stored_as_int16(SCENE)
+    metadata = {"wavelength": SCENE.waves.tolist(), "wavelength units": "Nanometers", "data ignore value": -9999}
+    spectral.io.envi.save_image(str(tmp_path / "p.hdr"), stored, metadata=metadata, interleave="bil")
+    shape = {"height": 40, "width": 19, "count": 24, "dtype": "int16", "nodata": -9999}
+    with rasterio.open(tmp_path / "g.img", "w", driver="ENVI", crs="EPSG:32611",
+                       transform=TRANSFORMS["north up"][0], **shape) as file:  # fmt: skip
+        file.write(stored.transpose(2, 0, 1))
+    for name in ("p.hdr", "g.hdr"):
+        cube = open_cube(tmp_path / name)
+        raw = cube.read(slice(0, 40), np.empty(40 * bytes_per_line(cube), np.uint8))
+        axes = {"bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
+        np.testing.assert_array_equal(raw.transpose(axes), stored)
+        assert cube.nodata == -9999

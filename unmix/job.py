@@ -17,6 +17,7 @@ from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
 from .errors import CubeError, MethodError, OutputError
 from .io import Cube, bytes_per_line
+from .io.export import require
 from .journal import Outputs, finite
 from .library import Endmembers, fit, load
 from .methods import choose
@@ -51,6 +52,7 @@ def run(
     streams: int = 4,
     residual: bool = False,
     certificate: bool = False,
+    format: str = "envi",
     dry_run: bool = False,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
@@ -82,6 +84,8 @@ def run(
         CPU threads (default: all); blocks in flight.
     residual, certificate : bool
         Also write the residual cube; κ, δ and steps of each pixel.
+    format : str
+        Of the maps; a key of `unmix.io.export.FORMATS`.
     dry_run : bool
         Say what would be done, and do nothing.
     progress : callable, optional
@@ -102,6 +106,7 @@ def run(
         See `unmix.errors`; nothing is left under a final name then.
     """
     row, how = choose(method, solver)
+    form = require(format)
     if streams < 1 or (threads is not None and threads < 1):
         raise MethodError("--streams and --threads must be at least 1")
     if overwrite and skip_existing:
@@ -122,8 +127,10 @@ def run(
     settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress)
     try:
         if dry_run:
-            return plan_only(scene, row.name, how.name, machine.name, used, folder, library, residual, certificate)
-        outputs = Outputs(folder, scene.stem)
+            return plan_only(
+                scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form
+            )
+        outputs = Outputs(folder, scene.stem, form)
         try:
             existing = outputs.existing()
             if existing and skip_existing and outputs.final("_run.json") in existing:
@@ -146,6 +153,7 @@ def run(
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
+            report["format"] = form.name
             write_headers(outputs, scene, problem, summary)
             endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
             found.write(*(outputs.part(ending) for ending in endings))
@@ -209,7 +217,8 @@ def solve_scene(
     """Pass the scene through the device into the rasters; see `run`."""
     line = line_of(scene, settings)
     sizes = settings.rasters(problem)
-    outputs.check_space(4 * scene.lines * scene.samples * sum(sizes.values()) + 2**20)
+    largest = max(sizes.values()) if outputs.form.convert else 0  # a work file stands beside what it becomes
+    outputs.check_space(4 * scene.lines * scene.samples * (sum(sizes.values()) + largest) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
     machine, progress = settings.machine, settings.progress
     began = time.perf_counter()

@@ -16,13 +16,16 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import OutputError
+from .io.export import FORMATS, OutputFormat
 from .io.header import format_header
+from .io.read import brief
 from .io.write import write_all
 from .library import Endmembers
 
+MAPS = ("abundance", "rmse", "residual", "certificate")
 SUFFIXES = (
-    "_abundance.img", "_abundance.hdr", "_rmse.img", "_rmse.hdr", "_residual.img", "_residual.hdr",
-    "_certificate.img", "_certificate.hdr", "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
+    *(f"_{name}{ending}" for name in MAPS for one in FORMATS.values() for ending in one.endings),
+    "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
 )  # fmt: skip
 
 
@@ -67,6 +70,12 @@ def finite(value: Any) -> Any:
 def digest_of(checks: np.ndarray) -> str:
     """The digest of an image from the CRC-32 of its lines."""
     return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def image_digest(path: Path, lines: int) -> str:
@@ -119,6 +128,8 @@ class Outputs:
         Where they go; made where it is missing.
     stem : str
         The scene's name.
+    form : OutputFormat
+        What the maps become when they are finished.
 
     Raises
     ------
@@ -126,8 +137,8 @@ class Outputs:
         Where the folder cannot be written, or another run holds the scene.
     """
 
-    def __init__(self, folder: Path, stem: str) -> None:
-        self.folder, self.stem = folder, stem
+    def __init__(self, folder: Path, stem: str, form: OutputFormat = FORMATS["envi"]) -> None:
+        self.folder, self.stem, self.form = folder, stem, form
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.made = not folder.exists()
@@ -200,9 +211,12 @@ class Outputs:
         digests = {}
         for name, raster in self.rasters.items():
             digests[f"{self.stem}_{name}.img"] = raster.finish()
+            if self.form.convert is not None:
+                digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
+                del digests[f"{self.stem}_{name}.img"]
         for path in self.parts:
             if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"]):
-                digests[path.name[: -len(".part")]] = hashlib.sha256(path.read_bytes()).hexdigest()
+                digests[path.name[: -len(".part")]] = file_digest(path)
                 flush(path)
         report["digests"] = digests
         last = self.part("_run.json")
@@ -218,6 +232,22 @@ class Outputs:
             self.parts = []
         flush(self.folder)
         self.lock.close()
+
+    def convert(self, name: str) -> str:
+        """Make a finished map what its format wants in place of the work file; returns its digest."""
+        assert self.form.convert is not None
+        image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
+        try:
+            self.form.convert(image, header, out, name)
+        except (OSError, OutputError):
+            raise
+        except Exception as error:  # of the library that writes it
+            raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
+        for path in (image, header):
+            path.unlink()
+            self.parts.remove(path)
+        flush(out)
+        return file_digest(out)
 
     def abandon(self) -> None:
         """Take every `.part` file away; what was finished before stays."""

@@ -16,6 +16,7 @@ from .certificate import CERTIFIED, Summary
 from .io import Bands, Cube, bytes_per_line
 from .io.cube import band_names
 from .io.envi import MAP_FIELDS
+from .io.export import OutputFormat
 from .io.header import words
 from .journal import SUFFIXES, Outputs
 from .library import Endmembers
@@ -91,11 +92,13 @@ def plan_only(
     library: Endmembers | None,
     residual: bool,
     certificate: bool,
+    form: OutputFormat,
 ) -> dict[str, Any]:
     """What `run` would do, without doing it: all that can be known before the scene is read."""
-    left_out = [] if residual else ["_residual"]
-    left_out += [] if certificate else ["_certificate"]
-    outputs = [folder / (scene.stem + name) for name in SUFFIXES if not name.startswith(tuple(left_out or "?"))]
+    maps = ["abundance", "rmse", *(["residual"] if residual else []), *(["certificate"] if certificate else [])]
+    names = [f"_{name}{ending}" for name in maps for ending in form.endings]
+    names += [name for name in SUFFIXES if name.startswith(("_endmembers", "_run"))]
+    outputs = [folder / (scene.stem + name) for name in names]
     return {
         "input": input_of(scene),
         "dry_run": True,

@@ -1,7 +1,7 @@
 """`verify`: solve pixels of a finished run again, by another way, and compare with what was written."""
 
-import hashlib
 import json
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from scipy.optimize import nnls
 
 from .certificate import CERTIFIED
 from .errors import CubeError, OutputError
-from .io import Bands, Cube, bytes_per_line, missing, spectra
-from .journal import image_digest
+from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from .io.export import FORMATS, OutputFormat
+from .journal import file_digest, image_digest
 from .library import load
 from .methods import METHODS, SOLVERS, Method
 from .scene import Reading, open_part
@@ -109,12 +110,13 @@ def verify_report(
     E = load(stem.with_name(stem.name + "_endmembers.csv")).matrix
     if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    maps = Maps(stem, FORMATS[report["format"]], report["digests"])
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
-        check_line(stem, report, scene, bands, E, method, solver.name, int(line), places, verdict)
+        check_line(maps, report, scene, bands, E, method, solver.name, int(line), places, verdict)
     return verdict
 
 
@@ -126,7 +128,7 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
             verdict.faults.append(f"{path}: is missing")
             continue
         is_image = name.endswith(".img")
-        found = image_digest(path, int(report["lines"])) if is_image else hashlib.sha256(path.read_bytes()).hexdigest()
+        found = image_digest(path, int(report["lines"])) if is_image else file_digest(path)
         if found != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {found[:12]}, not {digest[:12]})")
 
@@ -139,15 +141,30 @@ def find_cube(stem: Path, report: dict[str, Any]) -> Path:
     raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with --cube")
 
 
-def written(stem: Path, name: str, line: int, bands: int, samples: int) -> np.ndarray:
-    """One line of a float32 BIL output, (bands, samples)."""
-    path = stem.with_name(f"{stem.name}_{name}.img")
-    count = bands * samples
-    return np.fromfile(path, "<f4", count, offset=4 * count * line).reshape(bands, samples)
+@dataclass
+class Maps:
+    """The maps of a run, in whatever format; opened when they are first asked for."""
+
+    stem: Path
+    form: OutputFormat
+    names: Container[str]
+    opened: dict[str, Cube] = field(default_factory=dict)
+
+    def line(self, name: str, line: int) -> np.ndarray:
+        """One line of a map, float32 (bands, samples)."""
+        if name not in self.opened:
+            path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
+            self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
+        cube = self.opened[name]
+        raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
+        return raw[:, 0] if cube.layout == "bsq" else raw[0]
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names
 
 
 def check_line(
-    stem: Path,
+    maps: Maps,
     report: dict[str, Any],
     scene: Cube,
     bands: Bands,
@@ -159,12 +176,12 @@ def check_line(
     verdict: Verdict,
 ) -> None:
     """Solve some pixels of a line again and compare; see `verify`."""
-    L, p = E.shape
+    L = len(E)
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.layout, bands, report["nodata"])[places]
     Y = spectra(raw, scene.layout, bands)[places]
-    abundance = written(stem, "abundance", line, p, scene.samples)[:, places].T
-    rmse = written(stem, "rmse", line, 1, scene.samples)[0, places]
+    abundance = maps.line("abundance", line)[:, places].T
+    rmse = maps.line("rmse", line)[0, places]
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
     best = reference(Y[~masked], E, method, solver)
@@ -177,17 +194,17 @@ def check_line(
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     verdict.worst_abundance = max(verdict.worst_abundance, float(off.max(initial=0)))
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
-    if f"{stem.name}_residual.img" in report["digests"]:
-        found = written(stem, "residual", line, L, scene.samples)[:, places].T
+    if "residual" in maps:
+        found = maps.line("residual", line)[:, places].T
         size = np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T
         limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
         wrong[~masked] |= (np.abs(found[~masked] - residual) > limit).any(axis=1)
-    if f"{stem.name}_certificate.img" in report["digests"] and SOLVERS[solver].exact:
-        kappa = written(stem, "certificate", line, 3, scene.samples)[0, places]
+    if "certificate" in maps and SOLVERS[solver].exact:
+        kappa = maps.line("certificate", line)[0, places]
         wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
     for place in places[wrong]:
         if len(verdict.faults) < 100:
-            verdict.faults.append(f"{stem}: line {line}, sample {place}: not what the cube gives")
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: not what the cube gives")
 
 
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:

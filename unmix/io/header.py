@@ -4,6 +4,7 @@ Our own reader, because `spectral` 0.25 splits the commas of a WKT, fails on a L
 against it on every header that it can read.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -189,3 +190,19 @@ def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
 def clean(name: str) -> str:
     """A name that survives an ENVI list: no commas, braces or line breaks."""
     return " ".join(name.translate(str.maketrans(",{}", ";()")).split())
+
+
+def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:
+    """GDAL's six numbers of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5] line``.
+
+    None where it is no map info. A rotation is in degrees.
+    """
+    entries = map_info.split(",")
+    try:
+        sample, line, east, north, across, down = (float(word) for word in entries[1:7])
+        turned = [float(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
+    except ValueError:
+        return None
+    cos, sin = (1.0, 0.0) if not turned else (math.cos(math.radians(turned[0])), math.sin(math.radians(turned[0])))
+    a, b, d, e = across * cos, across * sin + 0.0, down * sin + 0.0, -down * cos
+    return east - a * (sample - 1) - b * (line - 1), a, b, north - d * (sample - 1) - e * (line - 1), d, e

@@ -1,7 +1,6 @@
 """A part of a cube: some lines, some samples, and of these the pixels that a mask lets through."""
 
 import contextlib
-import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import Cube, as_stored, bytes_per_line
+from .header import geotransform
 
 # What is read beside its place in memory is read in pieces of so many bytes (or a chunk of the file).
 PIECE = 16 * 2**20
@@ -140,9 +140,7 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
     fields = dict(fields)
     if "map info" in fields:
         words = fields["map info"].split(",")
-        if len(words) > 6:
-            with contextlib.suppress(ValueError):
-                fields["map info"] = ",".join(moved(words, lines, samples))
+        fields["map info"] = ",".join(moved(words, lines, samples))
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"
@@ -154,11 +152,12 @@ def moved(words: list[str], lines: int, samples: int) -> list[str]:
 
     On a turned map the pixel stays and its place moves: GDAL looks for the pixel along the map's axes, not the scene's.
     """
-    east, north, across, down = (float(word) for word in words[3:7])
-    turned = [float(word.partition("=")[2]) for word in words if word.strip().lower().startswith("rotation")]
-    if not turned or turned[0] == 0:
+    transform = geotransform(",".join(words))
+    if transform is None:
+        return words
+    _, a, b, _, d, e = transform
+    if b == d == 0:
         places = {1: float(words[1]) - samples, 2: float(words[2]) - lines}
     else:
-        cos, sin = math.cos(math.radians(turned[0])), math.sin(math.radians(turned[0]))
-        places = {3: east + across * (cos * samples + sin * lines), 4: north + down * (sin * samples - cos * lines)}
+        places = {3: float(words[3]) + a * samples + b * lines, 4: float(words[4]) + d * samples + e * lines}
     return [f" {places[i]:.15g}" if i in places else word for i, word in enumerate(words)]

@@ -1,0 +1,202 @@
+"""Finished maps in other formats: made from the ENVI work file when all is written, and read back before that is let go."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MethodError, OutputError
+from .header import geotransform, read_header, words
+
+TILE = 256
+NODATA = -9999.0
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """A format of maps.
+
+    Attributes
+    ----------
+    name, summary : str
+    endings : tuple of str
+        Of the files of one map; the first holds the values.
+    convert : callable or None
+        Makes the file from the work file and its header: ``convert(image, header, out, map)``; None where they are it.
+    dataset : str
+        Where the values of the map lie within the file, for `unmix.io.open_cube`; ``{}`` is its name.
+    """
+
+    name: str
+    summary: str
+    endings: tuple[str, ...]
+    convert: Callable[[Path, Path, Path, str], None] | None = None
+    dataset: str | None = None
+
+
+def require(name: str) -> OutputFormat:
+    """The row of a format; `MethodError` where there is none, or what it needs is not installed."""
+    if name not in FORMATS:
+        raise MethodError(f"unknown format '{name}'; there are {', '.join(FORMATS)}")
+    if name == "geotiff":
+        try:
+            import rasterio  # noqa: F401
+        except ImportError:
+            raise MethodError("--format geotiff needs rasterio: pip install 'unmix[geo]'") from None
+    return FORMATS[name]
+
+
+def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
+    """The values of a work file, float32 (lines, bands, samples), mapped; and the fields of its header."""
+    fields = read_header(header)
+    shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
+    return np.memmap(image, np.dtype("<f4"), "r", shape=shape), fields
+
+
+def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
+    """A tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
+
+    Raises
+    ------
+    OutputError
+        Where what is read back is not what was written.
+    """
+    from .geotiff import gdal, settings
+
+    rasterio = gdal()
+    values, fields = work_file(image, header)
+    lines, bands, samples = values.shape
+    shape = {"height": lines, "width": samples, "count": bands, "dtype": "float32", "nodata": NODATA}
+    tiles = {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "deflate", "predictor": 3,
+             "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
+    with settings():
+        with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+            pair = Path(folder) / f"{name}.img"
+            pair.symlink_to(image.resolve())
+            pair.with_suffix(".hdr").symlink_to(header.resolve())
+            with rasterio.open(pair, driver="ENVI") as source:
+                place = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+        with rasterio.open(out, "w", driver="GTiff", **shape, **place, **tiles) as target:
+            target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
+            for b, tags in enumerate(tags_of_bands(fields, bands), 1):
+                target.set_band_description(b, tags.pop("name"))
+                if tags:
+                    target.update_tags(b, **tags)
+            for line in range(0, lines, TILE):
+                window = ((line, min(line + TILE, lines)), (0, samples))
+                for b in range(bands):
+                    target.write(np.ascontiguousarray(values[slice(*window[0]), b]), b + 1, window=window)
+        with rasterio.open(out, driver="GTiff") as back:
+            for line in range(0, lines, TILE):
+                window = ((line, min(line + TILE, lines)), (0, samples))
+                for b in range(bands):
+                    same(out, back.read(b + 1, window=window), values[slice(*window[0]), b])
+
+
+def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
+    """For each band its name, and its wavelength where the header has them."""
+    tags = [{"name": name} for name in words(fields, "band names") or [""] * bands]
+    for key in ("wavelength", "fwhm", "bbl"):
+        for tag, word in zip(tags, words(fields, key) or []):
+            tag[key] = word
+            if key == "wavelength":
+                tag["wavelength_units"] = fields.get("wavelength units", "")
+    return tags
+
+
+def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
+    """HDF5 as the CF conventions for NetCDF-4 have it: one variable (band, y, x), gzip, names and map beside it.
+
+    Raises
+    ------
+    OutputError
+        Where what is read back is not what was written.
+    """
+    import h5py
+
+    values, fields = work_file(image, header)
+    lines, bands, samples = values.shape
+    tile = (1, min(TILE, lines), min(TILE, samples))
+    with h5py.File(out, "w", libver=("earliest", "v110")) as file:
+        file.attrs["Conventions"] = np.bytes_("CF-1.8")
+        file.attrs["title"] = np.bytes_(fields.get("description", "").strip())
+        data = file.create_dataset(
+            name, (bands, lines, samples), np.float32, chunks=tile, compression="gzip", shuffle=True, fillvalue=NODATA
+        )
+        data.attrs["_FillValue"] = np.array([NODATA], np.float32)
+        names = words(fields, "band names") or [str(b + 1) for b in range(bands)]
+        data.attrs["band_names"] = names
+        file["band"] = np.arange(1, bands + 1, dtype=np.int32)
+        file["band_name"] = np.array(names, h5py.string_dtype())
+        data.attrs["coordinates"] = np.bytes_("band_name")
+        scales = {"band": file["band"]} | map_of(file, data, fields, lines, samples)
+        for axis, scale in scales.items():
+            scale.make_scale(axis)
+            data.dims[["band", "y", "x"].index(axis)].attach_scale(scale)
+        file["band_name"].dims[0].attach_scale(file["band"])
+        for key in ("wavelength", "fwhm"):
+            if key in fields:
+                file[key] = np.array(words(fields, key), float)
+                file[key].attrs["units"] = np.bytes_("nm")
+                file[key].dims[0].attach_scale(file["band"])
+        for line in range(0, lines, TILE):
+            rows = slice(line, min(line + TILE, lines))
+            for b in range(bands):
+                data[b, rows] = values[rows, b]
+    with h5py.File(out, "r") as file:
+        for line in range(0, lines, TILE):
+            rows = slice(line, min(line + TILE, lines))
+            for b in range(bands):
+                same(out, file[name][b, rows], values[rows, b])
+
+
+def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: int) -> dict[str, Any]:
+    """Write where the map lies, as far as the header says; returns the axes that have a place on it."""
+    for key in ("map info", "coordinate system string"):
+        if key in fields:
+            data.attrs[key.replace(" ", "_")] = " ".join(fields[key].split())
+    transform = geotransform(fields.get("map info", ""))
+    if transform is None:
+        return {}
+    place = file.create_dataset("spatial_ref", data=np.int32(0))
+    place.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
+    if "coordinate system string" in fields:
+        place.attrs["spatial_ref"] = place.attrs["crs_wkt"] = np.bytes_(
+            " ".join(fields["coordinate system string"].split())
+        )
+    data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
+    west, across, turn, north, turned, down = transform
+    if turn != 0 or turned != 0:
+        return {}
+    degrees = fields["map info"].strip().lower().startswith("geographic")
+    axes = {"y": north + down * (np.arange(lines) + 0.5), "x": west + across * (np.arange(samples) + 0.5)}
+    for axis, values in axes.items():
+        file[axis] = values
+        names = (
+            {"y": "latitude", "x": "longitude"}
+            if degrees
+            else {"y": "projection_y_coordinate", "x": "projection_x_coordinate"}
+        )
+        file[axis].attrs["standard_name"] = np.bytes_(names[axis])
+        units = {"y": "degrees_north", "x": "degrees_east"}[axis] if degrees else "m"
+        file[axis].attrs["units"] = np.bytes_(units)
+    return {axis: file[axis] for axis in axes}
+
+
+def same(path: Path, found: np.ndarray, written: np.ndarray) -> None:
+    """Raise where a part of a converted map is not what its work file holds."""
+    if not np.array_equal(found, written, equal_nan=True):
+        raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        OutputFormat("envi", "raw float32 BIL with a header", (".img", ".hdr")),
+        OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff),
+        OutputFormat("hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), to_hdf5, "/{}:byx"),
+    )
+}
