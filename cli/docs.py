@@ -21,6 +21,9 @@ def command_line_page() -> str:
         command = cli.get_command(parent, name)
         assert command is not None
         sections += [f"## unmix {name}\n", fenced(command, name, parent)]
+        inner = click.Context(command, info_name=name, parent=parent)
+        for each, one in getattr(command, "commands", {}).items():
+            sections += [f"### unmix {name} {each}\n", fenced(one, each, inner)]
     return "\n".join(sections)
 
 

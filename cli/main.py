@@ -20,6 +20,7 @@ COMMANDS = {
     "run": "Endmembers, then certified abundances; the main job.",
     "info": "What a cube is.",
     "count": "Estimate the number of endmembers.",
+    "library": "Spectral libraries: look, convert, resample.",
     "endmembers": "Extract endmembers to a library.",
     "verify": "Check a finished run against its cube.",
     "bench": "Time a scene beside the copy that bounds it.",

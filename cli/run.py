@@ -39,8 +39,10 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
     "--endmembers",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Spectra to use, CSV or ENVI library.  [default: extracted from the cube]",
+    help="Spectra to use: CSV, ENVI or MATLAB library, text of the USGS or ECOSTRESS, or a folder of such.  [default: "
+    "extracted from the cube]",
 )
+@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes.")
 @options.extraction
 @options.outputs
 @click.option("--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone.")

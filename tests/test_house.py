@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite", "cuda"},
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
-    "library": {"io", "errors", "numpy"},
+    "library": {"library", "io", "errors", "numpy", "scipy"},
     "journal": {"io", "errors", "library", "numpy"},
     "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},

@@ -13,7 +13,7 @@ from .devices import choose_device
 from .io import bytes_per_line
 from .job import Settings, layout_of, solve_scene
 from .journal import Outputs
-from .library import fit, load
+from .library import fit, load_parts
 from .methods import choose
 from .pipeline import Seconds
 from .problem import plan_problem
@@ -69,7 +69,7 @@ def bench(
     """
     row, how = choose(method, solver)
     scene, used, missing_value = open_scene(cube, Reading(**reading))
-    library = fit(load(Path(endmembers)), scene, used.index)
+    library = fit(load_parts(Path(endmembers)), scene, used.index)
     problem = plan_problem(library, row, how, used, missing_value, scene.layout)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
     found = []

@@ -19,7 +19,8 @@ from .errors import CubeError, MethodError, OutputError
 from .io import Cube, bytes_per_line
 from .io.export import require
 from .journal import Outputs, finite
-from .library import Endmembers, fit, load
+from .library import Endmembers, fit, load_parts
+from .library import select as choose_spectra
 from .methods import choose
 from .pipeline import Seconds, stream
 from .problem import Problem, plan_problem
@@ -39,6 +40,7 @@ def run(
     method: str = "fcls",
     solver: str | None = None,
     endmembers: str | os.PathLike[str] | Endmembers | None = None,
+    select: str | None = None,
     count: int | str | None = None,
     extract: str = "vca",
     seed: int = 0,
@@ -70,6 +72,8 @@ def run(
         How; default is the first in the method's row of `unmix.methods.METHODS`.
     endmembers : path-like or Endmembers, optional
         A library; default is to extract ``count`` endmembers from the scene by ``extract`` with ``seed``.
+    select : str, optional
+        Names or classes of the library's spectra to use, ``A,B*``; see `unmix.library.select`.
     count : int or "auto", optional
         Number to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
     out_dir : path-like, optional
@@ -119,8 +123,10 @@ def run(
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     library = None
     if endmembers is not None:
-        library = endmembers if isinstance(endmembers, Endmembers) else load(Path(endmembers))
-        library = fit(library, scene, used.index)
+        parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
+        library = fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
+    elif select is not None:
+        raise MethodError("--select chooses from the spectra of -e FILE")
     if not dry_run and (overwrite or not (folder / f"{scene.stem}_run.json").exists()):
         scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .errors import OutputError
+from .errors import MethodError, OutputError
 from .io.export import FORMATS, OutputFormat
 from .io.header import format_header
 from .io.read import brief
@@ -88,6 +88,43 @@ def image_digest(path: Path, lines: int) -> str:
         if file.read(1):
             checks[-1] ^= 1
     return digest_of(checks)
+
+
+def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Path]:
+    """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    MethodError
+        Where the ending is none of these.
+    """
+    endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
+    if out.suffix.lower() not in endings:
+        raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
+    finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    parts = [final.with_name(final.name + ".part") for final in finals]
+    try:
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use --overwrite")
+        if len(parts) == 1:
+            endmembers.write(parts[0], None, None)
+        else:
+            endmembers.write(None, *parts)
+        for part in parts:
+            flush(part)
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or out}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+    return finals
 
 
 def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:

@@ -61,6 +61,8 @@ def find_header(path: Path) -> Path:
     header = header_beside(path)
     if header is None:
         raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+    if path.suffix.lower() not in EXTENSIONS and header.stem.lower() == path.stem.lower():
+        raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that, or the header")
     return header
 
 

@@ -1,0 +1,124 @@
+"""`unmix library`: spectral libraries."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+
+LIBRARY = click.argument("library", type=click.Path(path_type=Path))
+SELECT = click.option("--select", metavar="A,B*,...", help="Only the spectra with such names or classes.")
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+
+
+@click.group("library")
+def command() -> None:
+    """Spectral libraries: what they hold, in another format, on the bands of a cube.
+
+    Read are CSV, ENVI (.sli, .lib), MATLAB, text of the USGS (splib06) and ECOSTRESS, and folders of such text.
+    """
+
+
+def chosen(library: Path, select: str | None) -> list[Any]:
+    """The spectra of a library, those on one axis together."""
+    from unmix.library import load_parts
+    from unmix.library import select as choose
+
+    parts = load_parts(library)
+    return parts if select is None else choose(parts, select)
+
+
+@command.command("info")
+@LIBRARY
+@SELECT
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def info(library: Path, select: str | None, as_json: bool) -> None:
+    """What LIBRARY holds: spectra, classes, wavelengths, deleted channels, and spectra that are the same."""
+    from .info import short
+
+    facts = [describe(part) for part in chosen(library, select)]
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for i, one in enumerate(facts):
+        if i:
+            click.echo()
+        width = max(len(key) for key in one)
+        for key, value in one.items():
+            if value is not None and value != [] and value != {}:
+                words = ", ".join(f"{k} ({n})" for k, n in value.items()) if isinstance(value, dict) else short(value)
+                click.echo(f"{key.replace('_', ' '):{width}}  {words}")
+
+
+def describe(library: Any) -> dict[str, Any]:
+    """The facts of spectra on one axis, ready for JSON."""
+    import numpy as np
+
+    from unmix.library import duplicates
+
+    waves, valid = library.wavelengths, library.valid
+    classes = {kind: library.classes.count(kind) for kind in dict.fromkeys(library.classes or ())}
+    some = np.where(valid, library.matrix, np.nan)
+    return {
+        "source": library.source,
+        "spectra": len(library.names),
+        "channels": len(library.matrix),
+        "names": list(library.names),
+        "classes": classes,
+        "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],
+        "wavelengths_ascend": None if waves is None else bool(np.all(np.diff(waves) > 0)),
+        "fwhm_nm": None if library.fwhm is None else [float(width) for width in library.fwhm],
+        "smallest": float(np.nanmin(some)) if valid.any() else None,
+        "largest": float(np.nanmax(some)) if valid.any() else None,
+        "deleted_values": int((~valid).sum()),
+        "spectra_with_deleted_values": int((~valid).any(axis=0).sum()),
+        "the_same": [f"{a} = {b}" for a, b in duplicates(library)],
+    }
+
+
+@command.command("convert")
+@LIBRARY
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@SELECT
+@OVERWRITE
+def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
+    """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
+    from unmix.errors import LibraryError
+    from unmix.journal import write_library
+
+    parts = chosen(library, select)
+    if len(parts) > 1:
+        raise LibraryError(
+            f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
+        )
+    for path in write_library(parts[0], out, overwrite):
+        click.echo(path)
+
+
+@command.command("resample")
+@LIBRARY
+@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@SELECT
+@OVERWRITE
+@options.reading
+@options.logs
+def resample(
+    library: Path, cube: Path, out: Path, select: str | None, overwrite: bool, verbose: bool, quiet: bool,
+    log_file: str | None, **reading: Any,
+) -> None:  # fmt: skip
+    """Bring LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
+
+    Bands are Gaussians of the cube's FWHM (of its spacing, where it has none), and a library's own FWHM is taken off.
+    Wavelengths within a tenth of the FWHM pass through untouched; a band outside the library's range is an error. `unmix run`
+    does the same with -e LIBRARY.
+    """
+    from unmix.journal import write_library
+    from unmix.library import fit
+
+    options.set_up_log(verbose, quiet, log_file)
+    scene, used, _ = options.open_for_reading(cube, **reading)
+    for path in write_library(fit(chosen(library, select), scene, used.index), out, overwrite):
+        click.echo(path)

@@ -1,0 +1,285 @@
+"""Libraries from many formats, chosen from, and resampled: against numerical integration and measured responses."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.io
+from click.testing import CliRunner
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unmix_cli.main import cli
+
+import unmix
+from unmix.io import open_cube
+from unmix.library import Endmembers, duplicates, fit, load, load_parts, resample, select
+
+TO_SIGMA = 2 * np.sqrt(2 * np.log(2))
+
+
+def by_sums(x, values, centre, fwhm):
+    """A spectrum through a Gaussian response, by sums over a fine grid; straight lines between channels."""
+    order = np.argsort(x)
+    grid = np.linspace(x.min(), x.max(), 400_001)
+    weight = np.exp(-0.5 * ((grid - centre) / (fwhm / TO_SIGMA)) ** 2)
+    return (np.interp(grid, x[order], values[order]) * weight).sum() / weight.sum()
+
+
+@pytest.mark.parametrize("fwhm", [3.0, 12.0, 60.0])
+def test_resampling_is_the_integral(fwhm):
+    random = np.random.default_rng(0)
+    x = np.sort(random.uniform(400, 700, 60))
+    x[[5, 30]] = x[[30, 5]]  # in no order
+    library = Endmembers(("a", "b"), random.random((60, 2)), x)
+    centres = np.linspace(x.min() + 1, x.max() - 1, 9)
+    found = resample(library, centres, np.full(9, fwhm))
+    for j in range(2):
+        expected = [by_sums(x, library.matrix[:, j], c, fwhm) for c in centres]
+        np.testing.assert_allclose(found[:, j], expected, rtol=2e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(300, 900), min_size=3, max_size=40, unique=True), st.floats(0, 80), st.floats(-2, 2))
+def test_a_straight_line_stays_one_within(x, fwhm, slope):
+    """A constant is kept to the last digits whatever the response; nothing leaves the range of the values."""
+    x = np.array(x)
+    values = np.stack([np.full(len(x), 0.7), 1 + slope * (x - 600) / 1000], axis=1)
+    centres = np.linspace(x.min(), x.max(), 5)
+    found = resample(Endmembers(("c", "l"), values, x), centres, np.full(5, fwhm))
+    np.testing.assert_allclose(found[:, 0], 0.7, rtol=1e-9)
+    assert np.all(found[:, 1] >= values[:, 1].min() - 1e-9) and np.all(found[:, 1] <= values[:, 1].max() + 1e-9)
+    if fwhm == 0:
+        np.testing.assert_allclose(found[:, 1], 1 + slope * (centres - 600) / 1000, rtol=1e-9)
+
+
+def test_a_librarys_own_width_is_taken_off():
+    """A Gaussian line seen through 6 nm and then resampled to 10 is the line seen through 10."""
+    x = np.arange(400.0, 600.0, 0.5)
+    line = lambda width: np.exp(-0.5 * ((x - 500) / (width / TO_SIGMA)) ** 2) / width  # noqa: E731
+    seen = Endmembers(("a",), line(np.hypot(8, 6))[:, None], x, fwhm=np.full(len(x), 6.0))
+    centres = np.arange(470.0, 530.0, 5)
+    expected = np.interp(centres, x, line(np.hypot(8, 10)))
+    np.testing.assert_allclose(resample(seen, centres, np.full(len(centres), 10.0))[:, 0], expected, atol=1e-4)
+    coarse = Endmembers(("a",), seen.matrix, x, fwhm=np.full(len(x), 12.0))  # wider than the band: interpolation
+    np.testing.assert_allclose(
+        resample(coarse, centres, np.full(len(centres), 10.0))[:, 0], np.interp(centres, x, seen.matrix[:, 0])
+    )
+
+
+def test_deleted_channels_are_holes():
+    """A band whose centre lies in one has no value; beside it, the response is taken over what is there."""
+    x = np.arange(400.0, 500.0, 2)
+    values = np.tile(0.5 + (x - 400)[:, None] / 1000, (1, 2))
+    values[20:25, 1] = -1.23e34
+    found = resample(Endmembers(("a", "b"), values, x), np.array([420.0, 437, 444, 452]), np.full(4, 4.0))
+    assert np.isnan(found).tolist() == [[False, False], [False, False], [False, True], [False, False]]
+    np.testing.assert_allclose(found[0, 1], found[0, 0])
+    assert abs(found[1, 1] - found[1, 0]) < 2e-3
+
+
+def test_nothing_is_extrapolated():
+    library = Endmembers(("a",), np.ones((5, 1)), np.linspace(500, 540, 5), source="lib")
+    with pytest.raises(unmix.LibraryError, match="covers 500 to 540 nm, and not 499 nm; 2 of 3 bands are outside"):
+        resample(library, np.array([520.0, 499, 541]), np.full(3, 5.0))
+
+
+def cube_of(folder, waves, fwhm):
+    fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "wavelength_units": "nm"}
+    fields["fwhm"] = "{" + ", ".join([str(fwhm)] * len(waves)) + "}"
+    return open_cube(write_cube(folder / "c.hdr", np.ones((2, 2, len(waves)), np.float32), **fields))
+
+
+def test_a_finer_library_is_resampled_and_an_equal_one_is_not(tmp_path):
+    """Every band of a library of 1 nm has a channel within a tenth of its FWHM, which yet is not what the band sees."""
+    cube = cube_of(tmp_path, np.arange(420.0, 600, 10), 10.0)
+    x = np.arange(400.0, 620.0)
+    rough = np.random.default_rng(0).random((len(x), 1))
+    found = fit(Endmembers(("a",), rough, x), cube, np.arange(18)).matrix
+    np.testing.assert_allclose(found[:, 0], [by_sums(x, rough[:, 0], c, 10.0) for c in cube.wavelengths], rtol=1e-4)
+    equal = Endmembers(("a",), rough[20:200:10], x[20:200:10] + 0.4)
+    np.testing.assert_array_equal(fit(equal, cube, np.arange(18)).matrix, equal.matrix)
+    used = np.array([1, 2, 9])
+    np.testing.assert_array_equal(fit(equal, cube, used).matrix, equal.matrix[used])
+
+
+@pytest.mark.real
+def test_gaussians_see_what_enmaps_own_responses_see(data):
+    """Real spectra of 1 nm through the 218 measured responses, and through Gaussians of their centre and width."""
+    responses = load(data / "libraries/EnMAP.hdr")
+    x, R = responses.wavelengths, responses.matrix
+    centres = (x @ R) / R.sum(axis=0)
+    sigma = np.sqrt((np.square(x[:, None] - centres) * R).sum(axis=0) / R.sum(axis=0))
+    fine_ones = load_parts(data / "libraries")[1].take([0, 1, 2, 3, 5])
+    for library in (fine_ones, load(data / "emit_unmix/data/basic_endmember_library.csv")):
+        good = (centres > 401) & (centres < min(2440, library.wavelengths.max()))
+        order = np.argsort(library.wavelengths)
+        fine = np.stack([np.interp(x, library.wavelengths[order], spectrum[order]) for spectrum in library.matrix.T])
+        seen = (fine @ R) / R.sum(axis=0)
+        found = resample(library, centres[good], sigma[good] * TO_SIGMA).T
+        size = np.abs(seen).max(axis=1, keepdims=True)
+        assert np.abs(found - seen[:, good]).max() / size.max() < 2e-3
+        assert np.median(np.abs(found - seen[:, good]) / size) < 1e-4
+
+
+USGS = """USGS Digital Spectral Library splib06a
+text
+----------------------------------------------------
+Asphalt_Shingle GDS366 Tan   W1R1Fa AREF
+copy of sprlf02a r 932
+       0.400000       0.10      0.0
+       0.410000      -1.23e34   0.0
+       0.420000       0.30      0.0
+"""
+ECOSTRESS = """Name: Rhyolite\r
+Class: Igneous\r
+X Units: Wavelength (micrometers)\r
+Y Units: Reflectance (percent)\r
+First X Value: 0.42\r
+\r
+ 0.420\t 30.0\r
+ 0.410\t 20.0\r
+ 0.400\t 10.0\r
+"""
+PLOT = "ENVI ASCII Plot File [x]\nColumn 1: Wavelength\nColumn 2: Grass~~1\nColumn 3: Soil~~2\n 0.4 1 2\n 0.5 3 4\n"
+
+
+def test_libraries_as_text(tmp_path):
+    (tmp_path / "a.asc").write_text(USGS)
+    one = load(tmp_path / "a.asc")
+    assert one.names == ("Asphalt_Shingle GDS366 Tan W1R1Fa AREF",) and one.classes == ("Asphalt_Shingle",)
+    np.testing.assert_allclose(one.wavelengths, [400, 410, 420])
+    assert one.valid.ravel().tolist() == [True, False, True]
+    (tmp_path / "b.spectrum.txt").write_text(ECOSTRESS)
+    two = load(tmp_path / "b.spectrum.txt")
+    np.testing.assert_allclose(two.wavelengths, [400, 410, 420])
+    np.testing.assert_allclose(two.matrix.ravel(), [0.1, 0.2, 0.3])
+    (tmp_path / "c.txt").write_text(PLOT)
+    three = load(tmp_path / "c.txt")
+    assert three.names == ("Grass", "Soil") and three.matrix.tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "d.asc").write_text(USGS.replace("0.420000", "0.430000"))
+    (tmp_path / "readme.md").write_text("no spectrum")
+    parts = load_parts(tmp_path)
+    assert [part.matrix.shape for part in parts] == [(3, 2), (3, 1)]
+    assert [name for part in parts for name in part.names][-1].endswith("AREF 2")
+    with pytest.raises(unmix.LibraryError, match="on 2 different axes"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("a.asc", USGS.replace("0.30 ", "x "), "line 8: '0.420000       x"),
+        ("a.asc", USGS.split("---")[0], "its text ends before the data"),
+        ("a.txt", ECOSTRESS.replace("Wavelength (micrometers)", "Wavenumber (cm-1)"), "wavelengths are read"),
+        ("a.txt", ECOSTRESS.split("\r\n 0.42")[0], "no table of wavelengths"),
+        ("a.txt", PLOT.replace("Column 3: Soil~~2\n", ""), "names 2 columns, but its table has 3"),
+        ("a.sli", "x", "no library that is known"),
+        ("a.mat", "MATLAB 5.0 MAT-file", "cannot be read as MATLAB"),
+    ],
+)
+def test_faulty_libraries(tmp_path, name, text, fault):
+    (tmp_path / name).write_bytes(text.encode())
+    with pytest.raises(unmix.LibraryError, match=fault) as error:
+        load(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_beside_a_library_is_not_the_library(tmp_path):
+    """Seen: an HDF5 file with the stem of a library's header, which was read as its values."""
+    one = Endmembers(("a", "b"), np.ones((3, 2)), None)
+    one.write(None, tmp_path / "x.sli", tmp_path / "x.hdr")
+    (tmp_path / "x.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    (tmp_path / "x.png").write_bytes(bytes(100))
+    with pytest.raises(unmix.LibraryError, match="is HDF5"):
+        load(tmp_path / "x.h5")
+    with pytest.raises(unmix.LibraryError, match="header of another file"):
+        load(tmp_path / "x.png")
+
+
+def test_libraries_of_matlab(tmp_path):
+    names = np.array(
+        [[ord(c) for c in word.ljust(9)] for word in ("Wavelength"[:9], "Res", "Channel", "quartz", "mica")]
+    )
+    table = np.array([[0.5, 0.01, 1, 0.1, 0.2], [0.4, 0.01, 2, 0.3, -1.23e34], [0.6, 0.01, 3, 0.5, 0.6]])
+    scipy.io.savemat(tmp_path / "u.mat", {"names": names.astype(float), "datalib": table})
+    usgs = load(tmp_path / "u.mat")
+    assert usgs.names == ("quartz", "mica") and usgs.valid.sum() == 5
+    np.testing.assert_allclose(usgs.wavelengths, [500, 400, 600])
+    np.testing.assert_allclose(usgs.fwhm, 10)
+    cell = np.array(["Tree", "Soil"], object)
+    values = {
+        "A": np.arange(12.0).reshape(4, 3),
+        "lib1": np.ones((4, 2)),
+        "lib2": np.ones((4, 1)),
+        "material_names": cell,
+    }
+    scipy.io.savemat(tmp_path / "m.mat", values)
+    bundle = load(tmp_path / "m.mat")
+    assert bundle.classes == ("Tree", "Tree", "Soil") and bundle.names == ("Tree", "Tree 2", "Soil")
+    scipy.io.savemat(tmp_path / "two.mat", {"one": np.ones((3, 2)), "other": np.ones((3, 2))})
+    with pytest.raises(unmix.LibraryError, match="more than one variable could be spectra"):
+        load(tmp_path / "two.mat")
+
+
+def test_choosing():
+    names = ("Oak leaf", "Pine needle", "Clay", "Loam")
+    library = Endmembers(
+        names, np.arange(8.0).reshape(2, 4), None, source="lib", classes=("plant", "plant", "soil", "soil")
+    )
+    assert select([library], "PLANT")[0].names == names[:2]
+    assert select([library], "clay, oak*")[0].names == ("Oak leaf", "Clay")
+    assert select([library], "soil")[0].matrix.tolist() == [[2, 3], [6, 7]]
+    with pytest.raises(unmix.LibraryError, match="no name or class is 'plnt'; there is plant"):
+        select([library], "clay,plnt")
+    with pytest.raises(unmix.LibraryError, match="names no spectrum"):
+        select([library], ",")
+
+
+def test_the_same_spectra():
+    a, b = np.random.default_rng(0).random((2, 20))
+    holed = np.where(np.arange(20) < 5, np.nan, 3 * a)
+    library = Endmembers(("a", "b", "c", "d"), np.stack([a, b, 2 * a, holed], axis=1), None)
+    assert duplicates(library) == [("a", "c"), ("a", "d"), ("c", "d")]
+
+
+def test_the_commands(tmp_path):
+    """info, convert there and back, resample; and a run with the chosen spectra is a run with the resampled file."""
+    run = CliRunner().invoke
+    x = np.arange(400.0, 700.0)
+    matrix = np.stack([0.3 + 0.2 * np.sin(x / 40 + k) for k in range(3)], axis=1)
+    library = Endmembers(("oak", "clay", "loam"), matrix, x, classes=("plant", "soil", "soil"))
+    library.write(None, tmp_path / "fine.sli", tmp_path / "fine.hdr")
+    facts = json.loads(run(cli, ["library", "info", str(tmp_path / "fine.sli"), "--json"]).stdout)
+    assert facts[0]["classes"] == {"plant": 1, "soil": 2} and facts[0]["channels"] == 300
+    text = run(cli, ["library", "info", str(tmp_path / "fine.sli"), "--select", "soil"]).stdout
+    assert "clay, loam" in text and "soil (2)" in text
+    for out in ("fine.csv", "again.sli"):
+        found = run(cli, ["library", "convert", str(tmp_path / "fine.sli"), str(tmp_path / out)])
+        assert found.exit_code == 0 and found.stdout.splitlines()[0] == str(tmp_path / out)
+        back = load(tmp_path / out)
+        assert back.names == library.names and back.classes == library.classes
+        np.testing.assert_array_equal(back.matrix, matrix)
+    again = run(cli, ["library", "convert", str(tmp_path / "fine.sli"), str(tmp_path / "fine.csv")])
+    assert isinstance(again.exception, unmix.OutputError)
+    wrong = run(cli, ["library", "convert", str(tmp_path / "fine.sli"), str(tmp_path / "fine.xlsx")])
+    assert isinstance(wrong.exception, unmix.MethodError)
+    cube_of(tmp_path, np.arange(410.0, 690, 10), 10.0)
+    stored = np.random.default_rng(0).dirichlet(np.ones(2), (4, 5)) @ matrix[10:290:10, 1:].T
+    write_cube(
+        tmp_path / "c.hdr", stored.astype(np.float32), wavelength="{" + ", ".join(map(str, range(410, 690, 10))) + "}"
+    )
+    words = [
+        "library",
+        "resample",
+        str(tmp_path / "fine.sli"),
+        str(tmp_path / "c.hdr"),
+        str(tmp_path / "coarse.csv"),
+        "--select",
+    ]
+    assert run(cli, [*words, "soil"]).exit_code == 0
+    unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "fine.sli", select="soil", device="cpu", out_dir=tmp_path / "a")
+    unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "coarse.csv", device="cpu", out_dir=tmp_path / "b")
+    one, two = ((tmp_path / f"{k}/c_abundance.img").read_bytes() for k in "ab")
+    assert one == two
+    assert not list(tmp_path.glob("*.part"))

@@ -1,0 +1,124 @@
+"""Spectral libraries: read from whatever holds them, chosen from, and brought to the bands of a cube."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CubeError, LibraryError
+from ..io.header import read_small
+from .ascii import load_ecostress, load_plot, load_usgs
+from .envi import load_sli
+from .fit import fit, resample
+from .matlab import load_matlab
+from .spectra import DELETED, Endmembers, duplicates, each_once, select
+from .table import load_csv
+
+HEAD = 4096
+
+
+@dataclass(frozen=True)
+class LibraryFormat:
+    """A format of libraries: ``is_it(path, head)`` by its first bytes, ``load(path, whole)`` reads it."""
+
+    name: str
+    what: str
+    is_it: Callable[[Path, bytes], bool]
+    load: Callable[[Path, bytes], Endmembers]
+
+
+def is_matlab(path: Path, head: bytes) -> bool:
+    """Version 5, or version 7.3, which is HDF5 behind 512 bytes or none."""
+    return head.startswith(b"MATLAB") or (head.startswith(b"\x89HDF") and path.suffix.lower() == ".mat")
+
+
+# Asked in turn; what none knows is tried as an ENVI library.
+FORMATS = (
+    LibraryFormat("MATLAB", "the table `datalib` (USGS 1995), `A`, `E` or the only one; names, classes, wavelengths", is_matlab,
+                  load_matlab),
+    LibraryFormat("USGS splib06", "ASCII, a spectrum a file, −1.23e34 is deleted; a folder of them",
+                  lambda path, head: b"USGS Digital Spectral Library" in head, load_usgs),
+    LibraryFormat("ECOSTRESS, ASTER", "`.spectrum.txt`, a spectrum a file, percent or not; a folder of them",
+                  lambda path, head: b"X Units:" in head, load_ecostress),
+    LibraryFormat("ENVI plot", "ASCII, a column a spectrum",
+                  lambda path, head: head.startswith(b"ENVI ASCII Plot"), load_plot),
+    LibraryFormat("CSV", "wavelengths in the header row, name and class first, a row a spectrum",
+                  lambda path, head: path.suffix.lower() in (".csv", ".txt"), load_csv),
+    LibraryFormat("ENVI", "`.sli` or `.lib` with `.hdr`", lambda path, head: True, lambda path, raw: load_sli(path)),
+)  # fmt: skip
+
+
+def load(path: Path) -> Endmembers:
+    """Load a library whose spectra are on one axis.
+
+    Parameters
+    ----------
+    path : Path
+        A file of one of `FORMATS`, or a folder of such files.
+
+    Raises
+    ------
+    LibraryError
+        Where it cannot be read, holds no spectra, or holds some on different axes.
+    """
+    parts = load_parts(path)
+    if len(parts) > 1:
+        sizes = ", ".join(str(len(part.matrix)) for part in parts[:8])
+        raise LibraryError(f"{path}: its spectra are on {len(parts)} different axes ({sizes} channels); resample it")
+    return parts[0]
+
+
+def load_parts(path: Path) -> list[Endmembers]:
+    """Load a library: the spectra on each axis together; see `load`."""
+    try:
+        return load_folder(path) if path.is_dir() else [load_file(path)]
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot read the library: {error.strerror or error}") from None
+    except CubeError as error:  # from the header it shares with cubes
+        raise LibraryError(str(error)) from None
+
+
+def load_file(path: Path) -> Endmembers:
+    """Load the library of one file."""
+    head = b""
+    if path.is_file():
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    if head.startswith(b"\x89HDF") and not is_matlab(path, head):
+        raise LibraryError(f"{path}: is HDF5, of which only MATLAB's is read as a library")
+    found = next(one for one in FORMATS if one.is_it(path, head))
+    own_reader = found.load is load_matlab or found.name == "ENVI"
+    return found.load(path, b"" if own_reader else read_small(path))
+
+
+def load_folder(path: Path) -> list[Endmembers]:
+    """The spectra of all text files of a folder; those on one axis together, in the order of the files' names."""
+    kinds = [one for one in FORMATS if one.load in (load_usgs, load_ecostress)]
+    spectra: list[Endmembers] = []
+    for entry in sorted(path.iterdir()):
+        if not entry.is_file():
+            continue
+        with open(entry, "rb") as file:
+            head = file.read(HEAD)
+        spectra += [one.load(entry, read_small(entry)) for one in kinds if one.is_it(entry, head)][:1]
+    if not spectra:
+        raise LibraryError(f"{path}: no file in this folder is a spectrum of the USGS or of ECOSTRESS")
+    together: dict[bytes, list[Endmembers]] = {}
+    for one in spectra:
+        assert one.wavelengths is not None
+        together.setdefault(one.wavelengths.tobytes(), []).append(one)
+    names = iter(each_once([one.names[0] for some in together.values() for one in some]))
+    return [
+        Endmembers(
+            tuple(next(names) for _ in some),
+            np.column_stack([one.matrix for one in some]),
+            some[0].wavelengths,
+            source=path.name,
+            classes=tuple(one.classes[0] if one.classes else "" for one in some),
+        )
+        for some in together.values()
+    ]
+
+
+__all__ = ["DELETED", "FORMATS", "Endmembers", "duplicates", "fit", "load", "load_parts", "resample", "select"]

@@ -1,0 +1,82 @@
+"""Spectra as text, one a file: USGS splib06, ECOSTRESS and ASTER; and what ENVI writes of a plot."""
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.header import nanometres
+from .spectra import DELETED, Endmembers, make
+
+
+def decode(raw: bytes) -> list[str]:
+    """The lines of a text of whatever encoding."""
+    try:
+        return raw.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1").splitlines()
+
+
+def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
+    """The numbers of all lines from one on, (rows, columns); `LibraryError` where a line holds something else."""
+    rows = []
+    for number, line in enumerate(lines[first:], first + 1):
+        cells = re.split(r"[\s,;]+", line.strip())
+        if cells == [""]:
+            continue
+        try:
+            rows.append([float(cell) for cell in cells if cell])
+        except ValueError:
+            raise LibraryError(f"{path}: line {number}: '{line.strip()[:40]}' is not a row of numbers") from None
+    if not rows or len(rows[0]) < 2 or len({len(row) for row in rows}) != 1:
+        raise LibraryError(f"{path}: no table of wavelengths and values after line {first}")
+    return np.array(rows)
+
+
+def load_usgs(path: Path, raw: bytes) -> Endmembers:
+    """A file of splib06: 16 lines of text, of which one is the title; then wavelength (µm), reflectance, deviation."""
+    lines = decode(raw)
+    rule = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
+    if rule is None or len(lines) < rule + 4:
+        raise LibraryError(f"{path}: is no file of the USGS library: its text ends before the data")
+    title, kind = lines[rule + 1].strip(), lines[rule + 1].split()
+    table = columns_of(path, lines, rule + 3)
+    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1])
+    return make([title], values[:, None], table[:, 0] * 1000, path, classes=[kind[0] if kind else ""])
+
+
+def load_ecostress(path: Path, raw: bytes) -> Endmembers:
+    """A file of the ECOSTRESS (ASTER) library: ``key: value`` lines, then wavelength and reflectance, often descending."""
+    lines = decode(raw)
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon:
+            fields[key.strip().lower()] = value.strip()
+    after = next((i for i, line in enumerate(lines) if line.lower().startswith("y units")), 0)
+    first = next((i for i in range(after, len(lines)) if re.match(r"\s*[-+.\d]", lines[i])), len(lines))
+    units, what = fields.get("x units", "").lower(), fields.get("y units", "").lower()
+    inner = re.search(r"\(([^)]*)\)", units)
+    if "wavenumber" in units or not units:
+        raise LibraryError(f"{path}: its axis is '{units or 'not given'}'; wavelengths are read")
+    table = columns_of(path, lines, first)
+    waves = nanometres(table[:, 0], inner[1].strip() if inner else "")
+    assert waves is not None
+    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1]) / (100.0 if "percent" in what else 1.0)
+    order = np.argsort(waves, kind="stable")
+    name = fields.get("name") or path.stem
+    kind = fields.get("class") or fields.get("type") or ""
+    return make([name], values[order, None], waves[order], path, classes=[kind])
+
+
+def load_plot(path: Path, raw: bytes) -> Endmembers:
+    """What ENVI writes of a plot: a line for each column, the first the wavelength; then the table."""
+    lines = decode(raw)
+    found = (re.match(r"Column \d+:\s*(.*?)(~~\d+)?\s*$", line) for line in lines[1:])
+    names = [match[1] for match in itertools.takewhile(bool, found) if match]
+    table = columns_of(path, lines, 1 + len(names))
+    if len(names) != table.shape[1]:
+        raise LibraryError(f"{path}: names {len(names)} columns, but its table has {table.shape[1]}")
+    return make(names[1:], table[:, 1:], nanometres(table[:, 0], ""), path)

@@ -1,0 +1,67 @@
+"""ENVI spectral libraries: a spectrum a line, behind a header."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.envi import DTYPES, header_beside
+from ..io.header import axis_in_nanometres, number, numbers, read_header, whole, words
+from .spectra import Endmembers, make
+from .table import places_of
+
+ENDINGS = ("", ".sli", ".lib", ".img", ".dat")
+
+
+def data_of(path: Path, header: Path) -> Path:
+    """The data file of a library's header, of which ``path`` is one of the two."""
+    stem = header.name[:-4]
+    names = {(stem + ending).lower() for ending in ENDINGS}
+    if path != header:
+        if path.name.lower() not in names:
+            raise LibraryError(f"{path}: {header.name} beside it is the header of another file")
+        return path
+    beside = [p for p in sorted(header.parent.iterdir()) if p.name.lower() in names and p.is_file() and p != header]
+    if len(beside) != 1:
+        raise LibraryError(f"{header}: no single data file {stem}, {stem}.sli or {stem}.lib beside it")
+    return beside[0]
+
+
+def load_sli(path: Path) -> Endmembers:
+    """An ENVI spectral library: a spectrum a line."""
+    if not path.is_file():
+        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    header = path if path.suffix.lower() == ".hdr" else header_beside(path)
+    if header is None:
+        raise LibraryError(f"{path}: is no library that is known, and no ENVI header is beside it")
+    fields = read_header(header)
+    if "library" not in fields.get("file type", "").lower():
+        raise LibraryError(
+            f"{header}: is not a spectral library (file type = {fields.get('file type', 'missing')[:40]})"
+        )
+    data = data_of(path, header)
+    samples, lines = whole(fields, "samples", header), whole(fields, "lines", header)
+    code = whole(fields, "data type", header)
+    skip = whole(fields, "header offset", header, 0)
+    factor = number(fields, "reflectance scale factor", header)
+    factor = 1.0 if factor is None else factor
+    if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
+        raise LibraryError(
+            f"{header}: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}: wrong"
+        )
+    stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
+    wanted = skip + samples * lines * DTYPES[code].itemsize
+    if data.stat().st_size < wanted:
+        raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {wanted}")
+    values = np.fromfile(data, stored, samples * lines, offset=skip)
+    names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
+    if len(names) != lines:
+        raise LibraryError(f"{header}: {len(names)} spectra names for {lines} spectra")
+    places = words(fields, "spectra pixels")
+    pixels = None if places is None else places_of(places, lines)
+    classes = words(fields, "spectra classes")
+    classes = classes if classes is not None and len(classes) == lines else None
+    waves, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
+    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, [])
+    matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
+    return make(names, matrix, waves, data, pixels, classes, fwhm)

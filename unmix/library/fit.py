@@ -1,0 +1,208 @@
+"""A library on the bands of a cube: taken as it is where the wavelengths are the cube's, else resampled.
+
+A band sees the spectrum through a response, which is taken for a Gaussian of the cube's FWHM (of the spacing where there is
+none). A library that has an FWHM of its own has seen it through one already: what is left is as wide as
+``sqrt(FWHM_cube² − FWHM_library²)``. Between its channels the spectrum is a straight line, and a straight line times a
+Gaussian is integrated exactly; where the response is narrow this is interpolation.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..errors import LibraryError
+from ..io.cube import Cube
+from .spectra import Endmembers, each_once
+
+log = logging.getLogger("unmix")
+# FWHM of a Gaussian of standard deviation 1.
+FWHM = 2 * np.sqrt(2 * np.log(2))
+# A library with channels closer than this share of a band's spacing is finer than the cube: it is resampled, not picked from.
+FINER = 0.5
+
+
+def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray) -> Endmembers:
+    """Bring a library to the bands of a cube that are in use.
+
+    Parameters
+    ----------
+    library : Endmembers, or a sequence of them
+        As loaded; each may have its own axis.
+    cube : Cube
+        The scene.
+    used : array (L,), int64
+        The bands in use.
+
+    Returns
+    -------
+    Endmembers
+        With a matrix (L, p).
+
+    Raises
+    ------
+    LibraryError
+        Where the library does not reach the bands, or a value in use is deleted or not finite.
+    """
+    parts = [library] if isinstance(library, Endmembers) else list(library)
+    fitted = [fit_one(part, cube, used) for part in parts]
+    if len(fitted) == 1:
+        return fitted[0]
+    names = each_once([name for part in fitted for name in part.names])
+    return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=None)
+
+
+def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
+    """`fit` for spectra on one axis."""
+    if cube.wavelengths is None or library.wavelengths is None:
+        matrix = library.matrix[rows_by_number(library, cube, used)]
+        valid = library.valid[rows_by_number(library, cube, used)]
+    else:
+        matrix = matched(library, cube, used)
+        valid = replace(library, matrix=matrix).valid
+    if not valid.all():
+        b, j = np.argwhere(~valid)[0]
+        where = "" if cube.wavelengths is None else f" ({cube.wavelengths[used[b]]:g} nm)"
+        count = int((~valid).any(axis=0).sum())
+        raise LibraryError(
+            f"{library.source}: '{library.names[j]}' has no value at band {used[b] + 1}{where}; leave the spectrum out "
+            f"with --select or the band with --bands ({count} of {len(library.names)} spectra miss a band in use)"
+        )
+    if not matrix.any(axis=0).all():
+        name = library.names[int(np.argmin(matrix.any(axis=0)))]
+        raise LibraryError(f"{library.source}: '{name}' is zero in all bands in use; leave it out")
+    waves = None if cube.wavelengths is None else cube.wavelengths[used]
+    return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
+
+
+def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
+    """For each band in use the row of a library, where wavelengths cannot tell."""
+    n = library.matrix.shape[0]
+    if n == cube.bands:
+        return used
+    if n == len(used):
+        return np.arange(n)
+    raise LibraryError(
+        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use) and wavelengths are "
+        f"missing in {'the cube' if cube.wavelengths is None else 'the library'}; give one with the same bands"
+    )
+
+
+def widths_of(cube: Cube) -> np.ndarray:
+    """The FWHM of the cube's bands in nm, or their spacing."""
+    assert cube.wavelengths is not None
+    if cube.fwhm is not None:
+        return cube.fwhm
+    return np.array([10.0]) if cube.bands == 1 else np.abs(np.gradient(cube.wavelengths))
+
+
+def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
+    """The library on the bands in use, (L, p): as it is where wavelengths are within a tenth of the FWHM, else resampled."""
+    assert cube.wavelengths is not None and library.wavelengths is not None
+    n = library.matrix.shape[0]
+    widths, wanted = widths_of(cube), cube.wavelengths[used]
+    near = widths[used] / 10
+    for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
+        if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
+            return library.matrix[rows]
+    gaps = np.abs(library.wavelengths[None, :] - wanted[:, None])
+    rows = gaps.argmin(axis=1)
+    equal = gaps[np.arange(len(wanted)), rows] <= near
+    if cube.bands > 1 and n > 1:
+        order = np.argsort(library.wavelengths)
+        apart = np.empty(n)
+        apart[order] = np.abs(np.gradient(library.wavelengths[order]))
+        equal &= apart[rows] >= FINER * np.abs(np.gradient(cube.wavelengths))[used]
+    matrix = library.matrix[rows]
+    if not equal.all():
+        matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
+        log.info(f"{library.source}: resampled to {int((~equal).sum())} of {len(used)} bands, from {n} channels")
+    return matrix
+
+
+def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None = None) -> np.ndarray:
+    """What bands with Gaussian responses would see of a library's spectra.
+
+    Parameters
+    ----------
+    library : Endmembers
+        With wavelengths, in any order.
+    centres, fwhm : arrays (L,), float64
+        Of the bands, in nm.
+    bands : array (L,), int, optional
+        Their places, from 0, for messages.
+
+    Returns
+    -------
+    array (L, p), float64
+        NaN where a band's centre does not lie between two neighbouring channels that the spectrum has.
+
+    Raises
+    ------
+    LibraryError
+        Where a band's centre is outside the library's range: nothing is extrapolated.
+    """
+    assert library.wavelengths is not None
+    order = np.argsort(library.wavelengths, kind="stable")
+    x = library.wavelengths[order]
+    out = (centres < x[0]) | (centres > x[-1])
+    if out.any():
+        b = int(np.argmax(out))
+        place = "" if bands is None else f" (band {bands[b] + 1} of the cube)"
+        raise LibraryError(
+            f"{library.source}: covers {x[0]:g} to {x[-1]:g} nm, and not {centres[b]:g} nm{place}; {int(out.sum())} of "
+            f"{len(centres)} bands are outside: leave them out with --ignore-nm or --bands"
+        )
+    own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
+    sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
+    mass, left, right, within = segments(x, centres, sigma)
+    found = np.full((len(centres), library.matrix.shape[1]), np.nan)
+    valid = library.valid[order]
+    patterns, which = np.unique(valid, axis=1, return_inverse=True)
+    for k, pattern in enumerate(patterns.T):
+        there = pattern[:-1] & pattern[1:]
+        weights = np.zeros((len(centres), len(x)))
+        weights[:, :-1] += left * there
+        weights[:, 1:] += right * there
+        total = (mass * there).sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            weights /= total[:, None]
+        weights[~(within & there).any(axis=1)] = np.nan
+        some = np.flatnonzero(which.ravel() == k)
+        values = np.where(pattern[:, None], library.matrix[np.ix_(order, some)], 0.0)
+        found[:, some] = weights @ values
+    return found
+
+
+def segments(
+    x: np.ndarray, centres: np.ndarray, sigma: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """What each stretch between neighbouring channels gives to each band; arrays (L, channels − 1).
+
+    Returns
+    -------
+    mass : array
+        Of the response within the stretch.
+    left, right : arrays
+        Weights of the channels at its ends: the integral of a straight line between them times the response.
+    within : bool array
+        Whether the band's centre lies in the stretch.
+    """
+    low, high, c = x[:-1], x[1:], centres[:, None]
+    within = (low <= c) & (c <= high) & (high > low)
+    wide = np.maximum(sigma, 1e-9)[:, None]
+    a, b = (low - c) / wide, (high - c) / wide
+    mass = np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))  # the difference of small numbers, not of two near 1
+    slope = wide * (np.exp(-0.5 * b * b) - np.exp(-0.5 * a * a)) / np.sqrt(2 * np.pi)
+    length = np.where(high > low, high - low, 1.0)
+    left, right = ((high - c) * mass + slope) / length, ((c - low) * mass - slope) / length
+    narrow = (sigma < 1e-3 * np.interp(centres, (low + high) / 2, length) if len(low) > 1 else sigma < 1e-3 * length)[
+        :, None
+    ]
+    first = within & (np.cumsum(within, axis=1) == 1)
+    mass = np.where(narrow, first, np.where(high > low, mass, 0.0))
+    left = np.where(narrow, first * (high - c) / length, np.where(high > low, left, 0.0))
+    right = np.where(narrow, first * (c - low) / length, np.where(high > low, right, 0.0))
+    return mass, left, right, within

@@ -1,0 +1,92 @@
+"""Libraries in MATLAB files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.header import nanometres
+from ..io.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
+from ..io.read import brief
+from .spectra import DELETED, Endmembers, make
+
+# What a table of spectra (bands, spectra) is called, from files seen; another is taken where it is the only one.
+TABLES = ("datalib", "a", "e", "m", "endmembers", "library", "spectra")
+# The 1995 library of the USGS begins with columns of wavelength (µm), resolution (µm) and channel.
+USGS_COLUMNS = 3
+
+
+def load_matlab(path: Path, raw: bytes) -> Endmembers:
+    """The spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where there are any.
+
+    Parameters
+    ----------
+    path : Path
+    raw : bytes
+        Not used: libraries of scipy and HDF5 read the file themselves.
+
+    Raises
+    ------
+    LibraryError
+        Where it cannot be read, or it is not clear which variable is meant.
+    """
+    try:
+        file = open_variables(path)
+        try:
+            return spectra_of(path, file)
+        finally:
+            file.close()
+    except LibraryError:
+        raise
+    except Exception as error:  # whatever a damaged file throws
+        raise LibraryError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+
+
+def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
+    """The spectra of an open file."""
+    tables = {name: shape for name, shape in file.shapes.items() if len(shape) == 2 and min(shape) > 1}
+    known = [name for want in TABLES for name in tables if name.lower() == want]
+    if not known and len(tables) != 1:
+        what = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
+        raise LibraryError(f"{path}: {what}: {listed(file.shapes)}")
+    name = (known or list(tables))[0]
+    matrix = np.asarray(file.value(name), float)
+    names = texts(file, "names")
+    if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
+        waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
+        matrix = np.where(matrix < DELETED, np.nan, matrix)
+        return make(names[USGS_COLUMNS:], matrix, waves, path, fwhm=fwhm)
+    bands, count = matrix.shape
+    axis = of_bands(file, WAVELENGTHS, bands)
+    centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
+    classes = classes_of(file, count)
+    if names is None or len(names) != count:
+        names = texts(file, "materials", "material_names") if classes is None else classes
+    if names is None or len(names) != count:
+        names = [f"endmember {j + 1}" for j in range(count)]
+    return make(names, matrix, centres, path, classes=classes)
+
+
+def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
+    """The class of each spectrum, where the table is made of ``lib1``, ``lib2``, … one a material."""
+    materials = texts(file, "material_names") or []
+    parts = [file.shapes.get(f"lib{k + 1}", (0, 0)) for k in range(len(materials))]
+    if not materials or sum(shape[-1] for shape in parts) != count:
+        return None
+    return [word for word, shape in zip(materials, parts) for _ in range(shape[-1])]
+
+
+def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
+    """The strings of a variable: rows of characters, or a cell; None where there is none that can be read."""
+    for name in names:
+        if name in file.shapes:  # character codes as numbers
+            rows = np.asarray(file.value(name))
+            return ["".join(chr(int(code)) for code in row if 0 < code < 0x110000).strip() for row in rows]
+        if isinstance(file, Version5) and file.kinds.get(name) in ("cell", "char"):
+            cells = file.value(name).ravel()
+            words = [
+                str(np.ravel(cell)[0]).strip() for cell in cells if np.ravel(cell).dtype.kind in "US" and np.size(cell)
+            ]
+            if len(words) == len(cells) and all(words):
+                return words
+    return None

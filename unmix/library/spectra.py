@@ -1,0 +1,184 @@
+"""Endmembers: spectra with names, and where the files that hold them are written."""
+
+import csv
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.header import clean, format_header
+
+# Values below this are deleted channels (USGS: -1.23e34).
+DELETED = -1e30
+# Spectra whose angle (rad) is below this are called the same.
+SAME = 1e-4
+
+
+@dataclass(frozen=True)
+class Endmembers:
+    """A set of spectra on one axis.
+
+    Attributes
+    ----------
+    names : tuple of str
+    matrix : array (L, p), float64
+        One endmember a column, in the cube's scaled units once it is fitted; NaN and values below -1e30 are deleted.
+    wavelengths : array (L,) or None
+        In nanometres, in the order of the file.
+    pixels : tuple of (line, sample) or None
+        Where each was taken from, if from a cube.
+    source : str
+        The file or the algorithm.
+    classes : tuple of str or None
+        What each is a kind of.
+    fwhm : array (L,) or None
+        In nanometres.
+    """
+
+    names: tuple[str, ...]
+    matrix: np.ndarray
+    wavelengths: np.ndarray | None
+    pixels: tuple[tuple[int, int], ...] | None = None
+    source: str = ""
+    classes: tuple[str, ...] | None = None
+    fwhm: np.ndarray | None = None
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Which values are none of a deleted channel; bool array (L, p)."""
+        return np.isfinite(self.matrix) & (self.matrix > DELETED)
+
+    def take(self, which: Sequence[int]) -> "Endmembers":
+        """Some of the spectra, in the order given."""
+        picked = {
+            name: None if value is None else tuple(value[j] for j in which)
+            for name, value in (("names", self.names), ("pixels", self.pixels), ("classes", self.classes))
+        }
+        return replace(self, matrix=np.ascontiguousarray(self.matrix[:, which]), **picked)  # type: ignore[arg-type]
+
+    def write(self, csv_path: Path | None, sli_path: Path | None, header_path: Path | None) -> None:
+        """Write the spectra as CSV and as an ENVI library, float64 to the last digit; None leaves a file out."""
+        waves = self.wavelengths
+        axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
+        if csv_path is not None:
+            self.write_csv(csv_path, axis)
+        if sli_path is None or header_path is None:
+            return
+        np.ascontiguousarray(self.matrix.T).astype("<f8").tofile(sli_path)
+        fields: dict[str, object] = {
+            "description": "endmembers by unmix",
+            "samples": self.matrix.shape[0],
+            "lines": self.matrix.shape[1],
+            "bands": 1,
+            "header offset": 0,
+            "file type": "ENVI Spectral Library",
+            "data type": 5,
+            "interleave": "bsq",
+            "byte order": 0,
+            "spectra names": list(self.names),
+        }
+        if self.classes:
+            fields["spectra classes"] = list(self.classes)
+        if self.pixels:
+            fields["spectra pixels"] = [f"{line} {sample}" for line, sample in self.pixels]
+        if waves is not None:
+            fields |= {"wavelength units": "Nanometers", "wavelength": axis}
+        if self.fwhm is not None:
+            fields["fwhm"] = [repr(float(width)) for width in self.fwhm]
+        header_path.write_text(format_header(fields), encoding="utf-8")  # type: ignore[arg-type]
+
+    def write_csv(self, path: Path, axis: list[str]) -> None:
+        """Write a spectrum a row: name, class and pixel where they are known, then the values."""
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            columns = [*(["class"] if self.classes else []), *(["line", "sample"] if self.pixels else [])]
+            writer.writerow(["name", *columns, *axis])
+            for j, name in enumerate(self.names):
+                place = [*([self.classes[j]] if self.classes else []), *(self.pixels[j] if self.pixels else [])]
+                writer.writerow([name, *place, *(repr(float(v)) for v in self.matrix[:, j])])
+
+
+def make(
+    names: Sequence[str],
+    matrix: np.ndarray,
+    waves: np.ndarray | None,
+    path: Path,
+    pixels: tuple[tuple[int, int], ...] | None = None,
+    classes: Sequence[str] | None = None,
+    fwhm: np.ndarray | None = None,
+) -> Endmembers:
+    """Endmembers with names that outputs can carry, each once."""
+    if waves is not None and not np.all(np.isfinite(waves)):
+        raise LibraryError(f"{path}: a wavelength is not finite")
+    if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
+        fwhm = None
+    kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
+    return Endmembers(each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm)
+
+
+def each_once(names: Sequence[str]) -> tuple[str, ...]:
+    """Names that an ENVI list can hold; a number behind those that were there before."""
+    counts: dict[str, int] = {}
+    unique: dict[str, None] = {}
+    for name in (clean(name) or "endmember" for name in names):
+        own = name
+        while own in unique:
+            counts[name] = counts.get(name, 1) + 1
+            own = f"{name} {counts[name]}"
+        unique[own] = None
+    return tuple(unique)
+
+
+def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
+    """The spectra whose name or class is one of a list ``A,B*,…``; case does not count, ``*`` and ``?`` stand for anything.
+
+    Raises
+    ------
+    LibraryError
+        Where a word chooses nothing; it says what is most like it.
+    """
+    words = [word.strip().lower() for word in wanted.split(",") if word.strip()]
+    if not words:
+        raise LibraryError(f"--select '{wanted}' names no spectrum")
+    used: set[str] = set()
+    chosen: list[Endmembers] = []
+    for part in parts:
+        kinds = part.classes or ("",) * len(part.names)
+        keys = [(name.lower(), kind.lower()) for name, kind in zip(part.names, kinds)]
+        which = []
+        for j, both in enumerate(keys):
+            fitting = {
+                word for word in words if any(key and (key == word or fnmatch.fnmatchcase(key, word)) for key in both)
+            }
+            used |= fitting
+            which += [j] if fitting else []
+        if which:
+            chosen.append(part.take(which))
+    for word in words:
+        if word not in used:
+            known = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
+            lowered = {name.lower(): name for name in known}
+            near = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
+            near += [name for name in known if word in name.lower() and name not in near][:3]
+            hint = f"; there is {', '.join(near[:5])}" if near else ""
+            raise LibraryError(f"{parts[0].source}: no name or class is '{word}'{hint}; * stands for anything")
+    return chosen
+
+
+def duplicates(library: Endmembers) -> list[tuple[str, str]]:
+    """Pairs of spectra that are the same up to their size: their angle is below 1e-4 rad where both have values.
+
+    That must be half the channels at least.
+    """
+    valid = library.valid
+    values = np.where(valid, library.matrix, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        both = (values * values).T @ valid  # |e_i|² over the channels that e_j has, too
+        cosine = (values.T @ values) / np.sqrt(both * both.T)
+    common = valid.T.astype(float) @ valid
+    near = np.argwhere(np.triu((cosine > 1 - SAME**2 / 2) & (2 * common >= len(values)), 1))
+    return [(library.names[i], library.names[j]) for i, j in near]

@@ -1,0 +1,68 @@
+"""Libraries as CSV tables: wavelengths in the header row, names and classes first."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.header import nanometres
+from .spectra import Endmembers, make
+
+
+def load_csv(path: Path, raw: bytes) -> Endmembers:
+    """A CSV library; columns whose heading is a number are bands, the first other one is the name, ``class`` the class."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    if len(rows) < 2:
+        raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
+    heading = [cell.strip() for cell in rows[0]]
+    columns = [i for i, cell in enumerate(heading) if is_number(cell)]
+    if not columns:
+        raise LibraryError(f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, …")
+    if len(columns) == len(heading):
+        raise LibraryError(
+            f"{path}: its first row is all numbers; expected a header row: name, wavelength, wavelength, …"
+        )
+    matrix = np.empty((len(columns), len(rows) - 1))
+    for r, row in enumerate(rows[1:]):
+        for b, i in enumerate(columns):
+            cell = row[i].strip() if i < len(row) else ""
+            if not is_number(cell):
+                raise LibraryError(f"{path}: row {r + 2}, column {i + 1}: '{cell[:20]}' is not a number")
+            matrix[b, r] = float(cell)
+    words = {
+        heading[i].lower(): [row[i].strip() if i < len(row) else "" for row in rows[1:]] for i in range(len(heading))
+    }
+    others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
+    classes = words.get("class")
+    named = next((key for key in others if key not in ("class", "line", "sample")), others[0])
+    axis = np.array([float(heading[i]) for i in columns])
+    counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
+    pixels = None
+    if {"line", "sample"} <= set(others):
+        pixels = places_of([f"{a} {b}" for a, b in zip(words["line"], words["sample"])], len(rows) - 1)
+    return make(words[named], matrix, None if counted else nanometres(axis, ""), path, pixels, classes)
+
+
+def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:
+    """Pixels written as ``line sample``; None where they are not ``count`` pairs of whole numbers: they are a comment."""
+    pairs = [tuple(int(word) for word in text.split() if word.isascii() and word.isdigit()) for text in texts]
+    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
+        return None
+    return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def is_number(text: str) -> bool:
+    """Whether ``float`` takes it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
