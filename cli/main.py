@@ -19,6 +19,7 @@ from unmix.errors import UnmixError
 COMMANDS = {
     "run": "Endmembers, then certified abundances; the main job.",
     "info": "What a cube is.",
+    "check": "Would this run be sound? Headers and a sample of pixels.",
     "count": "Estimate the number of endmembers.",
     "library": "Spectral libraries: look, convert, resample.",
     "endmembers": "Extract endmembers to a library.",

@@ -34,12 +34,15 @@ MAY_IMPORT = {
         "blocks", "certificate", "devices", "endmembers", "errors", "io", "journal", "library", "methods", "pipeline",
         "problem", "report", "rescue", "scene", "numpy",
     },
+    "soundness": {
+        "arrays", "blocks", "devices", "errors", "io", "job", "library", "methods", "problem", "report", "scene", "numpy",
+    },
     "report": {
         "__init__", "blocks", "certificate", "io", "journal", "library", "pipeline", "problem", "scene", "numpy",
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "io", "library", "job", "scene"},
+    "__init__": {"errors", "arrays", "soundness", "io", "library", "job", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

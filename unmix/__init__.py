@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from .job import run
     from .library import Endmembers
     from .scene import Reading
+    from .soundness import check
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "run": ".job", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
+    "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
     "Reading": ".scene",
 }  # fmt: skip
 
@@ -34,6 +35,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution", "UnmixError",
-    "open_cube", "run", "solve",
+    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution",
+    "UnmixError", "check", "open_cube", "run", "solve",
 ]  # fmt: skip

@@ -101,6 +101,22 @@ class Problem:
         )  # fmt: skip
 
 
+def condition_of(endmembers: Endmembers) -> tuple[float, list[str]]:
+    """cond(E), and the names of the endmembers that are nearly a mixture of each other where it is the largest."""
+    E = endmembers.matrix
+    _, singular, right = np.linalg.svd(E, full_matrices=False)
+    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
+    weights = np.abs(right[-1]) * np.linalg.norm(E, axis=0)
+    heaviest = np.argsort(-weights, kind="stable")
+    return condition, [endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max()]
+
+
+def some_of(names: list[str], most: int = 8) -> str:
+    """Names in one line, the first ``most``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, layout: str
 ) -> Problem:
@@ -120,12 +136,9 @@ def plan_problem(
     size = np.square(E).sum(axis=0)
     if not np.all((size > 1e-200) & (size < 1e200)):
         raise LibraryError(f"{endmembers.source}: an endmember is zero, or too large or small for float64; rescale it")
-    _, singular, right = np.linalg.svd(E, full_matrices=False)
-    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
+    condition, culprits = condition_of(endmembers)
     if condition > WARN_CONDITION:
-        weights = np.abs(right[-1]) * np.linalg.norm(E, axis=0)
-        culprits = ", ".join(endmembers.names[j] for j in range(p) if weights[j] > 0.1 * weights.max())
-        text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {culprits}"
+        text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if condition > WORST_CONDITION:
             raise LibraryError(text + "; leave one out")
         log.warning(text)
@@ -144,6 +157,6 @@ def plan_problem(
         G=E.T @ E,
         inverse=small @ small.T,
         norms=np.sqrt(np.square(E).sum(axis=0)),
-        curvature=float(singular[-1] ** 2),
+        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2),
         condition=condition,
     )

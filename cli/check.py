@@ -1,0 +1,47 @@
+"""`unmix check`: would this run be sound?"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unmix.errors import CubeError
+from unmix.methods import METHODS, SOLVERS
+
+from . import options
+
+
+@click.command("check")
+@click.argument("cube", type=click.Path(path_type=Path))
+@click.option(
+    "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="The spectra that a run would use."
+)
+@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes.")
+@click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True, help="The constraints.")
+@click.option("--solver", type=click.Choice(list(SOLVERS)), default=None, help="How.")
+@options.budget
+@options.reading
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@options.logs
+def command(
+    cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
+) -> int:  # fmt: skip
+    """Everything that would make a run of CUBE wrong, before it; looks at headers and a sample of pixels only.
+
+    Units, whether the library reaches the bands, scale, condition of the endmembers, bands that are dead, constant or out of
+    physical range, masked pixels, and what a run will cost. Exit code 3 where a run would be unsound.
+    """
+    from unmix import check
+
+    options.set_up_log(verbose, True, log_file)
+    found = check(cube, endmembers, **settings)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        width = max(len(one["about"]) for one in found["findings"])
+        for one in found["findings"]:
+            if not (quiet and one["severity"] == "info"):
+                click.echo(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
+        click.echo(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
+    return 0 if found["sound"] else CubeError.exit_code

@@ -1,0 +1,151 @@
+"""`unmix check`: what it calls unsound, a run refuses or masks; what it calls sound, a run does."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import write_csv, write_cube
+from unmix_cli.main import cli
+
+import unmix
+
+WAVES = np.linspace(450.0, 2300.0, 12)
+E = np.stack([0.4 + 0.3 * np.sin(WAVES / 300 + k) for k in range(3)], axis=1)
+
+
+def scene_of(folder, change=None, **fields):
+    """A cube of 30 x 20 pixels of three endmembers, changed."""
+    random = np.random.default_rng(0)
+    Y = (random.dirichlet(np.ones(3), (30, 20)) @ E.T + 0.002 * random.standard_normal((30, 20, 12))).astype(np.float32)
+    if change is not None:
+        change(Y)
+    axis = {"wavelength": "{" + ", ".join(map(repr, WAVES.tolist())) + "}", "wavelength_units": "nm"}
+    return write_cube(folder / "c.hdr", Y, data_ignore_value=-9999, **axis | fields)
+
+
+def dead(Y):
+    Y[..., 3] = -9999
+
+
+def constant(Y):
+    Y[..., 3] = 0.25
+
+
+def bright(Y):
+    Y[..., 3] += 30
+
+
+def all_masked(Y):
+    Y[:] = -9999
+
+
+def holes(Y):
+    Y[:5, :, 7] = np.nan
+
+
+def in_ten_thousands(Y):
+    Y *= 10000
+
+
+# What is wrong, how the scene is changed, the library, other options; severity and subject of the finding; what a run says.
+CASES = {
+    "nothing": (None, E, {}, None, None),
+    "a dead band": (dead, E, {}, ("error", "bands", "1 bands in use are dead on the sample: 4"), "pixels are masked"),
+    "without the dead band": (dead, E, {"bands": "auto"}, None, None),
+    "a constant band": (constant, E, {}, ("warning", "bands", "constant on the sample: 4"), None),
+    "a band too bright": (bright, E, {}, ("warning", "bands", "out of physical range on the sample: 4"), None),
+    "all masked": (all_masked, E, {}, ("error", "nodata", "100.0 % of 600 pixels"), "pixels are masked"),
+    "holes": (holes, E, {}, ("warning", "nodata", "16.7 % of the others miss a band in use"), None),
+    "another scale": (
+        in_ten_thousands,
+        E,
+        {},
+        ("error", "scale", "times as large as the endmembers"),
+        "times as large",
+    ),
+    "that scale": (in_ten_thousands, E, {"scale": 10000.0}, None, None),
+    "too many": (
+        None,
+        np.tile(E, 5),
+        {},
+        ("error", "endmembers", "15 endmembers for 12 bands"),
+        "15 endmembers for 12",
+    ),
+    "collinear": (
+        None,
+        np.column_stack([E, E[:, :2].mean(axis=1)]),
+        {},
+        ("error", "endmembers", "nearly collinear"),
+        "collinear",
+    ),
+    "the same": (None, np.column_stack([E, 2 * E[:, 0]]), {}, ("warning", "library", "em 1 = em 4"), "collinear"),
+    "memory": (None, E, {"memory": 100}, ("error", "memory", "one line of this scene needs"), "too small"),
+}
+
+
+@pytest.mark.parametrize("what", list(CASES))
+def test_what_is_found_is_what_a_run_meets(tmp_path, what):
+    change, library, options, finding, said = CASES[what]
+    path, csv = scene_of(tmp_path, change), write_csv(tmp_path / "e.csv", library, WAVES)
+    found = unmix.check(path, csv, **options)
+    errors = [one for one in found["findings"] if one["severity"] == "error"]
+    if finding is None:
+        assert found["sound"] and not any(one["severity"] == "warning" for one in found["findings"])
+    else:
+        listed = [one for one in found["findings"] if (one["severity"], one["about"]) == finding[:2]]
+        assert any(finding[2] in one["message"] for one in listed), found["findings"]
+    assert found["sound"] == (said is None) == (not errors)
+    if said is None:
+        report = unmix.run(path, endmembers=csv, device="cpu", **options)
+        assert report["bands_used"] and report["pixels"]["solved"] > 0
+        assert report["condition"] == found["condition"]
+        assert found["bytes_to_read"] == 30 * 20 * 12 * 4
+    else:
+        with pytest.raises(unmix.UnmixError, match=said):
+            unmix.run(path, endmembers=csv, device="cpu", **options)
+
+
+def test_a_library_that_does_not_reach(tmp_path):
+    path, csv = scene_of(tmp_path), write_csv(tmp_path / "e.csv", E, WAVES - 200)
+    found = unmix.check(path, csv)
+    assert not found["sound"] and "covers 250 to 2100 nm, and not 2131.82 nm" in found["findings"][-2]["message"]
+    assert unmix.check(path, csv, ignore_nm="2101-2500")["sound"]
+
+
+def test_without_a_library_and_without_wavelengths(tmp_path):
+    write_cube(tmp_path / "n.hdr", np.random.default_rng(0).random((4, 4, 5)))
+    found = unmix.check(tmp_path / "n.hdr")
+    assert found["sound"] and found["passes"] == 3
+    assert {"wavelengths", "endmembers", "cost"} <= {one["about"] for one in found["findings"]}
+
+
+def test_odd_units(tmp_path):
+    found = unmix.check(scene_of(tmp_path, wavelength_units="Micrometers"))
+    assert "units?" in " ".join(one["message"] for one in found["findings"] if one["severity"] == "warning")
+
+
+def test_the_command(tmp_path):
+    run = CliRunner().invoke
+    path = str(scene_of(tmp_path))
+    csv = str(write_csv(tmp_path / "e.csv", E, WAVES))
+    good = run(cli, ["check", path, "-e", csv], standalone_mode=False)
+    assert good.return_value == 0 and good.stdout.rstrip().endswith("sound") and "cond(E)" in good.stdout
+    brief = run(cli, ["check", path, "-e", csv, "-q"], standalone_mode=False)
+    assert brief.stdout == f"{path}: sound\n"
+    scene_of(tmp_path, dead)
+    bad = run(cli, ["check", path, "-e", csv, "--json"], standalone_mode=False)
+    assert bad.return_value == 3 and json.loads(bad.stdout)["faulty_bands"]["dead"] == [4]
+    assert not list(tmp_path.glob("*abundance*"))
+
+
+@pytest.mark.real
+def test_real_scenes(data):
+    """Twenty bands of NaN; EnMAP's dead bands, which its bbl knows; Jasper with its own library."""
+    salton = unmix.check(data / "salton_sea/salton_sea_roi.mat", bands="all")
+    assert not salton["sound"] and len(salton["faulty_bands"]["dead"]) == 20
+    assert unmix.check(data / "salton_sea/salton_sea_roi.mat")["sound"]
+    tile = data / "enmap_tiles/enmap_potsdam_tile_128_0.tif"
+    assert unmix.check(tile, bands="all")["faulty_bands"]["dead"] == [130, 131, 132, 133, 134, 135]
+    assert unmix.check(tile, data / "libraries", select="asphalt*,lichen")["sound"]
+    assert unmix.check(data / "jasper/jasper.hdr", data / "jasper/jasper_truth_endmembers.csv", scale=5000)["sound"]

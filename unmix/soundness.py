@@ -1,0 +1,258 @@
+"""`check`: everything that would make a run wrong, before it, from headers and a sample of pixels."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .arrays import solve
+from .blocks import parse_size, plan_blocks
+from .errors import LibraryError, MethodError
+from .io import Bands, Cube, bytes_per_line, missing, spectra
+from .library import Endmembers, duplicates, fit, load_parts, select
+from .methods import Method, Solver, choose
+from .problem import UPDATED, WARN_CONDITION, condition_of, plan_problem, some_of
+from .report import input_of
+from .scene import Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
+
+# Python and its libraries, before a block is held (measured; docs/benchmarks.md).
+BASELINE = 170 * 2**20
+# Where wavelengths (nm) of imaging spectrometers lie, visible to thermal.
+PLAUSIBLE = (200.0, 20000.0)
+TIMED_PIXELS = 4096
+
+
+@dataclass
+class Findings:
+    """What was found: ``(severity, about, message)``, severity being error, warning or info."""
+
+    found: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def error(self, about: str, message: str) -> None:
+        """A run would be wrong, or refused."""
+        self.found.append(("error", about, message))
+
+    def warning(self, about: str, message: str) -> None:
+        """A run would be right, but perhaps not what is wanted."""
+        self.found.append(("warning", about, message))
+
+    def info(self, about: str, message: str) -> None:
+        """Good to know."""
+        self.found.append(("info", about, message))
+
+
+def check(
+    cube: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str] | None = None,
+    *,
+    select: str | None = None,
+    method: str = "fcls",
+    solver: str | None = None,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
+    """Look at what a run would meet; nothing is written.
+
+    Parameters
+    ----------
+    cube, endmembers, select, method, solver, memory, threads
+        As for `unmix.run`.
+    **reading
+        The fields of `unmix.Reading`.
+
+    Returns
+    -------
+    dict
+        ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the numbers
+        behind them: bands, shares of masked pixels, sizes, condition, bytes, seconds and memory expected.
+
+    Raises
+    ------
+    CubeError, MethodError
+        Where the cube cannot be opened, or options do not fit it.
+    """
+    row, how = choose(method, solver)
+    if endmembers is None and select is not None:
+        raise MethodError("--select chooses from the spectra of -e FILE")
+    how_read = Reading(**reading)
+    scene, used, nodata = open_scene(cube, how_read)
+    findings = Findings()
+    for problem in scene.problems:
+        findings.warning("file", problem)
+    check_axis(scene, used, findings)
+    began = time.perf_counter()
+    seen = survey(scene, used, nodata)
+    looked = time.perf_counter() - began
+    check_bands(scene, seen, findings)
+    check_pixels(scene, seen, findings)
+    facts: dict[str, Any] = {
+        "input": input_of(scene),
+        "format": scene.format,
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": len(used.index),
+        "faulty_bands": {what: [b + 1 for b in some] for what, some in seen.faults().items()},
+        "pixels_looked_at": seen.pixels,
+        "masked_share": seen.masked / seen.pixels,
+        "partly_nodata_share": seen.partly / seen.pixels,
+        "seconds_to_look": round(looked, 3),
+    }
+    library = None
+    if endmembers is not None:
+        library = check_library(Path(endmembers), select, scene, used, findings, facts)
+    if library is not None:
+        check_problem(scene, used, nodata, library, row, how, how_read.scale is None, findings, facts)
+    elif endmembers is None:
+        findings.info("endmembers", "extracted from the scene: count and condition are only known then")
+    expect(scene, used, nodata, library, row, how, parse_size(str(memory)), threads, findings, facts)
+    sound = not any(severity == "error" for severity, _, _ in findings.found)
+    listed = [dict(zip(("severity", "about", "message"), one)) for one in findings.found]
+    return {**facts, "sound": sound, "findings": listed}
+
+
+def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
+    """Wavelengths and FWHM: whether they are there and can be what they say."""
+    waves, fwhm = scene.wavelengths, scene.fwhm
+    if waves is None:
+        findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
+        return
+    some = waves[used.index]
+    findings.info("wavelengths", f"{some.min():g} to {some.max():g} nm in {len(some)} bands")
+    if some.min() < PLAUSIBLE[0] or some.max() > PLAUSIBLE[1]:
+        findings.warning(
+            "wavelengths", f"{some.min():g} to {some.max():g} nm is no range of an imaging spectrometer; units?"
+        )
+    if np.any(np.diff(some) <= 0):
+        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or their order is another")
+    if fwhm is not None and not np.all((fwhm[used.index] > 0.05) & (fwhm[used.index] < 500)):
+        findings.warning(
+            "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm is none of an imaging spectrometer"
+        )
+
+
+def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
+    """Bands in use that are dead, constant or out of physical range."""
+    for what, bands in seen.faults().items():
+        if not bands:
+            continue
+        text = f"{len(bands)} bands in use are {what} on the sample: {ranges(bands)}; --bands auto leaves them out"
+        if what == "dead":
+            findings.error("bands", text + ": every pixel would be masked")
+        else:
+            findings.warning("bands", text)
+
+
+def check_pixels(scene: Cube, seen: Survey, findings: Findings) -> None:
+    """How many pixels have values."""
+    there = seen.pixels - seen.masked
+    share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
+    if there == 0:
+        findings.error("nodata", share + " in any band; is --nodata right?")
+        return
+    findings.info("nodata", share + f" (nodata value {scene.nodata if scene.nodata is not None else 'none'}, NaN)")
+    if seen.partly and not seen.faults()["dead"]:
+        worst = np.argsort(-seen.missing, kind="stable")[:5]
+        names = ranges([int(seen.index[b]) for b in worst if seen.missing[b]])
+        text = f"{100 * seen.partly / there:.1f} % of the others miss a band in use, and are masked for it; mostly bands {names}"
+        (findings.error if seen.partly == there else findings.warning)("nodata", text)
+
+
+def check_library(
+    path: Path, wanted: str | None, scene: Cube, used: Bands, findings: Findings, facts: dict[str, Any]
+) -> Endmembers | None:
+    """The library on the bands of the scene, or None where it does not come there."""
+    try:
+        parts = load_parts(path)
+        if wanted is not None:
+            parts = select(parts, wanted)
+        for part in parts:
+            same = duplicates(part)
+            if same:
+                pairs = "; ".join(f"{a} = {b}" for a, b in same[:5])
+                findings.warning("library", f"{len(same)} pairs of spectra are the same up to their size: {pairs}")
+            if part.wavelengths is None and scene.wavelengths is not None:
+                findings.warning(
+                    "library", f"{part.source} has no wavelengths: its bands are taken for the cube's by number"
+                )
+        library = fit(parts, scene, used.index)
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return None
+    channels = sorted({len(part.matrix) for part in parts})
+    findings.info(
+        "library",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {len(used.index)} bands",
+    )
+    facts["endmembers"] = list(library.names)
+    return library
+
+
+def check_problem(
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, scaled: bool,
+    findings: Findings, facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """Sizes and condition: whether exact answers can come of it."""
+    fault = scale_fault(scene, library, used, nodata)
+    if fault and scaled:
+        findings.error("scale", fault)
+    elif fault is None:
+        findings.info("scale", "pixels and endmembers are of one size")
+    L, p = library.matrix.shape
+    if p > L:
+        findings.error(
+            "endmembers", f"{p} endmembers for {L} bands; solver '{how.name}' needs at most as many as bands"
+        )
+        return
+    condition, culprits = condition_of(library)
+    facts["condition"], facts["nearly_collinear"] = condition, culprits if condition > UPDATED else []
+    text = f"cond(E) = {condition:.2g}"
+    if condition > UPDATED:
+        text += f"; nearly collinear: {some_of(culprits)}"
+    try:
+        plan_problem(library, row, how, used, nodata, scene.layout)
+    except LibraryError as error:
+        findings.error("endmembers", str(error))
+        return
+    (findings.warning if condition > WARN_CONDITION else findings.info)("endmembers", text)
+
+
+def expect(
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers | None, row: Method, how: Solver, memory: int,
+    threads: int | None, findings: Findings, facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """Bytes, seconds and memory, from the sample: the time to read it, and on this CPU to solve it."""
+    size = scene.lines * bytes_per_line(scene)
+    passes = 1 if library is not None else 3
+    began = time.perf_counter()
+    read = sum(part.nbytes for part in sampled(scene))
+    reading = (time.perf_counter() - began) * size / max(1, read)
+    facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
+    p = 10 if library is None else len(library.names)
+    if library is not None and not any(severity == "error" for severity, _, _ in findings.found):
+        pixels = np.concatenate([good_pixels(part, scene, used, nodata) for part in sampled(scene)])[:TIMED_PIXELS]
+        solve(pixels[:16], library.matrix, method=row.name, solver=how.name, threads=threads)  # compiles
+        began = time.perf_counter()
+        solve(pixels, library.matrix, method=row.name, solver=how.name, threads=threads)
+        solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
+        facts["seconds_solving_on_cpu"] = round(solving, 2)
+        text += f"; about {solving:.1f} s to solve on the CPU"
+    line = 4 * (p + 1) * scene.samples + 21 * scene.samples + bytes_per_line(scene)
+    try:
+        layout = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
+    except MethodError as error:
+        findings.error("memory", str(error))
+        return
+    held = layout.slots * layout.lines_per_block * line
+    facts["memory_expected"] = held + BASELINE
+    findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
+
+
+def good_pixels(part: np.ndarray, scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
+    """The spectra of the pixels that miss no band, (n, L)."""
+    return spectra(part, scene.layout, used)[~missing(part, scene.layout, used, nodata)]
