@@ -72,8 +72,15 @@ def emit(path: Path, scene: Truth) -> None:
         lines, samples = scene.fill.shape
         for name in ("lon", "lat"):
             file[f"location/{name}"] = np.zeros((lines, samples))
-        for name in ("glt_x", "glt_y"):
-            file[f"location/{name}"] = np.zeros((lines + 2, samples + 2), np.int32)
+        # A map that is the swath turned by half, with a border of fill, a gap filled (negative), and a pixel twice.
+        y, x = np.mgrid[0 : lines + 2, 0 : samples + 3].astype(np.int32)
+        tables = {"glt_y": lines + 1 - y, "glt_x": samples + 1 - x}
+        border = (tables["glt_y"] < 1) | (tables["glt_y"] > lines) | (tables["glt_x"] < 1)
+        for name, table in tables.items():
+            table[border] = 0
+            table[:, 0] = table[:, 1]
+            table[3, 3] *= -1
+            file[f"location/{name}"] = table
 
 
 def aviris3(path: Path, scene: Truth) -> None:

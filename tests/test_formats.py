@@ -384,3 +384,55 @@ def test_spectral_and_gdal_write_what_we_read(tmp_path):
         axes = {"bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
         np.testing.assert_array_equal(raw.transpose(axes), stored)
         assert cube.nodata == -9999
+
+
+def placed(swath, lines=40, samples=19):
+    """What `products.emit`'s lookup table makes of a swath (lines, bands, samples); in loops."""
+    out = np.full((lines + 2, swath.shape[1], samples + 3), -9999, np.float32)
+    for i in range(lines + 2):
+        for j in range(samples + 3):
+            y, x = lines - i, samples - (j or 1)
+            if 0 <= y < lines and 0 <= x < samples:
+                out[i, :, j] = swath[y, :, x]
+    return out
+
+
+@pytest.mark.parametrize("form", ["envi", "geotiff"])
+def test_a_swath_is_placed_on_its_map(tmp_path, form):
+    products.emit(tmp_path / "s.nc", SCENE)
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+    options = {
+        "endmembers": library,
+        "device": "cpu",
+        "bands": "all",
+        "ortho": True,
+        "residual": True,
+        "out_dir": tmp_path / "o",
+    }
+    unmix.run(tmp_path / "s.nc", format=form, memory=200_000, **options)
+    ending = {"envi": "img", "geotiff": "tif"}[form]
+    for name in ("abundance", "rmse", "residual"):
+        files = [tmp_path / f"o/s_{name}{which}.{ending}" for which in ("", "_ortho")]
+        with rasterio.open(files[0]) as swath, rasterio.open(files[1]) as on_map:
+            np.testing.assert_array_equal(on_map.read().transpose(1, 0, 2), placed(swath.read().transpose(1, 0, 2)))
+            assert on_map.transform.almost_equals(rasterio.Affine(0.00054, 0, -117.0, 0, -0.00054, 38.0), 1e-9)
+            assert on_map.descriptions == swath.descriptions and on_map.nodata == -9999
+    assert verify(tmp_path / "o/s", everything=True).faults == []
+
+
+def test_a_part_of_a_swath_is_placed_where_it_lies(tmp_path):
+    products.emit(tmp_path / "s.nc", SCENE)
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+    options = {"endmembers": library, "device": "cpu", "bands": "all", "ortho": True}
+    unmix.run(tmp_path / "s.nc", **options, out_dir=tmp_path / "all")
+    unmix.run(tmp_path / "s.nc", **options, out_dir=tmp_path / "part", lines="10:20", samples="3:")
+    with rasterio.open(tmp_path / "all/s_abundance.img") as whole:
+        values = whole.read().transpose(1, 0, 2)
+    values[:10] = values[20:] = values[:, :, :3] = -9999
+    with rasterio.open(tmp_path / "part/s_abundance_ortho.img") as on_map:
+        np.testing.assert_array_equal(on_map.read().transpose(1, 0, 2), placed(values))
+
+
+def test_without_a_table_nothing_is_placed(tmp_path):
+    with pytest.raises(unmix.MethodError, match="has no lookup table"):
+        unmix.run(envi(tmp_path / "s"), count=3, ortho=True, device="cpu")

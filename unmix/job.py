@@ -17,8 +17,9 @@ from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
 from .errors import CubeError, MethodError, OutputError
 from .io import Cube, bytes_per_line
-from .io.export import require
-from .journal import Outputs, finite
+from .io.export import NODATA, require
+from .io.placement import Placement
+from .journal import ORTHO, Outputs, finite
 from .library import Endmembers, fit, load_parts
 from .library import select as choose_spectra
 from .methods import choose
@@ -55,6 +56,7 @@ def run(
     residual: bool = False,
     certificate: bool = False,
     format: str = "envi",
+    ortho: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
@@ -90,6 +92,8 @@ def run(
         Also write the residual cube; κ, δ and steps of each pixel.
     format : str
         Of the maps; a key of `unmix.io.export.FORMATS`.
+    ortho : bool
+        Also place the maps of a swath where its lookup table says (EMIT), as ``STEM_abundance_ortho`` and so on.
     dry_run : bool
         Say what would be done, and do nothing.
     progress : callable, optional
@@ -120,6 +124,8 @@ def run(
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     how_read = Reading(**reading)
     scene, used, missing_value = open_scene(cube, how_read)
+    if ortho and scene.placement is None:
+        raise MethodError(f"--ortho: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     library = None
     if endmembers is not None:
@@ -130,11 +136,11 @@ def run(
     if not dry_run and (overwrite or not (folder / f"{scene.stem}_run.json").exists()):
         scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)
-    settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress)
+    settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress, ortho)
     try:
         if dry_run:
             return plan_only(
-                scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form
+                scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form, ortho
             )
         outputs = Outputs(folder, scene.stem, form)
         try:
@@ -160,6 +166,8 @@ def run(
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
             report["format"] = form.name
+            if ortho and scene.placement is not None:
+                report["placed"] = dict(zip(("lines", "samples"), scene.placement.shape))
             write_headers(outputs, scene, problem, summary)
             endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
             found.write(*(outputs.part(ending) for ending in endings))
@@ -185,6 +193,7 @@ class Settings:
     residual: bool
     certificate: bool
     progress: Progress | None
+    ortho: bool = False
 
     def rasters(self, problem: Problem) -> dict[str, int]:
         """Bands of each image that is written."""
@@ -224,7 +233,8 @@ def solve_scene(
     line = line_of(scene, settings)
     sizes = settings.rasters(problem)
     largest = max(sizes.values()) if outputs.form.convert else 0  # a work file stands beside what it becomes
-    outputs.check_space(4 * scene.lines * scene.samples * (sum(sizes.values()) + largest) + 2**20)
+    placed = int(np.prod(scene.placement.shape)) if settings.ortho and scene.placement is not None else 0
+    outputs.check_space(4 * (scene.lines * scene.samples + placed) * (sum(sizes.values()) + largest) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
     machine, progress = settings.machine, settings.progress
     began = time.perf_counter()
@@ -265,9 +275,24 @@ def solve_scene(
     with ThreadPoolExecutor(writers, "finish") as pool:
         stream(layout, slots, read, machine, finish, seconds)
     seconds.settle(machine.stages())
+    if settings.ortho and scene.placement is not None:
+        for name, count in sizes.items():
+            place_map(scene.placement, outputs, name, count, settings.memory)
     if summary.solved == 0 and machine.solves:
         raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
     return summary, seconds
+
+
+def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:
+    """Make ``STEM_name_ortho`` from the finished ``STEM_name``, some lines at a time."""
+    source = outputs.rasters[name]
+    swath = np.memmap(source.path, np.dtype("<f4"), "r", shape=(source.lines, source.bands, source.samples))
+    lines, samples = placement.shape
+    target = outputs.raster(name + ORTHO, lines, samples, bands)
+    step = max(1, min(lines, memory // (samples * (12 * bands + 40))))  # gathered, turned round, with their places
+    for line in range(0, lines, step):
+        part = slice(line, min(line + step, lines))
+        target.write(part, placement.place(swath, part, NODATA))
 
 
 def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:

@@ -23,8 +23,9 @@ from .io.write import write_all
 from .library import Endmembers
 
 MAPS = ("abundance", "rmse", "residual", "certificate")
+ORTHO = "_ortho"  # behind the name of a map that was placed
 SUFFIXES = (
-    *(f"_{name}{ending}" for name in MAPS for one in FORMATS.values() for ending in one.endings),
+    *(f"_{name}{which}{ending}" for name in MAPS for which in ("", ORTHO) for one in FORMATS.values() for ending in one.endings),
     "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
 )  # fmt: skip
 

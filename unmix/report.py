@@ -18,7 +18,7 @@ from .io.cube import band_names
 from .io.envi import MAP_FIELDS
 from .io.export import OutputFormat
 from .io.header import words
-from .journal import SUFFIXES, Outputs
+from .journal import ORTHO, SUFFIXES, Outputs
 from .library import Endmembers
 from .pipeline import Seconds
 from .problem import Problem
@@ -30,26 +30,21 @@ log = logging.getLogger("unmix")
 def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summary) -> None:
     """The headers of all rasters; they carry no time, device, thread count, memory or path."""
     where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-    common = {"data ignore value": "-9999", **where}
     names = problem.endmembers.names
     by = f"by unmix {__version__}, {problem.method.name} ({problem.solver.name})"
     assert summary.sums is not None
     brightest = np.argsort(-summary.sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
-    outputs.write_header(
-        "abundance",
-        {"description": f"abundances {by}", "band names": list(names), "default bands": shown, **common},
-    )
-    outputs.write_header("rmse", {"description": f"RMSE {by}", "band names": ["rmse"], **common})
-    if "certificate" in outputs.rasters:
-        outputs.write_header(
-            "certificate",
-            {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"], **common},
-        )
-    if "residual" in outputs.rasters:
-        outputs.write_header(
-            "residual", {"description": f"residual {by}", **residual_fields(scene, problem.bands), **common}
-        )
+    own: dict[str, dict[str, str | list[str]]] = {
+        "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
+        "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
+        "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
+        "residual": {"description": f"residual {by}", **residual_fields(scene, problem.bands)},
+    }
+    placed = {} if scene.placement is None else scene.placement.fields
+    for name in outputs.rasters:
+        here = placed if name.endswith(ORTHO) else where
+        outputs.write_header(name, own[name.removesuffix(ORTHO)] | {"data ignore value": "-9999", **here})
 
 
 def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
@@ -93,10 +88,12 @@ def plan_only(
     residual: bool,
     certificate: bool,
     form: OutputFormat,
+    ortho: bool,
 ) -> dict[str, Any]:
     """What `run` would do, without doing it: all that can be known before the scene is read."""
     maps = ["abundance", "rmse", *(["residual"] if residual else []), *(["certificate"] if certificate else [])]
-    names = [f"_{name}{ending}" for name in maps for ending in form.endings]
+    kinds = ("", ORTHO) if ortho else ("",)
+    names = [f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings]
     names += [name for name in SUFFIXES if name.startswith(("_endmembers", "_run"))]
     outputs = [folder / (scene.stem + name) for name in names]
     return {

@@ -13,7 +13,7 @@ from .certificate import CERTIFIED
 from .errors import CubeError, OutputError
 from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from .io.export import FORMATS, OutputFormat
-from .journal import file_digest, image_digest
+from .journal import ORTHO, file_digest, image_digest
 from .library import load
 from .methods import METHODS, SOLVERS, Method
 from .scene import Reading, open_part
@@ -128,7 +128,8 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
             verdict.faults.append(f"{path}: is missing")
             continue
         is_image = name.endswith(".img")
-        found = image_digest(path, int(report["lines"])) if is_image else file_digest(path)
+        lines = report["placed"]["lines"] if name.endswith(f"{ORTHO}.img") else report["lines"]
+        found = image_digest(path, int(lines)) if is_image else file_digest(path)
         if found != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {found[:12]}, not {digest[:12]})")
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .header import words
+from .placement import Placement
 
 INTERLEAVES = ("bip", "bil", "bsq")
 
@@ -38,7 +39,8 @@ class Cube(Protocol):
     ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
     and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
     outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` names what the file was
-    recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say).
+    recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say). ``placement`` says where
+    pixels lie on a map, where the scene is in the sensor's geometry and the file knows.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Cube(Protocol):
     nodata: float | None
     fields: dict[str, str]
     problems: list[str]
+    placement: Placement | None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored.

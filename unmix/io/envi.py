@@ -12,6 +12,7 @@ from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import INTERLEAVES, Cube, as_stored
 from .header import axis_in_nanometres, number, numbers, read_header, whole
+from .placement import Placement
 from .read import Scratch, announce, fill_all, read_parts
 
 # ENVI's number of each type we read; 6 and 9 are complex.
@@ -129,6 +130,7 @@ class EnviCube:
     format: str = "ENVI"
     lines_together: int = 1
     scratch: Scratch | None = None
+    placement: Placement | None = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""

@@ -16,6 +16,7 @@ from ..errors import CubeError
 from .cube import as_stored
 from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import axis_in_nanometres, read_header, read_small
+from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief
 
 # GDAL's own cache of decoded blocks, instead of a twentieth of the machine's memory.
@@ -67,6 +68,7 @@ class GeoTiffCube:
     format: str = "GeoTIFF"
     layout: str = "bsq"
     scratch: Scratch | None = None
+    placement: Placement | None = None
     lock: Any = field(default_factory=threading.Lock)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:

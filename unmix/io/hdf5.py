@@ -14,6 +14,7 @@ from ..errors import CubeError
 from .cube import as_stored
 from .envi import DTYPES
 from .header import axis_in_nanometres
+from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief
 from .scratch import inflate
 
@@ -61,6 +62,7 @@ class Hdf5Cube:
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     scratch: Scratch | None = None
+    placement: Placement | None = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
@@ -207,7 +209,9 @@ def map_info(system: str, west: float, north: float, across: float, down: float)
     zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
     name = "Arbitrary"
     ending = "units=Meters"
-    if zone:
+    if system.lstrip().upper().startswith(("GEOGCS", "GEOGCRS")):
+        name, ending = "Geographic Lat/Lon", "WGS-84, units=Degrees"
+    elif zone:
         number = zone[1] or str(int(zone[4]))
         south = zone[2] == "S" or zone[3] == "7"
         name, ending = "UTM", f"{number}, {'South' if south else 'North'}, WGS-84, units=Meters"

@@ -15,6 +15,7 @@ import scipy.io
 from ..errors import CubeError
 from .envi import DTYPES
 from .header import axis_in_nanometres
+from .placement import Placement
 from .read import Scratch, brief
 
 NUMBERS = ("double", "single", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -46,6 +47,7 @@ class MatlabCube:
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lines_together: int = 1
+    placement: Placement | None = None
     layout: str = "bsq"
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:

@@ -28,6 +28,7 @@ from .hdf5 import (
     unit_of,
 )  # fmt: skip
 from .header import axis_in_nanometres
+from .placement import Placement
 from .read import brief
 
 
@@ -68,7 +69,28 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     good = file.get("sensor_band_parameters/good_wavelengths")
     if good is not None:
         cube.good_bands = of_bands(cube, good, "good_wavelengths") != 0
+    cube.placement = emit_placement(file)
     return cube
+
+
+def emit_placement(file: h5py.File) -> Placement | None:
+    """EMIT's lookup table and the map that it makes, or None where there is none."""
+    tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
+    transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
+    if not all(isinstance(table, h5py.Dataset) and table.ndim == 2 for table in tables) or len(transform) != 6:
+        return None
+    if (
+        tables[0].shape != tables[1].shape
+        or 0 in tables[0].shape
+        or any(table.dtype.kind not in "iu" for table in tables)
+    ):
+        return None
+    system = " ".join(text(file.attrs.get("spatial_ref", "")).split())
+    west, across, _, north, _, down = (float(number) for number in transform)
+    fields = {"map info": map_info(system, west, north, across, -down)}
+    if system:
+        fields["coordinate system string"] = system
+    return Placement(tables[0], tables[1], fields)
 
 
 def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:

@@ -59,6 +59,7 @@ class Window:
         self.wavelengths, self.fwhm, self.good_bands = cube.wavelengths, cube.fwhm, cube.good_bands
         self.gain, self.offset = cube.gain, cube.offset
         self.fields = shifted(cube.fields, lines.start, samples.start)
+        self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")
         self.mask: tuple[Cube, int] | None = None

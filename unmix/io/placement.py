@@ -1,0 +1,73 @@
+"""From the sensor's geometry to the map: a table that says for every place on the map which pixel of the swath lies there."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import CubeError
+from .read import brief
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A geographic lookup table (GLT).
+
+    Attributes
+    ----------
+    line, sample : datasets (lines, samples), int
+        The pixel of the swath at each place of the map, counted from 1; 0 is fill, a negative one was put there to fill a
+        gap and is a pixel all the same.
+    fields : dict of str
+        Map information of the placed maps, as an ENVI header has it.
+    begin : (int, int)
+        Line and sample where the part of the swath that was read begins.
+    """
+
+    line: Any
+    sample: Any
+    fields: dict[str, str]
+    begin: tuple[int, int] = (0, 0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Lines and samples of the map."""
+        return tuple(self.line.shape)
+
+    def moved(self, line: int, sample: int) -> "Placement":
+        """The same for a part of the swath that begins there."""
+        return replace(self, begin=(self.begin[0] + line, self.begin[1] + sample))
+
+    def place(self, swath: np.ndarray, lines: slice, fill: float) -> np.ndarray:
+        """Some lines of a placed map.
+
+        Parameters
+        ----------
+        swath : array (lines, bands, samples)
+            A map in the sensor's geometry.
+        lines : slice
+            Of the placed map.
+        fill : float
+            Where no pixel lies.
+
+        Returns
+        -------
+        array (n, bands, samples), of the type of ``swath``
+
+        Raises
+        ------
+        CubeError
+            Where the table cannot be read.
+        """
+        try:
+            y, x = (np.abs(table[lines].astype(np.int64)) for table in (self.line, self.sample))
+        except Exception as error:  # h5py has many words for a damaged file
+            raise CubeError(
+                f"lookup table, lines {lines.start + 1} to {lines.stop}: cannot be read: {brief(error)}"
+            ) from None
+        there = (y > 0) & (x > 0)
+        y, x = y - 1 - self.begin[0], x - 1 - self.begin[1]
+        there &= (y >= 0) & (y < swath.shape[0]) & (x >= 0) & (x < swath.shape[2])
+        placed = np.full((*y.shape, swath.shape[1]), fill, swath.dtype)
+        placed[there] = swath[y[there], :, x[there]]
+        return placed.transpose(0, 2, 1)
