@@ -42,7 +42,7 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
 
 docs: $(VENV)/ready
-	$(BIN)/python -m unmix_cli.docs > docs/cli.md
+	$(BIN)/python -m unmix_cli.docs docs
 
 data: $(VENV)/ready  ## the small scene of README and tests, again
 	cd data && ../$(BIN)/unmix synth demo.hdr --lines 60 --samples 50 --bands 96 -n 5 --seed 7 --snr 45 --pure --overwrite

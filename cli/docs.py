@@ -1,4 +1,8 @@
-"""docs/cli.md, made from the commands themselves: ``python -m unmix_cli.docs > docs/cli.md``."""
+"""docs/cli.md and docs/formats.md, made from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -33,5 +37,62 @@ def fenced(command: click.Command, name: str, parent: click.Context | None) -> s
     return f"```\n{command.get_help(context)}\n```\n"
 
 
+FORMATS_HEAD = """# Formats
+
+Made by `make docs` from the tables that the code itself reads by; a test compares the two.
+
+`unmix` looks at what a file holds, not at its name; `unmix info` says what it was recognised as.
+
+## Cubes
+
+"""
+FORMATS_TAIL = """
+`--scale` and `--nodata` stand in for what a file says. Nodata is decided on the stored values, before any scale: a pixel with a band
+in use that is nodata, NaN or infinite is masked.
+
+HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; where one holds more lines than that, a warning
+says how often each is decompressed. What cannot be read by lines is inflated once, to a scratch file in the system's temporary folder
+(`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks
+or tiles of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). MATLAB v5 is
+read by scipy, which needs memory for the variable once.
+
+Of a gzip-compressed cube the checksum counts; anything behind the compressed data is an error.
+"""
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in lines)
+
+
+def formats_page() -> str:
+    """The page of formats, as Markdown."""
+    from unmix.io import kinds
+    from unmix.io.export import FORMATS as OUTPUTS
+    from unmix.library import FORMATS as LIBRARIES
+
+    cubes = [(kind.name, kind.cube, kind.axis, kind.place, kind.fill) for kind in kinds()]
+    libraries = [(one.name, one.what) for one in LIBRARIES]
+    outputs = [
+        (f"`--format {one.name}`", one.summary, ", ".join(f"`{e}`" for e in one.endings)) for one in OUTPUTS.values()
+    ]
+    return (
+        FORMATS_HEAD
+        + table(("format", "cube", "wavelengths, FWHM, good bands", "map", "fill and scale"), cubes)
+        + FORMATS_TAIL
+        + "\n## Libraries\n\nFor `-e` and `unmix library`; asked in this order.\n\n"
+        + table(("format", "what"), libraries)
+        + "\n## Maps\n\n"
+        + table(("option", "what", "files of a map"), outputs)
+        + "\nGeoTIFF and HDF5 are made from the finished ENVI work file, read back and compared. GDAL finds the map of an HDF5 file\n"
+        "as `NETCDF:STEM_abundance.h5:abundance`.\n"
+    )
+
+
+PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
+
+
 if __name__ == "__main__":
-    click.echo(command_line_page(), nl=False)
+    for name, page in PAGES.items():
+        Path(sys.argv[1], name).write_text(page(), encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
-from unmix_cli.docs import command_line_page
+from unmix_cli.docs import PAGES
 from unmix_cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -42,8 +42,9 @@ def test_help_is_quick_and_whole():
         assert "Usage" in unmix(name, "--help")[0]
 
 
-def test_docs_are_what_the_commands_say():
-    assert (ROOT / "docs/cli.md").read_text() == command_line_page(), "run `make docs`"
+@pytest.mark.parametrize("page", list(PAGES))
+def test_docs_are_what_the_code_says(page):
+    assert (ROOT / "docs" / page).read_text() == PAGES[page](), "run `make docs`"
 
 
 def test_the_main_job(scene):

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..errors import MethodError
-from .cube import INTERLEAVES, Bands, Cube, as_stored, bytes_per_line, missing, spectra
+from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .envi import TIFF_MAGIC
 
 # What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
@@ -56,4 +56,23 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     return cube
 
 
-__all__ = ["INTERLEAVES", "Bands", "Cube", "as_stored", "bytes_per_line", "missing", "open_cube", "spectra"]
+def kinds() -> list[Kind]:
+    """Every kind of cube that is read; docs/formats.md is made of them."""
+    envi, geotiff, products, matlab = (
+        import_module(f".{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
+    )
+    return [envi.KIND, *geotiff.KINDS, *(kind for kind, _ in products.PRODUCTS), products.NAMED, matlab.KIND]
+
+
+__all__ = [
+    "INTERLEAVES",
+    "Bands",
+    "Cube",
+    "Kind",
+    "as_stored",
+    "bytes_per_line",
+    "kinds",
+    "missing",
+    "open_cube",
+    "spectra",
+]

@@ -13,6 +13,30 @@ INTERLEAVES = ("bip", "bil", "bsq")
 
 
 @dataclass(frozen=True)
+class Kind:
+    """How one kind of file holds a cube, in a few words: a row of docs/formats.md, and what `unmix info` calls it.
+
+    Attributes
+    ----------
+    name : str
+    cube : str
+        Where the values are, their axes and types.
+    axis : str
+        Where wavelengths, FWHM and good bands are.
+    place : str
+        Where the map is.
+    fill : str
+        Where nodata and scale are.
+    """
+
+    name: str
+    cube: str
+    axis: str
+    place: str
+    fill: str
+
+
+@dataclass(frozen=True)
 class Bands:
     """The bands that a run uses, and how their stored values become a spectrum.
 

@@ -10,11 +10,18 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import INTERLEAVES, Cube, as_stored
+from .cube import INTERLEAVES, Cube, Kind, as_stored
 from .header import axis_in_nanometres, number, numbers, read_header, whole
 from .placement import Placement
 from .read import Scratch, announce, fill_all, read_parts
 
+KIND = Kind(
+    "ENVI",
+    "header and data, bip, bil or bsq, nine types, both byte orders; also gzip-compressed (`file compression = 1`)",
+    "`wavelength`, `fwhm`, `bbl`",
+    "copied to the letter",
+    "`data ignore value`, `reflectance scale factor`, `data gain values`, `data offset values`",
+)
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
     1: np.dtype(np.uint8),
@@ -127,7 +134,7 @@ class EnviCube:
     offset: np.ndarray | None
     nodata: float | None
     problems: list[str] = field(default_factory=list)
-    format: str = "ENVI"
+    format: str = KIND.name
     lines_together: int = 1
     scratch: Scratch | None = None
     placement: Placement | None = None

@@ -13,12 +13,34 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from .cube import as_stored
+from .cube import Kind, as_stored
 from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import axis_in_nanometres, read_header, read_small
 from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief
 
+PLAIN = Kind(
+    "GeoTIFF",
+    "bands of one real type, in tiles or strips, compressed or not (rasterio, extra `geo`)",
+    "`wavelength`, `fwhm`, `bbl` of each band, or GDAL's `IMAGERY` domain",
+    "the TIFF's, in an ENVI header's words",
+    "GDAL's nodata, scale and offset",
+)
+BEHIND_HEADER = Kind(
+    "GeoTIFF behind an ENVI header",
+    "as GeoTIFF; the header says `file type = TIFF` or `interleave = tif` (HySU); either may be named",
+    "the header's, else the TIFF's",
+    "the header's, else the TIFF's",
+    "the header's, else the TIFF's",
+)
+ENMAP = Kind(
+    "EnMAP L2A",
+    "`*-SPECTRAL_IMAGE.TIF`, with `*-METADATA.XML` beside it",
+    "`wavelengthCenterOfBand`, `FWHMOfBand`",
+    "the TIFF's",
+    "the TIFF's nodata; `GainOfBand`, `OffsetOfBand`",
+)
+KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
 # GDAL's own cache of decoded blocks, instead of a twentieth of the machine's memory.
 CACHE = 64 * 2**20
 
@@ -65,7 +87,7 @@ class GeoTiffCube:
     nodata: float | None = None
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    format: str = "GeoTIFF"
+    format: str = PLAIN.name
     layout: str = "bsq"
     scratch: Scratch | None = None
     placement: Placement | None = None
@@ -238,7 +260,7 @@ def envi_header(cube: GeoTiffCube) -> None:
         if value is not None:
             setattr(cube, name, value)
     cube.fields |= fields
-    cube.format = "GeoTIFF behind an ENVI header"
+    cube.format = BEHIND_HEADER.name
 
 
 def enmap(cube: GeoTiffCube) -> None:
@@ -265,7 +287,7 @@ def enmap(cube: GeoTiffCube) -> None:
         raise CubeError(f"{found[0]}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
     waves, fwhm, cube.gain, cube.offset = columns
     cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "nm", found[0], cube.problems)
-    cube.format = "EnMAP L2A"
+    cube.format = ENMAP.name
 
 
 # What may stand beside a TIFF and knows more of it.

@@ -108,7 +108,7 @@ class Hdf5Cube:
         }
 
 
-def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
+def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
     """The cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
     if data.ndim != 3 or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
@@ -121,7 +121,7 @@ def single(path: Path, product: str, data: Any, axes: str, axis: tuple[Any, Any,
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     long = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, product, long["y"], long["x"], long["b"], dtype, LAYOUTS[axes],
+    cube = Hdf5Cube(path, path.stem, "HDF5", long["y"], long["x"], long["b"], dtype, LAYOUTS[axes],
                     [Part(data, np.arange(long["b"]))], together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:

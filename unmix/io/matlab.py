@@ -13,11 +13,19 @@ import numpy as np
 import scipy.io
 
 from ..errors import CubeError
+from .cube import Kind
 from .envi import DTYPES
 from .header import axis_in_nanometres
 from .placement import Placement
 from .read import Scratch, brief
 
+KIND = Kind(
+    "MATLAB",
+    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`",
+    "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
+    "none",
+    "NaN; `--nodata`, `--scale`",
+)
 NUMBERS = ("double", "single", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # What variables beside a cube are called, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
@@ -68,7 +76,7 @@ class MatlabCube:
 class Version5:
     """A file of version 5: `scipy.io` reads a variable as a whole."""
 
-    format = "MATLAB v5"
+    format = f"{KIND.name} v5"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,7 +99,7 @@ class Version5:
 class Version73:
     """A file of version 7.3: datasets, their axes turned round."""
 
-    format = "MATLAB v7.3"
+    format = f"{KIND.name} v7.3"
 
     def __init__(self, path: Path) -> None:
         self.file = h5py.File(path, "r")

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from .cube import as_stored
+from .cube import Kind, as_stored
 from .hdf5 import (
     LAYOUTS,
     STRAIGHT,
@@ -41,7 +41,6 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
     data = root["Reflectance_Data"]
     cube = single(
         path,
-        "NEON AOP",
         data,
         "yxb",
         spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"),
@@ -62,7 +61,7 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if "sensor_band_parameters/wavelengths" not in file or not isinstance(file.get("reflectance"), h5py.Dataset):
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
-    cube = single(path, "EMIT L2A", file["reflectance"], "yxb", spectral(file, *names))
+    cube = single(path, file["reflectance"], "yxb", spectral(file, *names))
     fill_and_scale(cube, file["reflectance"])
     if cube.nodata is None:
         cube.nodata = as_stored(-9999.0, cube.dtype, path, cube.problems)
@@ -98,7 +97,7 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if not isinstance(file.get("reflectance/reflectance"), h5py.Dataset):
         return None
     data = file["reflectance/reflectance"]
-    cube = single(path, "AVIRIS-3", data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
+    cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
     fill_and_scale(cube, data)
     for name in ("transverse_mercator", "projection"):
         if name in file and "spatial_ref" in file[name].attrs:
@@ -140,7 +139,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     lines, _, samples = parts[0].data.shape
     if parts[1].data.shape[::2] != (lines, samples):
         raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
-    cube = Hdf5Cube(path, path.stem, "PRISMA L2D", lines, samples, sum(len(part.take) for part in parts),
+    cube = Hdf5Cube(path, path.stem, NAMED.name, lines, samples, sum(len(part.take) for part in parts),
                     np.dtype(np.float32), "bil", parts, together(parts[0].data, 0))  # fmt: skip
     axis = np.concatenate(waves), np.concatenate(widths)
     cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
@@ -160,14 +159,43 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
             data = file.get(f"HDFEOS/{group}/HYP/Data Fields/{name}")
             if isinstance(data, h5py.Dataset):
                 waves = data.attrs.get("wavelengths", data.attrs.get("center_wavelengths"))
-                cube = single(path, "Tanager", data, "byx", (waves, data.attrs.get("fwhm"), ""))
+                cube = single(path, data, "byx", (waves, data.attrs.get("fwhm"), ""))
                 fill_and_scale(cube, data)
                 return cube
     return None
 
 
 # Asked in turn: each returns the cube of its product, or None.
-PRODUCTS: tuple[Callable[[h5py.File, Path], Hdf5Cube | None], ...] = (neon, emit, aviris3, prisma, tanager)
+PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] = (
+    (
+        Kind("NEON AOP", "`/SITE/Reflectance/Reflectance_Data` (y, x, b)", "`Metadata/Spectral_Data`",
+             "`Map_Info`, `Coordinate_System_String`", "`Data_Ignore_Value`, `Scale_Factor`"),
+        neon,
+    ),
+    (
+        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)", "`sensor_band_parameters`, `good_wavelengths`",
+             "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
+        emit,
+    ),
+    (
+        Kind("AVIRIS-3", "`/reflectance/reflectance` (b, y, x); also AVIRIS-5", "`/reflectance/wavelength`, `fwhm`",
+             "`spatial_ref`, `GeoTransform`", "`_FillValue`"),
+        aviris3,
+    ),
+    (
+        Kind("PRISMA L2D", "`VNIR_Cube` and `SWIR_Cube` (y, b, x) as one cube; wavelengths of 0 are left out, SWIR's in VNIR's "
+             "range are called bad", "`List_Cw_*`, `List_Fwhm_*`", "corner and EPSG code",
+             "`L2Scale*`; a pixel that is 0 in all bands"),
+        prisma,
+    ),
+    (
+        Kind("Tanager", "`surface_reflectance` or `toa_radiance` (b, y, x)", "attributes of the cube", "none yet",
+             "`_FillValue`, `scale_factor`, `add_offset`"),
+        tanager,
+    ),
+)  # fmt: skip
+NAMED = Kind("HDF5", "any dataset: `--dataset /path`, or `/path:byx` with its axes in any order",
+             "`--wavelengths /path`", "none", "`_FillValue`, `scale_factor`, `add_offset`")  # fmt: skip
 
 
 def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
@@ -187,9 +215,10 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
             return named(file, path, dataset, wavelengths)
         if wavelengths is not None:
             raise MethodError("--wavelengths goes with --dataset")
-        for product in PRODUCTS:
-            cube = product(file, path)
+        for kind, read in PRODUCTS:
+            cube = read(file, path)
             if cube is not None:
+                cube.format = kind.name
                 return cube
         raise CubeError(
             f"{path}: is HDF5, but of no product that is known; name its cube with --dataset: {three_axes(file)}"
@@ -219,7 +248,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
     axes = axes or "yxb"
     if axes not in LAYOUTS:
         raise MethodError(f"--dataset {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
-    cube = single(path, f"HDF5 {name}", data, axes, (waves, None, "" if waves is None else unit_of(waves)))
+    cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
     fill_and_scale(cube, data)
     return cube
 
