@@ -46,7 +46,7 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
     """The spectra of an open file."""
     tables = {name: shape for name, shape in file.shapes.items() if len(shape) == 2 and min(shape) > 1}
     known = [name for want in TABLES for name in tables if name.lower() == want]
-    if not known and len(tables) != 1:
+    if not known and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
         what = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
         raise LibraryError(f"{path}: {what}: {listed(file.shapes)}")
     name = (known or list(tables))[0]
@@ -79,9 +79,10 @@ def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
 def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
     """The strings of a variable: rows of characters, or a cell; None where there is none that can be read."""
     for name in names:
-        if name in file.shapes:  # character codes as numbers
-            rows = np.asarray(file.value(name))
-            return ["".join(chr(int(code)) for code in row if 0 < code < 0x110000).strip() for row in rows]
+        if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
+            rows = np.asarray(file.value(name), float)
+            codes = np.where((rows > 0) & (rows < 0x110000), rows, 32).astype(int)
+            return ["".join(map(chr, row)).strip() for row in codes]
         if isinstance(file, Version5) and file.kinds.get(name) in ("cell", "char"):
             cells = file.value(name).ravel()
             words = [
