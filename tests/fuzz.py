@@ -1,0 +1,258 @@
+"""Damaged and odd inputs, thousands of them, through a whole run: ``python tests/fuzz.py COUNT [SEED]`` (`make fuzz`).
+
+Input i is made from the seed and i alone: a small scene in one of the formats that are read, a library in one of those, and
+options; then something is done to them. A child process runs one after the other under a limit on its address space and
+says what became of each; where it falls silent or dies, that input is a finding, and another child goes on. Good is a
+run that is done, or an `UnmixError` of one line with nothing left behind; everything else is printed and makes exit code 1.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+# Above what the process holds when it is warm; --memory is 8 MiB.
+ADDRESS_SPACE = 768 * 2**20
+SILENCE = 60.0
+ODD = (
+    "0", "-1", "1", "2", "3", "7", "255", "65536", "2147483647", "4294967296", "-2147483648", "1e308", "nan", "inf", "-inf",
+    "1e-300", "", "x", "{", "}", "{1, 2}", "3.5", "µm", "9" * 40,
+)  # fmt: skip
+
+
+def seeds(folder, random):
+    """A scene in some format, and a library; returns their paths."""
+    import products
+    import scipy.io
+    from conftest import write_csv, write_cube
+
+    lines, samples, bands = (int(n) for n in random.integers((1, 1, 4), (24, 24, 26)))
+    scene = products.truth(max(2, lines), max(4, samples), bands, int(random.integers(2**31)))
+    E = np.stack([0.4 + 0.3 * np.sin(scene.waves / 300.0 + k) for k in range(3)], axis=1)
+    kinds = ["envi"] * 4 + ["gzip", *products.ARCHIVES, *products.WRITERS]
+    kind = kinds[random.integers(len(kinds))]
+    if kind in ("envi", "gzip"):
+        dtype = str(random.choice(["uint8", "int16", "int32", "float32", "float64", "uint16"]))
+        factor = {"uint8": 250, "float32": 1, "float64": 1}.get(dtype, 10000)
+        fields = {"wavelength": "{" + ", ".join(map(str, scene.waves)) + "}", "reflectance_scale_factor": factor,
+                  "fwhm": "{" + ", ".join(map(str, scene.fwhm)) + "}", "data_ignore_value": 0,
+                  "map_info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North}"}  # fmt: skip
+        path = write_cube(folder / "c.hdr", (scene.Y * factor).astype(dtype), str(random.choice(["bip", "bil", "bsq"])),
+                          str(random.choice(["<", ">"])), **fields)  # fmt: skip
+        if kind == "gzip":
+            path.write_text(path.read_text() + "file compression = 1\n")
+            path.with_suffix(".img").write_bytes(gzip.compress(path.with_suffix(".img").read_bytes()))
+    else:
+        write, name = (products.ARCHIVES | {key: (each, "c.h5") for key, each in products.WRITERS.items()})[kind]
+        path = folder / name
+        write(path, scene)
+    which = str(random.choice(["csv", "sli", "usgs", "ecostress", "plot", "mat"]))
+    library = write_csv(folder / "e.csv", E, scene.waves)
+    fine = np.linspace(scene.waves[0] - 5, scene.waves[-1] + 5, 120)
+    seen = np.stack([np.interp(fine, scene.waves, spectrum) for spectrum in E.T])
+    if which == "sli":
+        from unmix.library import load
+
+        load(library).write(None, folder / "e.sli", folder / "e.hdr")
+        library = folder / "e.sli"
+    elif which in ("usgs", "ecostress"):
+        library = folder / "lib"
+        library.mkdir()
+        for j, values in enumerate(seen):
+            rows = "\n".join(f" {wave / 1000:.6f}\t{value:.6f}\t0.0" for wave, value in zip(fine, values))
+            text = f"USGS Digital Spectral Library x\n---------\nStuff{j} A\nhistory\n{rows}\n"
+            if which == "ecostress":
+                rows = "\n".join(f"{wave / 1000:.6f} {100 * value:.6f}" for wave, value in zip(fine, values))
+                text = f"Name: s{j}\nX Units: Wavelength (micrometers)\nY Units: Reflectance (percent)\n\n{rows}\n"
+            (library / f"{j}.txt").write_text(text)
+    elif which == "plot":
+        library = folder / "e.txt"
+        rows = "\n".join(" ".join(f"{v:.6f}" for v in (wave / 1000, *column)) for wave, column in zip(fine, seen.T))
+        names = "".join(f"Column {j + 2}: s{j}~~{j}\n" for j in range(3))
+        library.write_text(f"ENVI ASCII Plot File [x]\nColumn 1: Wavelength\n{names}{rows}\n")
+    elif which == "mat":
+        library = folder / "e.mat"
+        scipy.io.savemat(library, {"A": seen.T, "wl": fine, "material_names": np.array(["a", "b", "c"], object)})
+    return kind, path, which, library
+
+
+def damage(path, random):
+    """Do something to a file: bytes, words, its length."""
+    raw = bytearray(path.read_bytes())
+    what = str(random.choice(["bytes", "bytes", "byte", "words", "words", "cut", "longer", "block", "swap"]))
+    size = max(1, len(raw))
+    if what in ("byte", "bytes"):
+        for at in random.integers(size, size=1 if what == "byte" else int(random.integers(2, 30))):
+            if raw:
+                raw[at] = int(random.choice([0, 1, 127, 128, 255, random.integers(256)]))
+    elif what == "cut":
+        raw = raw[: int(random.integers(size))]
+    elif what == "longer":
+        raw += bytes(int(random.integers(1, 5000)))
+    elif what == "block":
+        at = int(random.integers(size))
+        length = int(random.integers(1, 600))
+        raw[at : at + length] = random.bytes(length)
+    elif what == "swap":
+        a, b = sorted(int(n) for n in random.integers(size, size=2))
+        raw[a : a + 64], raw[b : b + 64] = raw[b : b + 64], raw[a : a + 64]
+    else:
+        numbers = list(re.finditer(rb"[-+]?\d[\d.eE+-]*", raw[:20000]))
+        for one in [
+            numbers[i] for i in random.integers(len(numbers), size=min(len(numbers), int(random.integers(1, 3))))
+        ][::-1]:
+            raw[one.start() : one.end()] = str(random.choice(ODD)).encode()
+    path.write_bytes(raw)
+    return what
+
+
+def options(random, folder, cube):
+    """Some of the options of a run, most of them right."""
+    found = {}
+    odd = [
+        ("bands", ["all", "auto", "1-3", "2,4", "0", "9999", "x", "1-"]),
+        ("ignore_nm", ["500-700", "0-9999", "a-b", "1e3-1.2e3"]),
+        ("lines", ["1:", ":2", "0:1", "5:2", "-1:", "0:99999999999"]),
+        ("samples", ["1:", ":3", "2:2", ":", "1:1e3"]),
+        ("scale", [1.0, 10000.0, 0.0, -1.0, float("nan"), 1e-300]),
+        ("nodata", [0.0, -9999.0, float("nan"), 1e300]),
+        ("format", ["geotiff", "hdf5", "png"]),
+        ("select", ["*", "em*", "nothing", ","]),
+        ("method", ["nnls", "scls", "ucls"]),
+        ("memory", ["64k", "1k", "1M", "0"]),
+        ("dataset", ["/cube", "cube", "/cube:bxy", "/nothing:yxb", "Y"]),
+        ("wavelengths", ["/wavelength", "wl"]),
+        ("mask", [str(cube), f"{cube}:2", "no.hdr", str(folder)]),
+        ("residual", [True]), ("certificate", [True]), ("ortho", [True]),
+    ]  # fmt: skip
+    for name, values in odd:
+        if random.random() < 0.06:
+            found[name] = values[random.integers(len(values))]
+    if found.get("format") == "png":
+        found["format"] = "hdf5"
+    return found
+
+
+def one(number, seed):
+    """Make input ``number`` and run it; what became of it."""
+    import unmix
+
+    random = np.random.default_rng([seed, number])
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    kind, what, which = "?", "nothing", "?"
+    try:
+        kind, cube, which, library = seeds(folder, random)
+        settings = options(random, folder, cube)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        if random.random() < 0.75:
+            what = damage(files[random.integers(len(files))], random)
+        settings = {
+            "endmembers": library,
+            "device": "cpu",
+            "memory": "8M",
+            "out_dir": folder / "o",
+            "threads": 1,
+        } | settings
+        if random.random() < 0.1:
+            settings |= {"endmembers": None, "count": 2}
+            settings.pop("select", None)
+        before = {path: path.read_bytes() for path in files}
+        try:
+            report = unmix.run(cube, **settings)
+            end = "solved"
+            assert report["pixels"]["all"] > 0
+        except unmix.UnmixError as error:
+            end = f"refused {error.exit_code}"
+            assert "\n" not in str(error) and 0 < len(str(error)) < 1500, f"not one line: {error!r}"
+            assert not (folder / "o").exists(), "something was left behind"
+        assert {path: path.read_bytes() for path in files} == before, "an input was changed"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return end, kind, which, what
+
+
+def child(first, last, seed):
+    """Run some inputs, and say what became of each on stdout."""
+    import faulthandler
+    import logging
+    import traceback
+
+    faulthandler.enable()
+    logging.disable(logging.CRITICAL)
+    said = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for number in (2**31, 2**31 + 1, 2**31 + 2):  # warm: compiled code, threads, libraries
+        with contextlib.suppress(Exception):
+            one(number, 0)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + ADDRESS_SPACE, size + ADDRESS_SPACE))
+    for number in range(first, last):
+        print(json.dumps(["begin", number]), file=said, flush=True)
+        try:
+            found = ["end", number, *one(number, seed)]
+        except BaseException:
+            words = io.StringIO()
+            traceback.print_exc(file=words)
+            found = ["finding", number, words.getvalue()[-1500:]]
+        print(json.dumps(found), file=said, flush=True)
+
+
+def main(count, seed):
+    """Run them all; prints a summary, and each finding as it comes."""
+    ends, kinds, findings = Counter(), Counter(), []
+    number, began = 0, time.perf_counter()
+    while number < count:
+        command = [sys.executable, __file__, "--child", str(number), str(count), str(seed)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert process.stdout is not None
+        while True:
+            ready, _, _ = select.select([process.stdout], [], [], SILENCE if number else 5 * SILENCE)
+            line = process.stdout.readline() if ready else ""
+            if not line:
+                process.kill()
+                process.wait()
+                break
+            word, number, *rest = json.loads(line)
+            if word == "end":
+                ends[rest[0]] += 1
+                kinds[rest[1], rest[0].split()[0]] += 1
+                number += 1
+            elif word == "finding":
+                findings.append((number, rest[0]))
+                print(f"finding: input {number}: {rest[0]}", flush=True)
+                number += 1
+        if number < count:
+            what = "hung" if not ready else f"died ({process.returncode})"
+            findings.append((number, what))
+            print(f"finding: input {number}: {what}", flush=True)
+            number += 1
+    taken = time.perf_counter() - began
+    solved = ends["solved"] / max(1, count)
+    print(
+        f"{count} inputs, seed {seed}, {taken:.0f} s: {100 * solved:.1f} % solved, {len(findings)} findings; {dict(ends)}"
+    )
+    for kind in sorted({kind for kind, _ in kinds}):
+        print(f"  {kind}: {kinds[kind, 'solved']} solved, {kinds[kind, 'refused']} refused")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--child":
+        child(*(int(word) for word in sys.argv[2:]))
+    else:
+        sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
