@@ -129,11 +129,27 @@ def prisma(path: Path, scene: Truth) -> None:
             file.attrs[f"Product_{corner}corner_northing"] = north
 
 
-def tanager(path: Path, scene: Truth) -> None:
-    """Tanager: float32, (b, y, x), wavelengths, scale, offset and fill in the cube's attributes."""
+STRUCT = """GROUP=GridStructure
+	GROUP=GRID_1
+		GridName="HYP"
+		XDim={samples}
+		YDim={lines}
+		UpperLeftPointMtrs=(257000.000000,4112000.000000)
+		LowerRightMtrs=({east:.6f},{south:.6f})
+		Projection=HE5_GCTP_UTM
+		ZoneCode=11
+"""
+
+
+def tanager(path: Path, scene: Truth, group: str = "SWATHS") -> None:
+    """Tanager: float32, (b, y, x), wavelengths, scale, offset and fill in the cube's attributes; a grid has its place."""
     with h5py.File(path, "w") as file:
         stored = np.where(scene.fill[..., None], -9999.0, (scene.Y - 0.25) / 0.5).astype(np.float32).transpose(2, 0, 1)
-        fields = "HDFEOS/SWATHS/HYP/Data Fields/surface_reflectance"
+        fields = f"HDFEOS/{group}/HYP/Data Fields/surface_reflectance"
+        lines, samples = scene.fill.shape
+        if group == "GRIDS":
+            words = STRUCT.format(lines=lines, samples=samples, east=257000 + 30 * samples, south=4112000 - 30 * lines)
+            file["HDFEOS INFORMATION/StructMetadata.0"] = np.bytes_(words)
         data = file.create_dataset(fields, data=stored, chunks=True, compression="gzip")
         data.attrs.update({
             "wavelengths": scene.waves, "fwhm": scene.fwhm, "scale_factor": np.array([0.5]), "add_offset": 0.25,

@@ -8,6 +8,7 @@ import pytest
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, scratch, spectra
+from unmix.io.header import geotransform
 from unmix.scene import choose_bands
 from unmix.verify import verify
 
@@ -227,3 +228,38 @@ def test_the_real_neon_sample(data):
     Y, _ = read_all(cube)
     with h5py.File(data / "neon_aop/neonhs_ex.h5") as file:
         np.testing.assert_allclose(Y, file["SJER/Reflectance/Reflectance_Data"][()] / 10000.0)
+
+
+def test_a_grid_of_tanager_is_on_the_map(tmp_path, monkeypatch):
+    products.tanager(tmp_path / "g.h5", products.truth(), "GRIDS")
+    cube = open_cube(tmp_path / "g.h5")
+    assert cube.format == "Tanager"
+    assert (
+        geotransform(cube.fields["map info"]) == (257000, 30, 0, 4112000, 0, -30)
+        and "11, North" in cube.fields["map info"]
+    )
+    monkeypatch.setattr(products, "STRUCT", products.STRUCT.replace("ZoneCode=11", "ZoneCode=99"))
+    products.tanager(tmp_path / "h.h5", products.truth(), "GRIDS")
+    assert "map info" not in open_cube(tmp_path / "h.h5").fields
+
+
+@pytest.mark.parametrize("block", [512, 2048])
+def test_hdf5_behind_a_user_block(tmp_path, block):
+    with h5py.File(tmp_path / "u.h5", "w", userblock_size=block) as file:
+        file["cube"] = np.arange(24.0).reshape(2, 3, 4)
+    assert open_cube(tmp_path / "u.h5", "/cube").bands == 4
+
+
+def test_chunks_that_are_too_small(tmp_path, monkeypatch):
+    """Read some at a time; refused where one line alone has too many."""
+    values = np.random.default_rng(0).integers(0, 99, (9, 8, 7)).astype(np.int16)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("y", data=values, chunks=(2, 1, 1))
+        file.create_dataset("b", data=values.transpose(2, 0, 1), chunks=(1, 2, 1))
+    monkeypatch.setattr("unmix.io.hdf5.MOST_CHUNKS", 60)
+    for name in ("/y:yxb", "/b:byx"):
+        found, _ = read_all(open_cube(tmp_path / "c.h5", name))
+        np.testing.assert_array_equal(found, values)
+    monkeypatch.setattr("unmix.io.hdf5.MOST_CHUNKS", 55)
+    with pytest.raises(CubeError, match=r"chunks of \(2, 1, 1\): too small"):
+        open_cube(tmp_path / "c.h5", "/y")

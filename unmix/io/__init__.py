@@ -9,9 +9,12 @@ from ..errors import MethodError
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .envi import TIFF_MAGIC
 
+HDF5 = b"\x89HDF\r\n\x1a\n"
+# HDF5 may stand behind something else of one of these sizes.
+USER_BLOCKS = (0, 512, 1024, 2048)
 # What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
 SIGNATURES = (
-    (b"\x89HDF\r\n\x1a\n", "products", "open_hdf5"),
+    (HDF5, "products", "open_hdf5"),
     *((magic, "geotiff", "open_geotiff") for magic in TIFF_MAGIC),
     (b"MATLAB 5.0 MAT-file", "matlab", "open_matlab"),
     (b"MATLAB 7.3 MAT-file", "matlab", "open_matlab"),
@@ -47,8 +50,11 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     head = b""
     if path.is_file():  # a pipe would be waited for; the reader says what is wrong
         with contextlib.suppress(OSError), open(path, "rb") as file:
-            head = file.read(32)
-    module, function = next((module, function) for start, module, function in SIGNATURES if head.startswith(start))
+            head = file.read(max(USER_BLOCKS) + len(HDF5))
+    start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
+    module, function = next(
+        (module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic)
+    )
     named = {key: name for key, name in (("dataset", dataset), ("wavelengths", wavelengths)) if name is not None}
     if named and module not in ("products", "matlab"):
         raise MethodError(f"--{next(iter(named))} is for HDF5 and MATLAB files, which {path} is not")

@@ -1,6 +1,7 @@
 """A cube in an HDF5 or NetCDF-4 file, and what the products (`unmix.io.products`) share in finding its parts."""
 
 import functools
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from .scratch import inflate
 # Any order of axes; those that are none of ours are inflated once, and are BSQ then.
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
 STRAIGHT = ("yxb", "ybx", "byx")
+# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million of 8 bytes took gigabytes.
+MOST_CHUNKS = 20_000
 # No spectrometer has more; another axis was taken for theirs.
 MOST_BANDS = 65535
 
@@ -72,8 +75,7 @@ class Hdf5Cube:
             if self.scratch is not None:
                 self.scratch.read_bsq(self.path, self.lines, lines, filled)
             elif len(self.parts) == 1:
-                where = (slice(None), lines) if self.layout == "bsq" else (lines,)
-                self.parts[0].data.read_direct(filled, source_sel=where)
+                self.read_chunks(lines, filled)
             else:
                 self.read_parts(lines, filled)
         except CubeError:
@@ -82,6 +84,18 @@ class Hdf5Cube:
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
         return filled
+
+    def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
+        """Lines of the one dataset, some chunks at a time."""
+        data, axis = self.parts[0].data, 1 if self.layout == "bsq" else 0
+        step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
+            data.chunks[axis] if data.chunks else filled.shape[axis]
+        )
+        for first in range(lines.start, lines.stop, step):
+            last = min(first + step, lines.stop)
+            before = (slice(None),) * axis
+            here = (*before, slice(first - lines.start, last - lines.start))
+            data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
 
     def read_parts(self, lines: slice, filled: np.ndarray) -> None:
         """Bands of several datasets (y, b, x) together, scaled; NaN where all are 0."""
@@ -117,6 +131,10 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         raise CubeError(
             f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order another?"
         )
+    if axes in STRAIGHT and chunks_across(data, axes.index("y")) > MOST_CHUNKS:
+        raise CubeError(
+            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it, with h5repack -l CHUNK=…"
+        )
     dtype = data.dtype.newbyteorder("=")
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
@@ -144,6 +162,13 @@ def refuse_links(path: Path, data: Any) -> None:
 def together(data: Any, axis: int) -> int:
     """Lines that lie in one chunk: read together, each chunk is decompressed once."""
     return int(data.chunks[axis]) if data.chunks else 1
+
+
+def chunks_across(data: Any, axis: int) -> int:
+    """How many chunks hold one line."""
+    if not data.chunks:
+        return 1
+    return math.prod(-(-n // step) for i, (n, step) in enumerate(zip(data.shape, data.chunks)) if i != axis)
 
 
 def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Products in HDF5 and NetCDF-4 files, as the data centres lay them out: a function each, and a table of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,28 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
                 waves = data.attrs.get("wavelengths", data.attrs.get("center_wavelengths"))
                 cube = single(path, data, "byx", (waves, data.attrs.get("fwhm"), ""))
                 fill_and_scale(cube, data)
+                if group == "GRIDS":
+                    cube.fields |= grid_map(text(file.get("HDFEOS INFORMATION/StructMetadata.0", "")))
                 return cube
     return None
+
+
+def grid_map(words: str) -> dict[str, str]:
+    """ENVI's map info of an HDF-EOS5 grid in UTM, from its StructMetadata; empty where it is none, or none of that."""
+    corners = [
+        re.search(rf"{name}=\(([-+.\deE]+),([-+.\deE]+)\)", words) for name in ("UpperLeftPointMtrs", "LowerRightMtrs")
+    ]
+    sizes = [re.search(rf"\b{name}=(\d+)", words) for name in ("XDim", "YDim")]
+    zone = re.search(r"ZoneCode=(-?\d+)", words)
+    if "HE5_GCTP_UTM" not in words or not all((*corners, *sizes, zone)):
+        return {}
+    (west, north), (east, south) = ([float(number) for number in found.groups()] for found in corners if found)
+    samples, lines = (int(found[1]) for found in sizes if found)
+    number = int(zone[1]) if zone else 0
+    if not (samples and lines and 1 <= abs(number) <= 60):
+        return {}
+    code = f"EPSG:32{6 if number > 0 else 7}{abs(number):02d}"
+    return {"map info": map_info(code, west, north, (east - west) / samples, (north - south) / lines)}
 
 
 # Asked in turn: each returns the cube of its product, or None.
@@ -189,7 +210,8 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
         prisma,
     ),
     (
-        Kind("Tanager", "`surface_reflectance` or `toa_radiance` (b, y, x)", "attributes of the cube", "none yet",
+        Kind("Tanager", "`surface_reflectance` or `toa_radiance` (b, y, x)", "attributes of the cube",
+             "grids: `StructMetadata.0`, UTM; swaths: none",
              "`_FillValue`, `scale_factor`, `add_offset`"),
         tanager,
     ),

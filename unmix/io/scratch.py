@@ -28,6 +28,8 @@ from .write import write_all
 
 log = logging.getLogger("unmix")
 PIECE = 16 * 2**20
+# Chunks that are being inflated at a time hold no more than this together, or there is one.
+IN_FLIGHT = 256 * 2**20
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
@@ -117,12 +119,15 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         write_chunk(file.fileno(), cube, [start[axis] for axis in order], [data.shape[axis] for axis in order])
 
     threads = cores()
+    most = max(
+        1, min(2 * threads, IN_FLIGHT // (3 * math.prod(steps) * data.dtype.itemsize))
+    )  # packed, inflated, turned
     under_way: deque[Future[None]] = deque()
     try:
         with ThreadPoolExecutor(threads, "inflate") as pool:
             for start in starts:
                 under_way.append(pool.submit(place, start, stored(data, start, steps, filters)))
-                if len(under_way) > 2 * threads:  # bounded memory
+                if len(under_way) >= most:  # bounded memory
                     under_way.popleft().result()
             for future in under_way:
                 future.result()
