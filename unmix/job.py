@@ -15,8 +15,8 @@ from .blocks import LARGEST_BLOCK, Layout, cores, parse_size, plan_blocks
 from .certificate import Summary
 from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
-from .errors import CubeError, MethodError, OutputError
-from .io import Cube, bytes_per_line
+from .errors import CubeError, MethodError
+from .io import Bands, Cube, bytes_per_line
 from .io.export import NODATA, require
 from .io.placement import Placement
 from .journal import ORTHO, Outputs, finite
@@ -114,25 +114,14 @@ def run(
         See `unmix.errors`; nothing is left under a final name then.
     """
     row, how = choose(method, solver)
-    form = require(format)
-    if streams < 1 or (threads is not None and threads < 1):
-        raise MethodError("--streams and --threads must be at least 1")
-    if overwrite and skip_existing:
-        raise MethodError("--overwrite and --skip-existing contradict each other")
-    if endmembers is not None and count is not None:
-        raise MethodError("--count is for extraction; all spectra of -e FILE are used")
+    form, how_read = require(format), Reading(**reading)
+    refuse_contradictions(streams, threads, overwrite, skip_existing, endmembers is not None, count, select)
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    how_read = Reading(**reading)
     scene, used, missing_value = open_scene(cube, how_read)
     if ortho and scene.placement is None:
         raise MethodError(f"--ortho: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
-    library = None
-    if endmembers is not None:
-        parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
-        library = fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
-    elif select is not None:
-        raise MethodError("--select chooses from the spectra of -e FILE")
+    library = None if endmembers is None else library_on(endmembers, select, scene, used)
     if not dry_run and (overwrite or not (folder / f"{scene.stem}_run.json").exists()):
         scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)
@@ -143,20 +132,14 @@ def run(
                 scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form, ortho
             )
         outputs = Outputs(folder, scene.stem, form)
-        try:
-            existing = outputs.existing()
-            if existing and skip_existing and outputs.final("_run.json") in existing:
-                outputs.abandon()
+        with outputs:
+            if outputs.are_there(overwrite, skip_existing):
                 return {"input": input_of(scene), "skipped": True}
-            if existing and not overwrite:
-                raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
-            passes, began = 1, time.perf_counter()
-            if library is None:
+            found, passes, began = library, 1, time.perf_counter()
+            if found is None:
                 wanted = "auto" if count is None else count
                 found, passes = extract_endmembers(scene, used, missing_value, wanted, extract, seed, budget, threads)
                 passes += 1
-            else:
-                found = library
             extracting = time.perf_counter() - began
             problem = plan_problem(found, row, how, used, missing_value, scene.layout)
             layout = layout_of(scene, problem, settings)
@@ -165,21 +148,36 @@ def run(
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
-            report["format"] = form.name
-            if ortho and scene.placement is not None:
-                report["placed"] = dict(zip(("lines", "samples"), scene.placement.shape))
+            report |= {"format": form.name} | ({"placed": scene.placement.size()} if ortho and scene.placement else {})
             write_headers(outputs, scene, problem, summary)
-            endings = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
-            found.write(*(outputs.part(ending) for ending in endings))
+            found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
             outputs.finish(report)
-        except BaseException as error:
-            outputs.abandon()
-            if isinstance(error, OSError):
-                raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-            raise
     finally:
         machine.close()
     return finite(report)
+
+
+def refuse_contradictions(
+    streams: int, threads: int | None, overwrite: bool, skip_existing: bool, given: bool, count: int | str | None,
+    select: str | None,
+) -> None:  # fmt: skip
+    """Raise `MethodError` where arguments of `run` do not go together; ``given``: endmembers are."""
+    if streams < 1 or (threads is not None and threads < 1):
+        raise MethodError("--streams and --threads must be at least 1")
+    if overwrite and skip_existing:
+        raise MethodError("--overwrite and --skip-existing contradict each other")
+    if given and count is not None:
+        raise MethodError("--count is for extraction; all spectra of -e FILE are used, or those that --select chooses")
+    if not given and select is not None:
+        raise MethodError("--select chooses from the spectra of -e FILE")
+
+
+def library_on(
+    endmembers: str | os.PathLike[str] | Endmembers, select: str | None, scene: Cube, used: Bands
+) -> Endmembers:
+    """The chosen spectra of a library on the bands in use."""
+    parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
+    return fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
 
 
 @dataclass(frozen=True)

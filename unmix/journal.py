@@ -204,6 +204,15 @@ class Outputs:
                 raise
             file.close()  # its holder took the name away between our opening and our locking
 
+    def __enter__(self) -> "Outputs":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Whatever was not finished is taken away; what the system says of it becomes an `OutputError`."""
+        self.abandon()
+        if isinstance(error, OSError):
+            raise OutputError(f"{error.filename or self.folder}: writing failed: {error.strerror}") from None
+
     def final(self, suffix: str) -> Path:
         return self.folder / (self.stem + suffix)
 
@@ -216,6 +225,15 @@ class Outputs:
     def existing(self) -> list[Path]:
         """Finished outputs that are there already."""
         return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
+
+    def are_there(self, overwrite: bool, skip: bool) -> bool:
+        """Whether a finished run is to be left alone; `OutputError` where outputs exist and nobody said what to do."""
+        existing = self.existing()
+        if existing and skip and self.final("_run.json") in existing:
+            return True
+        if existing and not overwrite:
+            raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
+        return False
 
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""

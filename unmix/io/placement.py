@@ -34,6 +34,10 @@ class Placement:
         """Lines and samples of the map."""
         return tuple(self.line.shape)
 
+    def size(self) -> dict[str, int]:
+        """The same by name, for ``run.json``."""
+        return {"lines": int(self.shape[0]), "samples": int(self.shape[1])}
+
     def moved(self, line: int, sample: int) -> "Placement":
         """The same for a part of the swath that begins there."""
         return replace(self, begin=(self.begin[0] + line, self.begin[1] + sample))
