@@ -5,6 +5,7 @@ against it on every header that it can read.
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def read_small(path: Path) -> bytes:
         if not path.is_file():  # a pipe would wait for ever, a device never end
             raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
         with open(path, "rb") as file:
-            raw = file.read(LONGEST_HEADER + 1)
+            raw = file.read(min(os.fstat(file.fileno()).st_size, LONGEST_HEADER) + 1)  # it is allocated at once
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
     if len(raw) > LONGEST_HEADER:
