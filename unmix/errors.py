@@ -1,10 +1,17 @@
 """Every error that a user can cause or meet: one line that says what, where and what to do."""
 
 
+# What would make two lines of one, by what is shown in its place: a damaged header may put it anywhere.
+LINE_BREAKS = {ord(char): repr(char)[1:-1] for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+
+
 class UnmixError(Exception):
-    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
+    """Base of all errors raised on purpose, of one line; ``exit_code`` is what the command line returns."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.translate(LINE_BREAKS))
 
 
 class OutputError(UnmixError):
