@@ -1,6 +1,7 @@
 """`unmix check`: would this run be sound?"""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ def command(
     """
     from unmix import check
 
-    options.set_up_log(verbose, True, log_file)
+    log = options.set_up_log(verbose, quiet, log_file)
+    log.handlers[0].setLevel(logging.ERROR)  # stderr: the findings are on stdout
     found = check(cube, endmembers, **settings)
+    for one in found["findings"]:
+        level = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}[one["severity"]]
+        log.log(level, f"{cube}: {one['severity']}: {one['about']}: {one['message']}")
     if as_json:
         click.echo(json.dumps(found))
     else:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +21,7 @@ failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
 def command_line_page() -> str:
     """The page, as Markdown."""
     sections = [HEAD, "## unmix\n", fenced(cli, "unmix", None)]
-    parent = click.Context(cli, info_name="unmix")
+    parent = click.Context(cli, info_name="unmix", **cli.context_settings)
     for name in COMMANDS:
         command = cli.get_command(parent, name)
         assert command is not None
@@ -33,7 +34,8 @@ def command_line_page() -> str:
 
 def fenced(command: click.Command, name: str, parent: click.Context | None) -> str:
     """The help of a command, 100 columns wide."""
-    context = click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100)
+    width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
+    context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)
     return f"```\n{command.get_help(context)}\n```\n"
 
 

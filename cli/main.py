@@ -29,6 +29,9 @@ COMMANDS = {
 }
 
 
+NO_MEMORY = "not enough memory; lower --memory or --threads, or is the file damaged?"
+
+
 class Stopped(BaseException):
     """SIGTERM, as an exception, so that everything is put away on the way out."""
 
@@ -107,6 +110,9 @@ def main() -> None:
         code = 1
     except OSError as error:
         fail(error, f"{error.filename or 'stdout'}: {error.strerror}")
+        code = 1
+    except MemoryError as error:
+        fail(error, NO_MEMORY)
         code = 1
     except Exception as error:
         fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from unmix.errors import MethodError, UnmixError
+from unmix.errors import MethodError, OutputError, UnmixError
 from unmix.io.export import FORMATS
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
+from .main import NO_MEMORY
 from .progress import progress
 
 EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
@@ -104,7 +105,9 @@ def command(
         try:
             with progress(progress_kind, cube.name) as report:
                 result = run(cube, progress=report, command=sys.argv, **settings)
-        except UnmixError as error:
+        except (UnmixError, MemoryError) as error:
+            if isinstance(error, MemoryError):
+                error = OutputError(f"{cube}: {NO_MEMORY}")
             if as_json:
                 click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
             if len(cubes) == 1 or isinstance(error, MethodError):
@@ -146,7 +149,8 @@ def sentence(cube: Path, result: dict[str, Any]) -> str:
     if result.get("dry_run"):
         return f"{cube}: nothing was done (--dry-run)"
     pixels = result["pixels"]
-    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {result['worst_kappa']:.1e}"
+    words = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
+    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {words}"
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (

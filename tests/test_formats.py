@@ -212,7 +212,7 @@ FAULTS = {
     "enmap xml": "is not EnMAP's metadata",
     "two cubes": "more than one variable could be the cube; name it with --dataset: a (2, 3, 5), b (2, 3, 6)",
     "flat": "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
-    "no mat": "cannot be read as MATLAB",
+    "no mat": "no variable begins here, or it is cut short",
     "mat 4": "is named like MATLAB, but does not begin like it",
 }
 
@@ -418,6 +418,16 @@ def test_a_swath_is_placed_on_its_map(tmp_path, form):
             assert on_map.transform.almost_equals(rasterio.Affine(0.00054, 0, -117.0, 0, -0.00054, 38.0), 1e-9)
             assert on_map.descriptions == swath.descriptions and on_map.nodata == -9999
     assert verify(tmp_path / "o/s", everything=True).faults == []
+
+
+def test_a_place_that_is_wrong_is_found(tmp_path, monkeypatch):
+    """With digests that were made of it, as a fault of ours would."""
+    products.emit(tmp_path / "s.nc", SCENE)
+    monkeypatch.setattr("unmix.io.placement.Placement.place", lambda self, swath, lines, fill: np.zeros(
+        (lines.stop - lines.start, swath.shape[1], self.shape[1]), np.float32))  # fmt: skip
+    unmix.run(tmp_path / "s.nc", count=2, device="cpu", ortho=True, out_dir=tmp_path / "o")
+    faults = verify(tmp_path / "o/s").faults
+    assert len(faults) >= 20 and "not what the lookup table makes of abundance" in faults[0]
 
 
 def test_a_part_of_a_swath_is_placed_where_it_lies(tmp_path):

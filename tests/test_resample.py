@@ -171,11 +171,15 @@ def test_libraries_as_text(tmp_path):
     [
         ("a.asc", USGS.replace("0.30 ", "x "), "line 8: '0.420000       x"),
         ("a.asc", USGS.split("---")[0], "its text ends before the data"),
-        ("a.txt", ECOSTRESS.replace("Wavelength (micrometers)", "Wavenumber (cm-1)"), "wavelengths are read"),
+        (
+            "a.txt",
+            ECOSTRESS.replace("Wavelength (micrometers)", "Wavenumber (cm-1)"),
+            "wavelengths in nm or µm are read",
+        ),
         ("a.txt", ECOSTRESS.split("\r\n 0.42")[0], "no table of wavelengths"),
         ("a.txt", PLOT.replace("Column 3: Soil~~2\n", ""), "names 2 columns, but its table has 3"),
         ("a.sli", "x", "no library that is known"),
-        ("a.mat", "MATLAB 5.0 MAT-file", "cannot be read as MATLAB"),
+        ("a.mat", "MATLAB 5.0 MAT-file", "its first 128 bytes are damaged"),
     ],
 )
 def test_faulty_libraries(tmp_path, name, text, fault):

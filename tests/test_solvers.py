@@ -240,7 +240,7 @@ def test_unfit_endmembers():
         unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)))
     E = np.random.default_rng(0).random((9, 3))
     E = np.column_stack([E, E[:, 0] + E[:, 2]])
-    with pytest.raises(unmix.LibraryError, match="endmember 1, endmember 3, endmember 4"):
+    with pytest.raises(unmix.LibraryError, match="endmember 4, endmember 3, endmember 1"):
         unmix.solve(np.ones(9), E)
     with pytest.raises(unmix.CubeError, match=r"\(\.\.\., 9\)"):
         unmix.solve(np.ones(8), E)

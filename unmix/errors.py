@@ -1,6 +1,5 @@
 """Every error that a user can cause or meet: one line that says what, where and what to do."""
 
-
 # What would make two lines of one, by what is shown in its place: a damaged header may put it anywhere.
 LINE_BREAKS = {ord(char): repr(char)[1:-1] for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 

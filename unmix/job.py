@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import LARGEST_BLOCK, Layout, cores, parse_size, plan_blocks
+from .blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout, cores, parse_size, plan_blocks
 from .certificate import Summary
 from .devices import Device, Line, Slot, choose_device
 from .endmembers import extract_endmembers
@@ -287,7 +287,10 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     swath = np.memmap(source.path, np.dtype("<f4"), "r", shape=(source.lines, source.bands, source.samples))
     lines, samples = placement.shape
     target = outputs.raster(name + ORTHO, lines, samples, bands)
-    step = max(1, min(lines, memory // (samples * (12 * bands + 40))))  # gathered, turned round, with their places
+    line_of_map = samples * (12 * bands + 40)  # gathered, turned round, with its places
+    if line_of_map > max(memory, SMALLEST_BLOCK):
+        raise MethodError(f"--memory {memory} bytes is too small: one line of the map needs {line_of_map}")
+    step = max(1, min(lines, memory // line_of_map))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
         target.write(part, placement.place(swath, part, NODATA))

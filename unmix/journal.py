@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -21,6 +22,8 @@ from .io.header import format_header
 from .io.read import brief
 from .io.write import write_all
 from .library import Endmembers
+
+log = logging.getLogger("unmix")
 
 MAPS = ("abundance", "rmse", "residual", "certificate")
 ORTHO = "_ortho"  # behind the name of a map that was placed
@@ -105,6 +108,8 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Pa
     if out.suffix.lower() not in endings:
         raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
     finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
+        log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
     parts = [final.with_name(final.name + ".part") for final in finals]
     try:
         for final in finals:
@@ -211,7 +216,8 @@ class Outputs:
         """Whatever was not finished is taken away; what the system says of it becomes an `OutputError`."""
         self.abandon()
         if isinstance(error, OSError):
-            raise OutputError(f"{error.filename or self.folder}: writing failed: {error.strerror}") from None
+            what = error.strerror or brief(error)
+            raise OutputError(f"{error.filename or self.folder}: writing failed: {what}") from None
 
     def final(self, suffix: str) -> Path:
         return self.folder / (self.stem + suffix)

@@ -19,8 +19,12 @@ log = logging.getLogger("unmix")
 # The 98th percentile of |y| over the largest |e|: dark scenes reach 0.1, so no tighter.
 SCALE_RANGE = (0.02, 50.0)
 SAMPLE = 100_000
+# Of a file in chunks so many are looked at, at least, unless they are more than that many bytes; three at least.
+FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # A scene is taken for reflectance where most bands are mostly below this; a band that is mostly above it is none.
 BRIGHTEST = 1.5
+# No line of a scene has more bytes.
+LONGEST_LINE = 2**30
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tu
 def open_part(path: str | os.PathLike[str], reading: Reading) -> tuple[Cube, float | None]:
     """The lines, samples and pixels of a scene that are to be read, and its nodata value; see `open_scene`."""
     cube = open_cube(path, reading.dataset, reading.wavelengths)
+    if bytes_per_line(cube) > LONGEST_LINE:
+        raise CubeError(f"{cube.path}: a line of it is {bytes_per_line(cube)} bytes; is it laid out another way?")
     problems = list(cube.problems)
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "--nodata", problems)
     for problem in problems:
@@ -119,6 +125,8 @@ def open_part(path: str | os.PathLike[str], reading: Reading) -> tuple[Cube, flo
         file, band = mask_of(reading.mask)
         mask = open_cube(file), band
     part = Window(cube, lines, samples, nodata, mask)
+    for problem in part.problems[len(cube.problems) :]:
+        log.warning(problem)
     return part, part.nodata
 
 
@@ -225,19 +233,27 @@ def ranges(numbers: list[int]) -> str:
 def sampled(cube: Cube) -> Iterator[np.ndarray]:
     """At most 100 000 pixels, evenly spread over the scene, as stored, some at a time.
 
-    Whole chunks of the file are read, because each line of one costs all of it.
+    Whole chunks of the file are read, because each line of one costs all of it: some of them over the whole scene, and some
+    lines of each.
     """
-    wanted = min(cube.lines, max(1, SAMPLE // cube.samples))
-    apart = max(1, cube.samples // SAMPLE)
     together = min(cube.lines_together, cube.lines)
+    chunks = -(-cube.lines // together)
+    wanted = min(cube.lines, max(FEWEST_PLACES, SAMPLE // cube.samples))
+    read = min(chunks, max(FEWEST_PLACES, wanted // together))
+    read = min(read, max(3, MOST_READ // (together * bytes_per_line(cube))))
+    apart = max(1, -(-cube.samples * wanted // SAMPLE))
     buffer = np.empty(together * bytes_per_line(cube), np.uint8)
-    places = np.linspace(0, cube.lines - 1, max(1, wanted // together)).astype(int) // together * together
-    for line in np.unique(places):
-        raw = cube.read(slice(int(line), min(int(line) + together, cube.lines)), buffer)
-        step = max(1, 2048 // together) * apart
-        for first in range(0, cube.samples, step):  # in pieces: they become float64
-            some = slice(first, first + step, apart)
-            yield raw[:, some] if cube.layout == "bip" else raw[..., some]
+    for chunk in np.unique(((np.arange(read) + 0.5) * chunks / read).astype(int)):
+        first = int(chunk) * together
+        last = min(first + together, cube.lines)
+        raw = cube.read(slice(first, last), buffer)
+        every = max(1, -(-(last - first) * read // wanted))
+        lines = slice((last - first - 1) % every // 2, None, every)
+        part = raw[:, lines] if cube.layout == "bsq" else raw[lines]
+        step = max(1, 2048 // max(1, part.shape[1 if cube.layout == "bsq" else 0])) * apart
+        for begin in range(0, cube.samples, step):  # in pieces: they become float64
+            some = slice(begin, begin + step, apart)
+            yield part[:, some] if cube.layout == "bip" else part[..., some]
 
 
 @dataclass
@@ -306,7 +322,11 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         with np.errstate(over="ignore"):
             lengths.append(np.sqrt(np.square(spectra(part, cube.layout, bands)[good]).sum(axis=1)))
     found = np.concatenate(lengths)
+    if len(found) == 0:
+        log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
     size = float(np.percentile(found, 98)) if len(found) else np.nan
+    if not np.all(np.isfinite(found)):
+        return f"{cube.path}: its values are too large for float64; divide them with --scale"
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None

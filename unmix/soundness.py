@@ -88,7 +88,7 @@ def check(
     seen = survey(scene, used, nodata)
     looked = time.perf_counter() - began
     check_bands(scene, seen, findings)
-    check_pixels(scene, seen, findings)
+    check_pixels(nodata, seen, findings)
     facts: dict[str, Any] = {
         "input": input_of(scene),
         "format": scene.format,
@@ -147,14 +147,14 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
             findings.warning("bands", text)
 
 
-def check_pixels(scene: Cube, seen: Survey, findings: Findings) -> None:
+def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None:
     """How many pixels have values."""
     there = seen.pixels - seen.masked
     share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if there == 0:
         findings.error("nodata", share + " in any band; is --nodata right?")
         return
-    findings.info("nodata", share + f" (nodata value {scene.nodata if scene.nodata is not None else 'none'}, NaN)")
+    findings.info("nodata", share + f" (nodata value {nodata if nodata is not None else 'none'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]
         names = ranges([int(seen.index[b]) for b in worst if seen.missing[b]])
@@ -235,7 +235,7 @@ def expect(
     text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
     p = 10 if library is None else len(library.names)
     if library is not None and not any(severity == "error" for severity, _, _ in findings.found):
-        pixels = np.concatenate([good_pixels(part, scene, used, nodata) for part in sampled(scene)])[:TIMED_PIXELS]
+        pixels = some_pixels(scene, used, nodata)
         solve(pixels[:16], library.matrix, method=row.name, solver=how.name, threads=threads)  # compiles
         began = time.perf_counter()
         solve(pixels, library.matrix, method=row.name, solver=how.name, threads=threads)
@@ -253,6 +253,11 @@ def expect(
     findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
 
 
-def good_pixels(part: np.ndarray, scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
-    """The spectra of the pixels that miss no band, (n, L)."""
-    return spectra(part, scene.layout, used)[~missing(part, scene.layout, used, nodata)]
+def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
+    """The first spectra of the sample that miss no band, (n, L) with n up to 4096."""
+    found: list[np.ndarray] = []
+    for part in sampled(scene):
+        found.append(spectra(part, scene.layout, used)[~missing(part, scene.layout, used, nodata)])
+        if sum(map(len, found)) >= TIMED_PIXELS:
+            break
+    return np.concatenate(found)[:TIMED_PIXELS]

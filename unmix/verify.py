@@ -13,7 +13,8 @@ from .certificate import CERTIFIED
 from .errors import CubeError, OutputError
 from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from .io.export import FORMATS, OutputFormat
-from .journal import ORTHO, file_digest, image_digest
+from .io.placement import Placement
+from .journal import MAPS, ORTHO, file_digest, image_digest
 from .library import load
 from .methods import METHODS, SOLVERS, Method
 from .scene import Reading, open_part
@@ -21,6 +22,8 @@ from .scene import Reading, open_part
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
 TOLERANCE = 2e-6
 NODATA = np.float32(-9999)
+# Lines of a placed map that are compared.
+PLACED_LINES = 20
 
 
 @dataclass
@@ -114,10 +117,30 @@ def verify_report(
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
+    if "placed" in report and scene.placement is not None:
+        check_placed(maps, scene.placement, lines, samples, verdict)
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
         check_line(maps, report, scene, bands, E, method, solver.name, int(line), places, verdict)
     return verdict
+
+
+def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
+    """Some lines of the placed maps, place by place: each is the pixel of the swath that the lookup table names."""
+    for line in np.unique(np.linspace(0, placement.shape[0] - 1, PLACED_LINES).astype(int)):
+        y, x, there = (one[0] for one in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
+        for name in MAPS:
+            if name + ORTHO not in maps:
+                continue
+            found = maps.line(name + ORTHO, int(line)).copy()
+            wrong = (found[:, ~there] != NODATA).any()
+            for row in np.unique(y[there]):
+                here = there & (y == row)
+                wrong |= not np.array_equal(found[:, here], maps.line(name, int(row))[:, x[here]], equal_nan=True)
+            if wrong:
+                verdict.faults.append(
+                    f"{maps.stem}: line {line} of {name}{ORTHO}: not what the lookup table makes of {name}"
+                )
 
 
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
@@ -150,6 +173,7 @@ class Maps:
     form: OutputFormat
     names: Container[str]
     opened: dict[str, Cube] = field(default_factory=dict)
+    held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
 
     def line(self, name: str, line: int) -> np.ndarray:
         """One line of a map, float32 (bands, samples)."""
@@ -157,8 +181,13 @@ class Maps:
             path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
             self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
         cube = self.opened[name]
-        raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
-        return raw[:, 0] if cube.layout == "bsq" else raw[0]
+        together = min(cube.lines_together, cube.lines)  # chunks are kept: each line of one costs all of it
+        first = line // together * together
+        if self.held.get(name, (-1, None))[0] != first:
+            last = min(first + together, cube.lines)
+            self.held[name] = first, cube.read(slice(first, last), np.empty(together * bytes_per_line(cube), np.uint8))
+        raw = self.held[name][1]
+        return raw[:, line - first] if cube.layout == "bsq" else raw[line - first]
 
     def __contains__(self, name: str) -> bool:
         return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names

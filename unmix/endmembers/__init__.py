@@ -122,8 +122,9 @@ def extract_endmembers(
         raise CubeError(
             f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower --count"
         )
-    pixels = tuple((n // cube.samples, n % cube.samples) for n in places)
-    matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in pixels], axis=1)
+    found_at = [(n // cube.samples, n % cube.samples) for n in places]
+    matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in found_at], axis=1)
+    pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in found_at)  # of the whole scene
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, f"{extract} (seed {seed})"), 2

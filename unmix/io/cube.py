@@ -64,7 +64,8 @@ class Cube(Protocol):
     and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
     outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` names what the file was
     recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say). ``placement`` says where
-    pixels lie on a map, where the scene is in the sensor's geometry and the file knows.
+    pixels lie on a map, where the scene is in the sensor's geometry and the file knows; ``origin`` is the line and sample of
+    the file where a part begins.
     """
 
     path: Path
@@ -85,6 +86,7 @@ class Cube(Protocol):
     fields: dict[str, str]
     problems: list[str]
     placement: Placement | None
+    origin: tuple[int, int]
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored.

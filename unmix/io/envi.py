@@ -138,6 +138,7 @@ class EnviCube:
     lines_together: int = 1
     scratch: Scratch | None = None
     placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""

@@ -1,5 +1,6 @@
 """Finished maps in other formats: made from the ENVI work file when all is written, and read back before that is let go."""
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MethodError, OutputError
-from .header import geotransform, read_header, words
+from ..errors import CubeError, MethodError, OutputError
+from .header import format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
+# HDF5 keeps no attribute above 64 KiB.
+LONGEST_ATTRIBUTE = 2**15
+# Units of map infos, as UDUNITS has them.
+UNITS = {"feet": "ft", "us survey feet": "US_survey_foot", "yards": "yd", "km": "km", "kilometers": "km", "miles": "mi"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
     shape = {"height": lines, "width": samples, "count": bands, "dtype": "float32", "nodata": NODATA}
-    tiles = {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "deflate", "predictor": 3,
+    sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
+    tiles = {"tiled": True, **sides, "compress": "deflate", "predictor": 3,
              "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
     with settings():
         with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
@@ -128,7 +134,8 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         )
         data.attrs["_FillValue"] = np.array([NODATA], np.float32)
         names = words(fields, "band names") or [str(b + 1) for b in range(bands)]
-        data.attrs["band_names"] = names
+        if sum(map(len, names)) < LONGEST_ATTRIBUTE:
+            data.attrs["band_names"] = names  # GDAL shows these; `band_name` has them whatever they are
         file["band"] = np.arange(1, bands + 1, dtype=np.int32)
         file["band_name"] = np.array(names, h5py.string_dtype())
         data.attrs["coordinates"] = np.bytes_("band_name")
@@ -156,17 +163,16 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
 def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: int) -> dict[str, Any]:
     """Write where the map lies, as far as the header says; returns the axes that have a place on it."""
     for key in ("map info", "coordinate system string"):
-        if key in fields:
+        if key in fields and len(fields[key]) < LONGEST_ATTRIBUTE:
             data.attrs[key.replace(" ", "_")] = " ".join(fields[key].split())
     transform = geotransform(fields.get("map info", ""))
     if transform is None:
         return {}
     place = file.create_dataset("spatial_ref", data=np.int32(0))
     place.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
-    if "coordinate system string" in fields:
-        place.attrs["spatial_ref"] = place.attrs["crs_wkt"] = np.bytes_(
-            " ".join(fields["coordinate system string"].split())
-        )
+    system = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
+    if system and len(system.encode()) < LONGEST_ATTRIBUTE:
+        place.attrs["spatial_ref"] = place.attrs["crs_wkt"] = np.bytes_(system.encode())
     data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
     west, across, turn, north, turned, down = transform
     if turn != 0 or turned != 0:
@@ -181,9 +187,34 @@ def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: in
             else {"y": "projection_y_coordinate", "x": "projection_x_coordinate"}
         )
         file[axis].attrs["standard_name"] = np.bytes_(names[axis])
-        units = {"y": "degrees_north", "x": "degrees_east"}[axis] if degrees else "m"
+        units = {"y": "degrees_north", "x": "degrees_east"}[axis] if degrees else length_unit(fields["map info"])
         file[axis].attrs["units"] = np.bytes_(units)
     return {axis: file[axis] for axis in axes}
+
+
+def length_unit(map_info: str) -> str:
+    """The unit of a map's axes, m where it is not said."""
+    said = [word.partition("=")[2] for word in map_info.split(",") if word.strip().lower().startswith("units")]
+    return UNITS.get(said[0].strip().lower(), "m") if said else "m"
+
+
+def system_of(fields: dict[str, str]) -> str:
+    """The coordinate system of a header without a WKT, as GDAL makes it of the map info; empty where it cannot, or is not there."""
+    try:
+        from .geotiff import gdal
+
+        rasterio = gdal()
+    except CubeError:
+        return ""
+    own: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        image = Path(folder) / "map.img"
+        image.write_bytes(bytes(2))  # GDAL knows no file of one byte
+        places = {key: fields[key] for key in ("map info", "projection info") if key in fields}
+        image.with_suffix(".hdr").write_text(format_header(own | places), encoding="utf-8")
+        with contextlib.suppress(Exception), rasterio.open(image, driver="ENVI") as source:
+            return source.crs.to_wkt() if source.crs else ""
+    return ""
 
 
 def same(path: Path, found: np.ndarray, written: np.ndarray) -> None:

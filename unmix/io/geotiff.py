@@ -1,6 +1,8 @@
 """GeoTIFF through rasterio (extra `geo`): plain ones, those behind an ENVI header, and EnMAP L2A with its metadata."""
 
+import functools
 import logging
+import re
 import tempfile
 import threading
 import warnings
@@ -15,7 +17,7 @@ import numpy as np
 from ..errors import CubeError
 from .cube import Kind, as_stored
 from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
-from .header import axis_in_nanometres, read_header, read_small
+from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief
 
@@ -43,20 +45,27 @@ ENMAP = Kind(
 KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
 # GDAL's own cache of decoded blocks, instead of a twentieth of the machine's memory.
 CACHE = 64 * 2**20
+# Real ones have 1 MiB.
+LONGEST_XML = 16 * 2**20
+# A tile larger than this is worth a word.
+LARGE_TILE = 128 * 2**20
 
 
 def gdal() -> Any:
-    """rasterio, quiet and with a bounded cache; `CubeError` where it is not installed."""
+    """rasterio, quiet; `CubeError` where it is not installed."""
     try:
         import rasterio
     except ImportError:
         raise CubeError("GeoTIFF needs rasterio: pip install 'unmix[geo]'") from None
-    log = logging.getLogger("rasterio")
-    if not log.handlers:  # what matters comes as an exception
-        log.addHandler(logging.NullHandler())
-        log.propagate = False
-        warnings.filterwarnings("ignore", category=rasterio.errors.NotGeoreferencedWarning)
+    hush(rasterio)
     return rasterio
+
+
+@functools.cache
+def hush(rasterio: Any) -> None:
+    """Let it say nothing on stderr: what matters comes as an exception."""
+    logging.getLogger("rasterio").propagate = False
+    warnings.filterwarnings("ignore", category=rasterio.errors.NotGeoreferencedWarning)
 
 
 def settings() -> Any:
@@ -91,6 +100,7 @@ class GeoTiffCube:
     layout: str = "bsq"
     scratch: Scratch | None = None
     placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
     lock: Any = field(default_factory=threading.Lock)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
@@ -112,12 +122,12 @@ class GeoTiffCube:
                 self.source.read(bands, window=window, out=filled)
         except Exception as error:  # GDAL has many words for a damaged file
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
-            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
+            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
         """Every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
         height, width = self.source.block_shapes[0]
-        apart = self.source.profile.get("interleave") != "pixel"
+        apart = not pixel_by_pixel(self.source)
         for band in range(1, self.bands + 1) if apart else (None,):
             for line in range(0, self.lines, height):
                 for sample in range(0, self.samples, width):
@@ -139,7 +149,7 @@ class GeoTiffCube:
 
     def storage(self) -> dict[str, Any]:
         """How the file stores it; see `unmix.io.cube.Cube.storage`."""
-        pixels = "pixel" if self.source.profile.get("interleave") == "pixel" else "band"
+        pixels = "pixel" if pixel_by_pixel(self.source) else "band"
         compression = self.source.compression.name if self.source.compression is not None else None
         return {"tiles": list(self.source.block_shapes[0]), "stored_by": pixels, "compression": compression}
 
@@ -160,11 +170,16 @@ def open_geotiff(path: Path) -> GeoTiffCube:
     except CubeError:
         raise
     except Exception as error:
-        raise CubeError(f"{path}: cannot be read as TIFF: {brief(error)}") from None
+        raise CubeError(f"{path}: cannot be read as TIFF: {brief(error.__cause__ or error)}") from None
 
 
 def describe(path: Path, source: Any) -> GeoTiffCube:
     """The cube of an open GeoTIFF."""
+    pages = len(source.subdatasets)
+    if pages > 1:
+        raise CubeError(f"{path}: has {pages} pages; a cube's bands are in one (gdal_translate makes one of them)")
+    if source.count > MOST_BANDS:
+        raise CubeError(f"{path}: has {source.count} bands; no spectrometer has as many")
     kinds = set(source.dtypes)
     dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
     if dtype not in DTYPES.values():
@@ -177,6 +192,11 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     line = cube.samples * cube.bands * dtype.itemsize
     if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:
         cube.scratch, cube.lines_together = Scratch(cube.inflate), 1
+    tile = int(np.prod(source.block_shapes[0])) * dtype.itemsize * (cube.bands if pixel_by_pixel(source) else 1)
+    if tile > LARGE_TILE:
+        cube.problems.append(
+            f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever --memory says"
+        )
     own_words(cube)
     for beside in BESIDE:
         beside(cube)
@@ -185,13 +205,21 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     return cube
 
 
+def pixel_by_pixel(source: Any) -> bool:
+    """Whether a tile holds all bands."""
+    return bool(source.profile.get("interleave") == "pixel")
+
+
 def own_words(cube: GeoTiffCube) -> None:
     """What the TIFF says itself: GDAL's metadata of its bands, scale, nodata, map."""
     source = cube.source
     tags = [{key.lower(): word for key, word in source.tags(b + 1).items()} for b in range(cube.bands)]
     imagery = [source.tags(b + 1, ns="IMAGERY") for b in range(cube.bands)]
     waves, fwhm = (numbers_of(tags, key) for key in ("wavelength", "fwhm"))
-    units = tags[0].get("wavelength_units", "")
+    said = {words.get("wavelength_units", "") for words in tags}
+    if len(said) > 1:
+        raise CubeError(f"{cube.path}: its bands have wavelengths in different units: {', '.join(sorted(said))}")
+    units = said.pop()
     if waves is None:  # as GDAL has it from 3.10 on
         waves, fwhm = (numbers_of(imagery, key) for key in ("CENTRAL_WAVELENGTH_UM", "FWHM_UM"))
         units = "um"
@@ -249,10 +277,10 @@ def envi_header(cube: GeoTiffCube) -> None:
     fields = read_header(header)
     if "tif" not in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
         return
-    sizes = [fields.get(key, "").strip() for key in ("lines", "samples", "bands")]
-    if sizes != [str(cube.lines), str(cube.samples), str(cube.bands)]:
+    sizes = [whole(fields, key, header) for key in ("lines", "samples", "bands")]
+    if sizes != [cube.lines, cube.samples, cube.bands]:
         raise CubeError(
-            f"{header}: promises {' x '.join(sizes)} (lines, samples, bands), but {cube.path.name} has {cube.lines} x "
+            f"{header}: promises {' x '.join(map(str, sizes))} (lines, samples, bands), but {cube.path.name} has {cube.lines} x "
             f"{cube.samples} x {cube.bands}"
         )
     spectral = spectral_fields(fields, cube.bands, cube.dtype, header, cube.problems)
@@ -265,26 +293,30 @@ def envi_header(cube: GeoTiffCube) -> None:
 
 def enmap(cube: GeoTiffCube) -> None:
     """EnMAP's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
-    place = cube.path.name.upper().find("-SPECTRAL_IMAGE")
-    if place < 0:
+    product = re.fullmatch(r"(.*)-SPECTRAL_IMAGE(_VNIR|_SWIR|_COG)?\.TIFF?", cube.path.name.upper())
+    if product is None:  # our own maps of one have its name, and more
         return
-    wanted = cube.path.name[:place].upper() + "-METADATA.XML"
+    wanted = product[1] + "-METADATA.XML"
     found = [entry for entry in sorted(cube.path.parent.iterdir()) if entry.name.upper() == wanted]
     if not found:
         cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and no scale but the TIFF's own")
         return
     try:
-        root = ElementTree.fromstring(read_small(found[0]))
+        root = ElementTree.fromstring(read_small(found[0], LONGEST_XML))
         bands = [node for node in root.iter("bandID") if node.find("wavelengthCenterOfBand") is not None]
-        bands.sort(key=lambda node: int(node.get("number", "0")))
+        bands.sort(key=lambda node: int(node.get("number") or 0))
         columns = [
             np.array([float(node.findtext(name, "")) for node in bands])
             for name in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
         ]
-    except (ElementTree.ParseError, ValueError, OSError) as error:
+    except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
         raise CubeError(f"{found[0]}: is not EnMAP's metadata: {brief(error)}") from None
-    if len(bands) != cube.bands or not np.all(np.isfinite(columns)) or not np.all(columns[2] != 0):
+    if len(bands) != cube.bands:
         raise CubeError(f"{found[0]}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
+    if [node.get("number", "") for node in bands] != [str(b + 1) for b in range(cube.bands)]:
+        raise CubeError(f"{found[0]}: its bandIDs are not numbered 1 to {cube.bands}, each once")
+    if not np.all(np.isfinite(columns)) or not np.all(columns[2] != 0):
+        raise CubeError(f"{found[0]}: a wavelength, FWHM, gain or offset of its bands is none")
     waves, fwhm, cube.gain, cube.offset = columns
     cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "nm", found[0], cube.problems)
     cube.format = ENMAP.name

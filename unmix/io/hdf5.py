@@ -14,9 +14,9 @@ from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import as_stored
 from .envi import DTYPES
-from .header import axis_in_nanometres
+from .header import MOST_BANDS, axis_in_nanometres
 from .placement import Placement
-from .read import MOST_TOGETHER, Scratch, brief
+from .read import MOST_TOGETHER, Scratch, brief, refuse_links
 from .scratch import inflate
 
 # Any order of axes; those that are none of ours are inflated once, and are BSQ then.
@@ -24,8 +24,6 @@ LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq",
 STRAIGHT = ("yxb", "ybx", "byx")
 # Chunks that one call of the library may touch: each costs it some hundred bytes, and a million of 8 bytes took gigabytes.
 MOST_CHUNKS = 20_000
-# No spectrometer has more; another axis was taken for theirs.
-MOST_BANDS = 65535
 
 
 @dataclass
@@ -66,6 +64,7 @@ class Hdf5Cube:
     problems: list[str] = field(default_factory=list)
     scratch: Scratch | None = None
     placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
@@ -153,12 +152,6 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
     return cube
 
 
-def refuse_links(path: Path, data: Any) -> None:
-    """Raise where the values lie in other files: such links may lead anywhere, and in circles (seen: a crash in HDF5)."""
-    if data.is_virtual or data.external:
-        raise CubeError(f"{path}: {brief(data.name)} has its values in other files; name the file that holds them")
-
-
 def together(data: Any, axis: int) -> int:
     """Lines that lie in one chunk: read together, each chunk is decompressed once."""
     return int(data.chunks[axis]) if data.chunks else 1
@@ -175,7 +168,10 @@ def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
     """The values of an array or a dataset, one a band, as float64; counted before they are read."""
     if np.size(values) != cube.bands:
         raise CubeError(f"{cube.path}: {np.size(values)} {name} for {cube.bands} bands")
-    return np.asarray(values[()] if isinstance(values, h5py.Dataset) else values, float).ravel()
+    if isinstance(values, h5py.Dataset):
+        refuse_links(cube.path, values)
+        values = values[()]
+    return np.asarray(values, float).ravel()
 
 
 def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
@@ -214,7 +210,7 @@ def attribute(thing: Any, name: str) -> float | None:
 def text(value: Any) -> str:
     """A string, which may be bytes, or stand in an array or a dataset."""
     if isinstance(value, h5py.Dataset):
-        value = value[()] if value.size in (0, 1) else ""
+        value = value[()] if value.size in (0, 1) and not value.is_virtual and not value.external else ""
     if isinstance(value, h5py.Empty | h5py.Group):
         return ""
     if isinstance(value, np.ndarray):

@@ -6,6 +6,7 @@ against it on every header that it can read.
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import numpy as np
 from ..errors import CubeError
 
 LONGEST_HEADER = 64 * 2**20
+# No spectrometer has more (IASI has 8461); another axis was taken for theirs.
+MOST_BANDS = 16384
 BRACED = ("description", "map info", "projection info", "coordinate system string")
 TO_NANOMETRES = {
     "nanometers": 1.0,
@@ -54,17 +57,17 @@ def read_header(path: Path) -> dict[str, str]:
     return parse(text, path)
 
 
-def read_small(path: Path) -> bytes:
+def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
     """The bytes of a header or table; `CubeError` where it is no regular file, too large, or cannot be read."""
     try:
         if not path.is_file():  # a pipe would wait for ever, a device never end
             raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
         with open(path, "rb") as file:
-            raw = file.read(min(os.fstat(file.fileno()).st_size, LONGEST_HEADER) + 1)  # it is allocated at once
+            raw = file.read(min(os.fstat(file.fileno()).st_size, longest) + 1)  # it is allocated at once
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(raw) > LONGEST_HEADER:
-        raise CubeError(f"{path}: is larger than {LONGEST_HEADER >> 20} MiB; it cannot be a header or a library table")
+    if len(raw) > longest:
+        raise CubeError(f"{path}: is larger than {longest >> 20} MiB; it cannot be a header or a table of spectra")
     return raw
 
 
@@ -189,21 +192,30 @@ def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
 
 
 def clean(name: str) -> str:
-    """A name that survives an ENVI list: no commas, braces or line breaks."""
-    return " ".join(name.translate(str.maketrans(",{}", ";()")).split())
+    """A name that survives an ENVI list, and every other format: no commas, braces, line breaks or control characters."""
+    words = " ".join(name.translate(str.maketrans(",{}", ";()")).split())
+    return "".join(char for char in words if char.isprintable())
 
 
 def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:
     """GDAL's six numbers of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5] line``.
 
-    None where it is no map info. A rotation is in degrees.
+    None where it is no map info. A rotation is in degrees; the tie point's pixel is counted along the map's axes, which is how GDAL
+    reads it.
     """
     entries = map_info.split(",")
-    try:
-        sample, line, east, north, across, down = (float(word) for word in entries[1:7])
-        turned = [float(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
-    except ValueError:
+    numbers = [leading_number(word) for word in entries[1:7]]
+    if len(numbers) < 6 or None in numbers:
         return None
-    cos, sin = (1.0, 0.0) if not turned else (math.cos(math.radians(turned[0])), math.sin(math.radians(turned[0])))
-    a, b, d, e = across * cos, across * sin + 0.0, down * sin + 0.0, -down * cos
-    return east - a * (sample - 1) - b * (line - 1), a, b, north - d * (sample - 1) - e * (line - 1), d, e
+    sample, line, east, north, across, down = (number for number in numbers if number is not None)
+    turned = [leading_number(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
+    angle = math.radians((turned[0] if turned else 0.0) or 0.0)
+    cos, sin = (math.cos(angle), math.sin(angle)) if angle else (1.0, 0.0)
+    west, top = east - across * (sample - 1), north + down * (line - 1)
+    return west, across * cos, across * sin + 0.0, top, down * sin + 0.0, -down * cos
+
+
+def leading_number(text: str) -> float | None:
+    """The number that a text begins with, as C's ``atof`` finds it; None where there is none."""
+    match = re.match(r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)", text, re.ASCII)
+    return float(match[1]) if match else None

@@ -1,23 +1,26 @@
-"""MATLAB files: version 5 through scipy, version 7.3 (which is HDF5, transposed) through h5py.
+"""MATLAB files: version 5 (`unmix.io.matlab5`), and version 7.3, which is HDF5, its axes turned round.
 
 A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any cube.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import scipy.io
 
 from ..errors import CubeError
 from .cube import Kind
 from .envi import DTYPES
-from .header import axis_in_nanometres
+from .header import MOST_BANDS, axis_in_nanometres
+from .matlab5 import File5
 from .placement import Placement
-from .read import Scratch, brief
+from .probe import survives
+from .read import Scratch, brief, refuse_links
 
 KIND = Kind(
     "MATLAB",
@@ -26,7 +29,8 @@ KIND = Kind(
     "none",
     "NaN; `--nodata`, `--scale`",
 )
-NUMBERS = ("double", "single", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+# Numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
+MOST_VALUES = 2**27
 # What variables beside a cube are called, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
@@ -56,6 +60,7 @@ class MatlabCube:
     problems: list[str] = field(default_factory=list)
     lines_together: int = 1
     placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
     layout: str = "bsq"
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
@@ -74,26 +79,39 @@ class MatlabCube:
 
 
 class Version5:
-    """A file of version 5: `scipy.io` reads a variable as a whole."""
+    """A file of version 5; see `unmix.io.matlab5`."""
 
     format = f"{KIND.name} v5"
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        listed = scipy.io.whosmat(path)
-        self.shapes: Shapes = {name: tuple(shape) for name, shape, kind in listed if kind in NUMBERS}
-        self.kinds = {name: kind for name, shape, kind in listed}
+        self.path, self.file = path, File5(path)
+        variables = self.file.variables
+        self.shapes: Shapes = {name: one.shape for name, one in variables.items() if one.dtype is not None}
+        self.texts_of = [name for name, one in variables.items() if one.dtype is None]
 
     def dtype(self, name: str) -> np.dtype:
         """The type of a variable."""
-        return np.dtype({"double": "f8", "single": "f4"}.get(self.kinds[name], self.kinds[name]))
+        found = self.file.variables[name].dtype
+        assert found is not None
+        return found
 
     def value(self, name: str) -> np.ndarray:
         """A variable as MATLAB shows it."""
-        return np.asarray(scipy.io.loadmat(self.path, variable_names=[name])[name])
+        return self.file.value(name) if small_enough(self.path, name, self.shapes[name]) else np.empty(0)
+
+    def planes(self, name: str) -> Iterator[np.ndarray]:
+        """A cube's bands one after the other, (lines, samples)."""
+        lines, samples, _ = self.shapes[name]
+        for plane in self.file.pieces(name, lines * samples):
+            yield plane.reshape(samples, lines).T
+
+    def texts(self, name: str) -> list[str]:
+        """The strings of a variable."""
+        return self.file.texts(name)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close the file."""
+        self.file.close()
 
 
 class Version73:
@@ -102,25 +120,43 @@ class Version73:
     format = f"{KIND.name} v7.3"
 
     def __init__(self, path: Path) -> None:
-        self.file = h5py.File(path, "r")
-        numbers = {
-            name: data
-            for name, data in self.file.items()
-            if isinstance(data, h5py.Dataset) and data.dtype.kind in "fiu"
-        }
-        self.shapes: Shapes = {name: data.shape[::-1] for name, data in numbers.items()}
+        self.path, self.file = path, h5py.File(path, "r")
+        self.shapes: Shapes = {}
+        self.texts_of: list[str] = []
+        for name in self.file:
+            with contextlib.suppress(KeyError, RuntimeError, OSError, TypeError):  # a link that leads nowhere
+                data = self.file[name]
+                if isinstance(data, h5py.Dataset) and data.shape is not None and data.dtype.kind in "fiu":
+                    self.shapes[name] = data.shape[::-1]
+
+    def dataset(self, name: str) -> Any:
+        """A variable's dataset; `CubeError` where its values lie in other files."""
+        refuse_links(self.path, self.file[name])
+        return self.file[name]
 
     def dtype(self, name: str) -> np.dtype:
         """The type of a variable."""
-        return np.dtype(self.file[name].dtype.newbyteorder("="))
+        return np.dtype(self.dataset(name).dtype.newbyteorder("="))
 
     def value(self, name: str) -> np.ndarray:
         """A variable as MATLAB shows it."""
-        return np.asarray(self.file[name][()]).T
+        small_enough(self.path, name, self.shapes[name])
+        return np.asarray(self.dataset(name)[()]).T
+
+    def texts(self, name: str) -> list[str]:
+        """Nothing: strings lie behind references there."""
+        return []
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def small_enough(path: Path, name: str, shape: tuple[int, ...]) -> bool:
+    """True; `CubeError` where a variable that is to be held in memory is larger than any such one is."""
+    if np.prod(shape, dtype=float) > MOST_VALUES:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, which is too large for what it is")
+    return True
 
 
 def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
@@ -151,7 +187,10 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
 
 def open_variables(path: Path) -> Version5 | Version73:
     """The variables of a MATLAB file of either version."""
-    return Version73(path) if h5py.is_hdf5(path) else Version5(path)
+    if not h5py.is_hdf5(path):
+        return Version5(path)
+    survives(path, lambda: Version73(path))
+    return Version73(path)
 
 
 def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
@@ -162,6 +201,8 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     shape = file.shapes[name]
     if len(shape) == 2:
         shape = spread(path, file, name)
+    if len(shape) == 3 and shape[2] > MOST_BANDS:
+        raise CubeError(f"{path}: '{name}' has {shape[2]} bands; is it a cube of (lines, samples, bands)?")
     if len(shape) != 3 or 0 in shape:
         raise CubeError(f"{path}: '{name}' has the shape {shape}; a cube has three axes, none empty")
     dtype = file.dtype(name)
@@ -210,11 +251,18 @@ def spread(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int,
     """The three axes of a variable (bands, pixels), or turned round, whose pixels are nRow x nCol, column by column."""
     if not {ROWS, COLUMNS} <= set(file.shapes):
         raise CubeError(f"{path}: '{name}' has two axes, and no {ROWS} and {COLUMNS} beside it say how it is spread")
-    rows, columns = (int(np.asarray(file.value(key)).ravel()[0]) for key in (ROWS, COLUMNS))
+    rows, columns = (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
     shape = file.shapes[name]
     if rows < 1 or columns < 1 or rows * columns not in shape:
         raise CubeError(f"{path}: '{name}' has the shape {shape}, but {ROWS} x {COLUMNS} is {rows} x {columns}")
-    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]
+    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]  # (bands, pixels) where both fit
+
+
+def whole_number(path: Path, name: str, value: np.ndarray) -> int:
+    """The one whole number that a variable holds."""
+    if value.size != 1 or not np.isfinite(value.ravel()[0]) or value.ravel()[0] != int(value.ravel()[0]):
+        raise CubeError(f"{path}: '{name}' is not a whole number")
+    return int(value.ravel()[0])
 
 
 def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
@@ -234,16 +282,20 @@ def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype)
     try:
         file = open_variables(path)
         try:
-            if isinstance(file, Version73) and len(file.shapes[name]) == 3:
-                return inflate_chunks(path, file.file[name], "bxy", dtype)
-            values = file.value(name)
+            if len(file.shapes[name]) == 3 and isinstance(file, Version73):
+                return inflate_chunks(path, file.dataset(name), "bxy", dtype)
+            if len(file.shapes[name]) == 3 and isinstance(file, Version5):
+                planes = enumerate(file.planes(name))
+                pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in planes)
+                return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
+            flat = file.value(name)
         finally:
-            file.close()
-        if values.shape == (samples * lines, bands):
-            values = values.T
-        planes = values.reshape(bands, samples, lines) if values.ndim == 2 else values.T  # both (bands, samples, lines)
-        pieces = (([b, 0, 0], np.ascontiguousarray(planes[b].T, dtype)[None]) for b in range(bands))
-        return from_pieces(path, values.size * dtype.itemsize, pieces, [bands, lines, samples])
+            if len(file.shapes[name]) == 2:
+                file.close()
+        flat = flat if flat.shape == (bands, samples * lines) else flat.T
+        turned = flat.reshape(bands, samples, lines)
+        pieces = (([b, 0, 0], np.ascontiguousarray(turned[b].T, dtype)[None]) for b in range(bands))
+        return from_pieces(path, flat.size * dtype.itemsize, pieces, [bands, lines, samples])
     except CubeError:
         raise
     except Exception as error:

@@ -8,6 +8,9 @@ import numpy as np
 from ..errors import CubeError
 from .read import brief
 
+# A place beyond this is none, whatever the table is made of.
+LARGEST = 2.0**31
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -63,15 +66,23 @@ class Placement:
         CubeError
             Where the table cannot be read.
         """
+        y, x, there = self.look_up(lines, swath.shape[0], swath.shape[2])
+        placed = np.full((*y.shape, swath.shape[1]), fill, swath.dtype)
+        placed[there] = swath[y[there], :, x[there]]
+        return placed.transpose(0, 2, 1)
+
+    def look_up(self, lines: slice, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Line and sample of the pixel at each place of some lines of the map, and whether there is one; arrays (n, samples).
+
+        The swath, or what was read of it, has ``height`` lines of ``width``.
+        """
         try:
-            y, x = (np.abs(table[lines].astype(np.int64)) for table in (self.line, self.sample))
+            tables = (table[lines] for table in (self.line, self.sample))
+            y, x = (np.abs(np.where(np.abs(table) < LARGEST, table, 0).astype(np.int64)) for table in tables)
         except Exception as error:  # h5py has many words for a damaged file
             raise CubeError(
                 f"lookup table, lines {lines.start + 1} to {lines.stop}: cannot be read: {brief(error)}"
             ) from None
         there = (y > 0) & (x > 0)
         y, x = y - 1 - self.begin[0], x - 1 - self.begin[1]
-        there &= (y >= 0) & (y < swath.shape[0]) & (x >= 0) & (x < swath.shape[2])
-        placed = np.full((*y.shape, swath.shape[1]), fill, swath.dtype)
-        placed[there] = swath[y[there], :, x[there]]
-        return placed.transpose(0, 2, 1)
+        return y, x, there & (y >= 0) & (y < height) & (x >= 0) & (x < width)

@@ -20,7 +20,6 @@ from .hdf5 import (
     keep,
     map_info,
     of_bands,
-    refuse_links,
     scaled,
     single,
     spectral,
@@ -30,7 +29,8 @@ from .hdf5 import (
 )  # fmt: skip
 from .header import axis_in_nanometres
 from .placement import Placement
-from .read import brief
+from .probe import survives
+from .read import brief, refuse_links
 
 
 def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -70,20 +70,27 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if good is not None:
         cube.good_bands = of_bands(cube, good, "good_wavelengths") != 0
     cube.placement = emit_placement(file)
+    if cube.placement is None and "location/glt_x" in file:
+        cube.problems.append(
+            f"{path}: its lookup table or geotransform is not understood; --ortho cannot place its maps"
+        )
     return cube
 
 
 def emit_placement(file: h5py.File) -> Placement | None:
     """EMIT's lookup table and the map that it makes, or None where there is none."""
     tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
-    transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
-    if not all(isinstance(table, h5py.Dataset) and table.ndim == 2 for table in tables) or len(transform) != 6:
+    try:
+        transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
+    except (TypeError, ValueError):
         return None
-    if (
-        tables[0].shape != tables[1].shape
-        or 0 in tables[0].shape
-        or any(table.dtype.kind not in "iu" for table in tables)
-    ):
+    if len(transform) != 6 or not np.all(np.isfinite(transform)) or transform[2] or transform[4]:  # or turned
+        return None
+    for table in tables:
+        if not isinstance(table, h5py.Dataset) or table.ndim != 2 or table.dtype.kind not in "iu":
+            return None
+        refuse_links(Path(file.filename), table)
+    if tables[0].shape != tables[1].shape or 0 in tables[0].shape:
         return None
     system = " ".join(text(file.attrs.get("spatial_ref", "")).split())
     west, across, _, north, _, down = (float(number) for number in transform)
@@ -228,6 +235,12 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
     CubeError
         Where the file cannot be read, or is of no product that is known; it lists the cubes that are in it.
     """
+    survives(path, lambda: open_here(path, dataset, wavelengths))
+    return open_here(path, dataset, wavelengths)
+
+
+def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
+    """`open_hdf5`, in this process."""
     try:
         file = h5py.File(path, "r")
     except OSError as error:

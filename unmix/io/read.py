@@ -52,10 +52,16 @@ class Scratch:
             fill(path, descriptor, flat[b * size : (b + 1) * size], (b * height + lines.start) * line)
 
 
-def brief(error: Exception | str) -> str:
+def brief(error: BaseException | str) -> str:
     """What an error or a name says, in a few words of one line."""
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= 160 else words[:160] + " …"
+
+
+def refuse_links(path: Path, data: Any) -> None:
+    """Raise where the values lie in other files: such links may lead anywhere, and in circles (seen: a crash in HDF5)."""
+    if data.is_virtual or data.external:
+        raise CubeError(f"{path}: {brief(data.name)} has its values in other files; name the file that holds them")
 
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:

@@ -30,6 +30,7 @@ log = logging.getLogger("unmix")
 PIECE = 16 * 2**20
 # Chunks that are being inflated at a time hold no more than this together, or there is one.
 IN_FLIGHT = 256 * 2**20
+LARGEST_CHUNK = 2**30
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
@@ -119,6 +120,11 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         write_chunk(file.fileno(), cube, [start[axis] for axis in order], [data.shape[axis] for axis in order])
 
     threads = cores()
+    if math.prod(steps) * data.dtype.itemsize > LARGEST_CHUNK:
+        file.close()
+        raise CubeError(
+            f"{path}: {data.name} has chunks of {steps}, each larger than {LARGEST_CHUNK >> 20} MiB; repack it"
+        )
     most = max(
         1, min(2 * threads, IN_FLIGHT // (3 * math.prod(steps) * data.dtype.itemsize))
     )  # packed, inflated, turned

@@ -8,7 +8,7 @@ import numpy as np
 from ..blocks import block_shape
 from ..errors import CubeError
 from .cube import Cube, as_stored, bytes_per_line
-from .header import geotransform
+from .header import geotransform, leading_number
 
 # What is read beside its place in memory is read in pieces of so many bytes (or a chunk of the file).
 PIECE = 16 * 2**20
@@ -59,6 +59,12 @@ class Window:
         self.wavelengths, self.fwhm, self.good_bands = cube.wavelengths, cube.fwhm, cube.good_bands
         self.gain, self.offset = cube.gain, cube.offset
         self.fields = shifted(cube.fields, lines.start, samples.start)
+        self.origin = lines.start, samples.start
+        if "map info" in cube.fields and "map info" not in self.fields:
+            self.problems = [
+                *cube.problems,
+                f"{cube.path}: its map info is not understood, and a part of it has no map",
+            ]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")
@@ -141,24 +147,27 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
     fields = dict(fields)
     if "map info" in fields:
         words = fields["map info"].split(",")
-        fields["map info"] = ",".join(moved(words, lines, samples))
+        own = moved(words, lines, samples)
+        del fields["map info"]
+        fields |= {"map info": ",".join(own)} if own is not None else {}
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"
     return fields
 
 
-def moved(words: list[str], lines: int, samples: int) -> list[str]:
-    """The words of a map info for a part; the tie point's pixel is counted from where the part begins.
+def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
+    """The words of a map info for a part, None where they are none; the tie point's pixel is counted from where the part begins.
 
     On a turned map the pixel stays and its place moves: GDAL looks for the pixel along the map's axes, not the scene's.
     """
     transform = geotransform(",".join(words))
     if transform is None:
-        return words
+        return None
     _, a, b, _, d, e = transform
+    tie = [leading_number(word) or 0.0 for word in words[:5]]
     if b == d == 0:
-        places = {1: float(words[1]) - samples, 2: float(words[2]) - lines}
+        places = {1: tie[1] - samples, 2: tie[2] - lines}
     else:
-        places = {3: float(words[3]) + a * samples + b * lines, 4: float(words[4]) + d * samples + e * lines}
+        places = {3: tie[3] + a * samples + b * lines, 4: tie[4] + d * samples + e * lines}
     return [f" {places[i]:.15g}" if i in places else word for i, word in enumerate(words)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io.header import read_small
-from .ascii import load_ecostress, load_plot, load_usgs
+from ..io.header import LONGEST_HEADER, read_small
+from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .envi import load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
@@ -47,6 +47,9 @@ FORMATS = (
                   lambda path, head: path.suffix.lower() in (".csv", ".txt"), load_csv),
     LibraryFormat("ENVI", "`.sli` or `.lib` with `.hdr`", lambda path, head: True, lambda path, raw: load_sli(path)),
 )  # fmt: skip
+
+
+TEXTS = (load_usgs, load_ecostress, load_plot)
 
 
 def load(path: Path) -> Endmembers:
@@ -89,7 +92,7 @@ def load_file(path: Path) -> Endmembers:
         raise LibraryError(f"{path}: is HDF5, of which only MATLAB's is read as a library")
     found = next(one for one in FORMATS if one.is_it(path, head))
     own_reader = found.load is load_matlab or found.name == "ENVI"
-    return found.load(path, b"" if own_reader else read_small(path))
+    return found.load(path, b"" if own_reader else read_small(path, LONGEST if found.load in TEXTS else LONGEST_HEADER))
 
 
 def load_folder(path: Path) -> list[Endmembers]:
@@ -101,7 +104,7 @@ def load_folder(path: Path) -> list[Endmembers]:
             continue
         with open(entry, "rb") as file:
             head = file.read(HEAD)
-        spectra += [one.load(entry, read_small(entry)) for one in kinds if one.is_it(entry, head)][:1]
+        spectra += [one.load(entry, read_small(entry, LONGEST)) for one in kinds if one.is_it(entry, head)][:1]
     if not spectra:
         raise LibraryError(f"{path}: no file in this folder is a spectrum of the USGS or of ECOSTRESS")
     together: dict[bytes, list[Endmembers]] = {}

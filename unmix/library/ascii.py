@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.header import nanometres
+from ..io.header import TO_NANOMETRES, nanometres
 from .spectra import DELETED, Endmembers, make
+
+MOST_ROWS, LONGEST_LINE = 200_000, 100_000
+# A text of spectra is no larger: 200 000 rows.
+LONGEST = 16 * 2**20
 
 
 def decode(raw: bytes) -> list[str]:
@@ -22,6 +26,10 @@ def decode(raw: bytes) -> list[str]:
 def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
     """The numbers of all lines from one on, (rows, columns); `LibraryError` where a line holds something else."""
     rows = []
+    if len(lines) > MOST_ROWS or max(map(len, lines[first:]), default=0) > LONGEST_LINE:
+        raise LibraryError(
+            f"{path}: has {len(lines)} lines, or one of more than {LONGEST_LINE} characters: no text of spectra"
+        )
     for number, line in enumerate(lines[first:], first + 1):
         cells = re.split(r"[\s,;]+", line.strip())
         if cells == [""]:
@@ -58,11 +66,11 @@ def load_ecostress(path: Path, raw: bytes) -> Endmembers:
     after = next((i for i, line in enumerate(lines) if line.lower().startswith("y units")), 0)
     first = next((i for i in range(after, len(lines)) if re.match(r"\s*[-+.\d]", lines[i])), len(lines))
     units, what = fields.get("x units", "").lower(), fields.get("y units", "").lower()
-    inner = re.search(r"\(([^)]*)\)", units)
-    if "wavenumber" in units or not units:
-        raise LibraryError(f"{path}: its axis is '{units or 'not given'}'; wavelengths are read")
+    unit = units.partition("(")[2].partition(")")[0].strip()
+    if not (unit in TO_NANOMETRES or units in TO_NANOMETRES or (not unit and "wavelength" in units)):
+        raise LibraryError(f"{path}: its axis is '{units[:60] or 'not given'}'; wavelengths in nm or µm are read")
     table = columns_of(path, lines, first)
-    waves = nanometres(table[:, 0], inner[1].strip() if inner else "")
+    waves = nanometres(table[:, 0], unit or units)
     assert waves is not None
     values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1]) / (100.0 if "percent" in what else 1.0)
     order = np.argsort(waves, kind="stable")
@@ -74,8 +82,8 @@ def load_ecostress(path: Path, raw: bytes) -> Endmembers:
 def load_plot(path: Path, raw: bytes) -> Endmembers:
     """What ENVI writes of a plot: a line for each column, the first the wavelength; then the table."""
     lines = decode(raw)
-    found = (re.match(r"Column \d+:\s*(.*?)(~~\d+)?\s*$", line) for line in lines[1:])
-    names = [match[1] for match in itertools.takewhile(bool, found) if match]
+    heads = itertools.takewhile(lambda line: re.match(r"Column \d+:", line), lines[1:])
+    names = [re.sub(r"~~\d+$", "", line.partition(":")[2].strip()) for line in heads]
     table = columns_of(path, lines, 1 + len(names))
     if len(names) != table.shape[1]:
         raise LibraryError(f"{path}: names {len(names)} columns, but its table has {table.shape[1]}")

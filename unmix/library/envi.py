@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
+from ..io.cube import as_stored
 from ..io.envi import DTYPES, header_beside
 from ..io.header import axis_in_nanometres, number, numbers, read_header, whole, words
 from .spectra import Endmembers, make
 from .table import places_of
 
+MOST_VALUES = 2**25
 ENDINGS = ("", ".sli", ".lib", ".img", ".dat")
 
 
@@ -49,6 +51,10 @@ def load_sli(path: Path) -> Endmembers:
         raise LibraryError(
             f"{header}: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}: wrong"
         )
+    if samples * lines > MOST_VALUES:
+        raise LibraryError(
+            f"{header}: {lines} spectra of {samples} bands are more than a library can hold ({MOST_VALUES} values)"
+        )
     stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
     wanted = skip + samples * lines * DTYPES[code].itemsize
     if data.stat().st_size < wanted:
@@ -64,4 +70,7 @@ def load_sli(path: Path) -> Endmembers:
     waves, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, [])
     matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
+    ignored = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
+    if ignored is not None:
+        matrix[(values == ignored).reshape(lines, samples).T] = np.nan
     return make(names, matrix, waves, data, pixels, classes, fwhm)

@@ -22,6 +22,12 @@ log = logging.getLogger("unmix")
 FWHM = 2 * np.sqrt(2 * np.log(2))
 # A library with channels closer than this share of a band's spacing is finer than the cube: it is resampled, not picked from.
 FINER = 0.5
+# Weights that are held at a time: bands times channels.
+MOST_WEIGHTS = 2**22
+# Ascending bands fewer than this are no spectrometer of their own: the bands are in no order.
+SHORTEST_RUN = 4
+# What a single band is taken to be wide, in nm.
+LONE_BAND = 10.0
 
 
 def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray) -> Endmembers:
@@ -95,7 +101,22 @@ def widths_of(cube: Cube) -> np.ndarray:
     assert cube.wavelengths is not None
     if cube.fwhm is not None:
         return cube.fwhm
-    return np.array([10.0]) if cube.bands == 1 else np.abs(np.gradient(cube.wavelengths))
+    return spacing(cube.wavelengths)
+
+
+def spacing(waves: np.ndarray) -> np.ndarray:
+    """How far apart bands are, in nm, in whatever order they stand.
+
+    Where spectrometers overlap, the bands of each ascend, and are counted by themselves: sorted together they would seem twice as
+    close.
+    """
+    found = np.empty(len(waves))
+    runs = np.split(np.arange(len(waves)), np.flatnonzero(np.diff(waves) <= 0) + 1)
+    if min(map(len, runs)) < SHORTEST_RUN:
+        runs = [np.argsort(waves, kind="stable")]
+    for run in runs:
+        found[run] = np.gradient(waves[run]) if len(run) > 1 else LONE_BAND
+    return np.abs(found)
 
 
 def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
@@ -107,19 +128,24 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
         if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
             return library.matrix[rows]
-    gaps = np.abs(library.wavelengths[None, :] - wanted[:, None])
-    rows = gaps.argmin(axis=1)
-    equal = gaps[np.arange(len(wanted)), rows] <= near
+    rows = nearest(library.wavelengths, wanted)
+    equal = np.abs(library.wavelengths[rows] - wanted) <= near
     if cube.bands > 1 and n > 1:
-        order = np.argsort(library.wavelengths)
-        apart = np.empty(n)
-        apart[order] = np.abs(np.gradient(library.wavelengths[order]))
-        equal &= apart[rows] >= FINER * np.abs(np.gradient(cube.wavelengths))[used]
+        equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(cube.wavelengths)[used]
     matrix = library.matrix[rows]
     if not equal.all():
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(f"{library.source}: resampled to {int((~equal).sum())} of {len(used)} bands, from {n} channels")
     return matrix
+
+
+def nearest(waves: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each wavelength the row of the nearest channel; of equal ones the first."""
+    order = np.argsort(waves, kind="stable")
+    above = np.searchsorted(waves[order], wanted).clip(1, max(1, len(waves) - 1))
+    both = order[np.stack([above - 1, np.minimum(above, len(waves) - 1)])]
+    gaps = np.abs(waves[both] - wanted)
+    return np.where(gaps[0] <= gaps[1], both[0], both[1])
 
 
 def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None = None) -> np.ndarray:
@@ -157,8 +183,19 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
         )
     own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
     sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
-    mass, left, right, within = segments(x, centres, sigma)
     found = np.full((len(centres), library.matrix.shape[1]), np.nan)
+    step = max(1, MOST_WEIGHTS // len(x))
+    for first in range(0, len(centres), step):
+        some = slice(first, first + step)
+        weigh(library, order, x, centres[some], sigma[some], found[some])
+    return found
+
+
+def weigh(
+    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, found: np.ndarray
+) -> None:
+    """Fill ``found`` (bands, spectra) with what some bands see; channels ``x`` ascend, in the ``order`` of the library's."""
+    mass, left, right, within = segments(x, centres, sigma)
     valid = library.valid[order]
     patterns, which = np.unique(valid, axis=1, return_inverse=True)
     for k, pattern in enumerate(patterns.T):
@@ -173,7 +210,6 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
         some = np.flatnonzero(which.ravel() == k)
         values = np.where(pattern[:, None], library.matrix[np.ix_(order, some)], 0.0)
         found[:, some] = weights @ values
-    return found
 
 
 def segments(

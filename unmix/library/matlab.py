@@ -1,12 +1,14 @@
 """Libraries in MATLAB files."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import LibraryError
+from ..errors import CubeError, LibraryError
 from ..io.header import nanometres
 from ..io.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
+from ..io.matlab5 import character
 from ..io.read import brief
 from .spectra import DELETED, Endmembers, make
 
@@ -23,7 +25,7 @@ def load_matlab(path: Path, raw: bytes) -> Endmembers:
     ----------
     path : Path
     raw : bytes
-        Not used: libraries of scipy and HDF5 read the file themselves.
+        Not used: the file is read by variables.
 
     Raises
     ------
@@ -36,6 +38,8 @@ def load_matlab(path: Path, raw: bytes) -> Endmembers:
             return spectra_of(path, file)
         finally:
             file.close()
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
     except LibraryError:
         raise
     except Exception as error:  # whatever a damaged file throws
@@ -56,6 +60,8 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
         waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
         matrix = np.where(matrix < DELETED, np.nan, matrix)
         return make(names[USGS_COLUMNS:], matrix, waves, path, fwhm=fwhm)
+    if name.lower() == "datalib":
+        raise LibraryError(f"{path}: 'datalib' has no 'names' of its {matrix.shape[1]} columns beside it")
     bands, count = matrix.shape
     axis = of_bands(file, WAVELENGTHS, bands)
     centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
@@ -80,14 +86,10 @@ def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
     """The strings of a variable: rows of characters, or a cell; None where there is none that can be read."""
     for name in names:
         if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
-            rows = np.asarray(file.value(name), float)
-            codes = np.where((rows > 0) & (rows < 0x110000), rows, 32).astype(int)
-            return ["".join(map(chr, row)).strip() for row in codes]
-        if isinstance(file, Version5) and file.kinds.get(name) in ("cell", "char"):
-            cells = file.value(name).ravel()
-            words = [
-                str(np.ravel(cell)[0]).strip() for cell in cells if np.ravel(cell).dtype.kind in "US" and np.size(cell)
-            ]
-            if len(words) == len(cells) and all(words):
-                return words
+            return ["".join(map(character, row)).strip() for row in np.asarray(file.value(name), float).tolist()]
+        if name in file.texts_of:
+            with contextlib.suppress(CubeError):
+                words = file.texts(name)
+                if words and all(words):
+                    return words
     return None

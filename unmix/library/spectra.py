@@ -16,6 +16,9 @@ from ..io.header import clean, format_header
 DELETED = -1e30
 # Spectra whose angle (rad) is below this are called the same.
 SAME = 1e-4
+MOST_COMPARED = 3000
+# Of --select; more is no name.
+LONGEST_WORD = 200
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
         Where a word chooses nothing; it says what is most like it.
     """
     words = [word.strip().lower() for word in wanted.split(",") if word.strip()]
+    if max(map(len, words), default=0) > LONGEST_WORD:
+        raise LibraryError(f"--select: a word of it has more than {LONGEST_WORD} characters")
     if not words:
         raise LibraryError(f"--select '{wanted}' names no spectrum")
     used: set[str] = set()
@@ -172,8 +177,10 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:
     """Pairs of spectra that are the same up to their size: their angle is below 1e-4 rad where both have values.
 
-    That must be half the channels at least.
+    That must be half the channels at least. Of more than 3000 spectra none are compared.
     """
+    if library.matrix.shape[1] > MOST_COMPARED:
+        return []
     valid = library.valid
     values = np.where(valid, library.matrix, 0.0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

@@ -30,6 +30,10 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         raise LibraryError(
             f"{path}: its first row is all numbers; expected a header row: name, wavelength, wavelength, …"
         )
+    if len(columns) * (len(rows) - 1) > len(raw):
+        raise LibraryError(
+            f"{path}: {len(rows) - 1} rows for {len(columns)} wavelengths, but fewer values; a row is too short"
+        )
     matrix = np.empty((len(columns), len(rows) - 1))
     for r, row in enumerate(rows[1:]):
         for b, i in enumerate(columns):

@@ -1,0 +1,295 @@
+"""What a review and an attack found: wrong numbers in silence, crashes of libraries, files that claim too much."""
+
+import os
+import time
+
+import h5py
+import numpy as np
+import products
+import pytest
+import rasterio
+import scipy.io
+from conftest import write_csv, write_cube
+
+import unmix
+from unmix.io import bytes_per_line, open_cube, probe
+from unmix.io.header import geotransform
+from unmix.library import Endmembers, load
+from unmix.library.fit import spacing
+from unmix.scene import open_scene, sampled
+
+Y = np.random.default_rng(0).random((6, 9, 8))
+
+
+def values_of(path):
+    cube = open_cube(path)
+    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * bytes_per_line(cube), np.uint8))
+    return raw.transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize("kind", [0, 8, 10, 20, 99, 255, 65535])
+def test_a_type_that_is_none_in_a_matlab_file(tmp_path, kind):
+    """One byte; scipy's own reader crashes on it."""
+    scipy.io.savemat(tmp_path / "s.mat", {"cube": Y})
+    raw = bytearray((tmp_path / "s.mat").read_bytes())
+    at = raw.find(Y.tobytes("F")) - 8
+    assert raw[at] == 9
+    raw[at : at + 2] = kind.to_bytes(2, "little")
+    (tmp_path / "s.mat").write_bytes(raw)
+    with pytest.raises(unmix.CubeError, match=r"holds 3456 bytes of type|damaged|too early"):
+        unmix.run(tmp_path / "s.mat", count=2, device="cpu", out_dir=tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
+    """Byte for byte, of every type; text and cells beside it."""
+    cube = (Y * 200).astype(dtype)
+    words = np.array(["Tree", "Wässer", ""], object)
+    values = {
+        "s": {"a": 1},
+        "cube": cube,
+        "names": words,
+        "title": "two words",
+        "z": np.arange(3.0),
+        "sp": scipy.sparse.eye(3),
+    }
+    scipy.io.savemat(tmp_path / "s.mat", values, do_compression=compressed)
+    np.testing.assert_array_equal(values_of(tmp_path / "s.mat"), cube)
+    from unmix.io.matlab5 import File5
+
+    file = File5(tmp_path / "s.mat")
+    assert file.texts("names") == ["Tree", "Wässer", ""] and file.texts("title") == ["two words"]
+    assert file.value("z").ravel().tolist() == [0, 1, 2]
+
+
+def test_big_endian_and_cut_matlab_files(tmp_path):
+    scipy.io.savemat(tmp_path / "s.mat", {"cube": Y}, do_compression=True)
+    raw = (tmp_path / "s.mat").read_bytes()
+    for cut in (100, 130, 200, len(raw) // 2, len(raw) - 3):
+        (tmp_path / "c.mat").write_bytes(raw[:cut])
+        with pytest.raises(unmix.CubeError, match=r"c\.mat"):
+            values_of(tmp_path / "c.mat")
+    head = bytearray(raw)
+    head[126:128] = b"MI"
+    (tmp_path / "b.mat").write_bytes(head)
+    with pytest.raises(unmix.CubeError, match="damaged"):
+        values_of(tmp_path / "b.mat")
+
+
+def test_matlab_variables_that_are_not_what_they_seem(tmp_path):
+    scipy.io.savemat(tmp_path / "c.mat", {"cube": Y + 5j})
+    with pytest.raises(unmix.CubeError, match="'cube' is complex"):
+        values_of(tmp_path / "c.mat")
+    scipy.io.savemat(tmp_path / "a.mat", {"cube": Y})
+    twice = (tmp_path / "a.mat").read_bytes()
+    (tmp_path / "t.mat").write_bytes(twice + twice[128:])
+    with pytest.raises(unmix.CubeError, match="'cube' is in it twice"):
+        open_cube(tmp_path / "t.mat")
+    scipy.io.savemat(tmp_path / "f.mat", {"Y": np.arange(16.0).reshape(4, 4), "nRow": 2, "nCol": 2})
+    found = values_of(tmp_path / "f.mat")  # bands by pixels, where both would fit
+    np.testing.assert_array_equal(found[..., 0], [[0, 2], [1, 3]])
+    scipy.io.savemat(tmp_path / "r.mat", {"Y": np.ones((4, 6)), "nRow": 2.5, "nCol": 3})
+    with pytest.raises(unmix.CubeError, match="'nRow' is not a whole number"):
+        open_cube(tmp_path / "r.mat")
+
+
+def test_values_in_other_files_are_refused(tmp_path):
+    """MATLAB v7.3 and EMIT's tables, too: a circle of them crashes the library."""
+    for a, b in (("vds", "other"), ("other", "vds")):
+        with h5py.File(tmp_path / f"{a}.mat", "w", userblock_size=512) as file:
+            layout = h5py.VirtualLayout((8, 9, 6), "f8")
+            layout[:] = h5py.VirtualSource(str(tmp_path / f"{b}.mat"), "cube", (8, 9, 6))
+            file.create_virtual_dataset("cube", layout)
+        with open(tmp_path / f"{a}.mat", "r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    with pytest.raises(unmix.CubeError, match="values in other files"):
+        open_cube(tmp_path / "vds.mat")
+    products.emit(tmp_path / "e.nc", products.truth())
+    with h5py.File(tmp_path / "e.nc", "r+") as file:
+        shape = file["location/glt_x"].shape
+        del file["location/glt_x"]
+        file["location"].create_dataset("glt_x", shape, "i4", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
+    with pytest.raises(unmix.CubeError, match="values in other files"):
+        open_cube(tmp_path / "e.nc")
+
+
+def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
+    """In a child process; what it says otherwise is left to the parent."""
+    probe.survives(tmp_path, lambda: None)
+    probe.survives(tmp_path, lambda: 1 / 0)
+    if probe.threading.active_count() > 1:
+        pytest.skip("other threads are about: the child is left out")
+    with pytest.raises(unmix.CubeError, match="crashes on opening it \\(signal 6\\)"):
+        probe.survives(tmp_path, os.abort)
+    monkeypatch.setattr(probe, "PATIENCE", 0.2)
+    with pytest.raises(unmix.CubeError, match="does not come back"):
+        probe.survives(tmp_path, lambda: time.sleep(60))
+
+
+def test_a_sample_is_spread_over_the_scene_whatever_its_chunks(tmp_path):
+    """Seen: a scene in tall chunks, judged by its first one, which had no data."""
+    cube = np.full((2000, 40, 4), 5, np.int16)
+    cube[:70] = -9999
+    cube[:, :, 1] = np.arange(2000)[:, None]
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("c", data=cube, chunks=(64, 40, 4)).attrs["_FillValue"] = -9999
+    scene, _, _ = open_scene(tmp_path / "s.h5", unmix.Reading(dataset="/c:yxb"))
+    seen = np.concatenate([part[..., 1].ravel() for part in sampled(scene)])
+    assert len(seen) <= 100_000 and np.percentile(seen, 5) < 300 and np.percentile(seen, 95) > 1700
+    csv = write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((4, 2)) / 1000)
+    with pytest.raises(unmix.CubeError, match="times as large as the endmembers"):
+        unmix.run(tmp_path / "s.h5", dataset="/c:yxb", endmembers=csv, device="cpu", out_dir=tmp_path / "o")
+    for shape, samples in (((3, 250_000, 2), 100_000), ((50_000, 3, 2), 100_000), ((1, 1, 2), 1)):
+        part = open_cube(write_cube(tmp_path / "b.hdr", np.ones(shape, np.uint8)))
+        assert 0.3 * samples <= sum(piece[..., 0].size for piece in sampled(part)) <= samples
+
+
+def test_a_librarys_own_nodata(tmp_path):
+    one = Endmembers(("a", "b"), np.array([[1.0, 2], [-9999, 3], [4, 5]]), None)
+    one.write(None, tmp_path / "x.sli", tmp_path / "x.hdr")
+    (tmp_path / "x.hdr").write_text((tmp_path / "x.hdr").read_text() + "data ignore value = -9999\n")
+    assert np.isnan(load(tmp_path / "x.sli").matrix).tolist() == [[False, False], [True, False], [False, False]]
+
+
+def test_spacing_of_bands_in_any_order():
+    waves = np.arange(400.0, 900, 10)
+    shuffled = np.random.default_rng(0).permutation(50)
+    np.testing.assert_allclose(spacing(waves[shuffled]), 10)
+    overlapping = np.concatenate([np.arange(400.0, 700, 10), np.arange(652.0, 900, 12)])
+    np.testing.assert_allclose(spacing(overlapping), [10] * 30 + [12] * 21)
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    ("UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North", (5e5, 30, 0, 4e6, 0, -30)),
+    ("UTM, 3, 2, 5e5, 4e6, 10, 10, 33, North, rotation=90.0 degrees", (5e5 - 20, 0, 10, 4e6 + 10, 10, 0)),
+    ("UTM, 1.5 , 1.5, 100, 200, 2, 2, rotation=", (99, 2, 0, 201, 0, -2)),
+    ("UTM, 1, 1, x, 4e6, 30, 30", None),
+    ("", None),
+])  # fmt: skip
+def test_map_infos_as_gdal_reads_them(tmp_path, words, expected):
+    found = geotransform(words)
+    assert (found is None) == (expected is None)
+    if expected is not None:
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        write_cube(tmp_path / "m.hdr", np.ones((2, 2, 1), np.uint8), map_info="{" + words + "}")
+        with rasterio.open(tmp_path / "m.img") as image:
+            np.testing.assert_allclose(image.get_transform(), found, atol=1e-6)
+
+
+def test_pixels_of_a_part_are_named_by_their_place_in_the_scene(tmp_path, scene):
+    report = unmix.run(scene, count=3, device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o")
+    whole = open_cube(scene)
+    raw = whole.read(slice(0, 7), np.empty(7 * bytes_per_line(whole), np.uint8)).transpose(0, 2, 1)
+    E = load(tmp_path / "o/scene_endmembers.csv").matrix
+    for j, (line, sample) in enumerate(report["endmembers"]["pixels"]):
+        assert 2 <= line < 6 and 10 <= sample < 60
+        np.testing.assert_allclose(raw[line, sample] * whole.gain, E[:, j])
+
+
+def test_one_place_in_every_format(tmp_path):
+    """A turned map whose tie point is not the corner, feet, and a name with an accent; no WKT, too."""
+    random = np.random.default_rng(0)
+    system = (
+        'PROJCS["Réunion / TM",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
+        'UNIT["degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],UNIT["foot",0.3048]]'
+    )
+    for turned, wkt in ((True, True), (False, True), (False, False)):
+        place = f"UTM, 3, 2, 4e5, 5.8e6, 10, 10, 33, North, WGS-84, units={'Feet' if wkt else 'Meters'}"
+        place += ", rotation=25" if turned else ""
+        fields = {"map_info": "{" + place + "}"} | ({"coordinate_system_string": "{" + system + "}"} if wkt else {})
+        path = write_cube(tmp_path / "c.hdr", random.random((6, 5, 4)), **fields)
+        for form in ("geotiff", "hdf5"):
+            unmix.run(path, count=2, device="cpu", format=form, out_dir=tmp_path / form, overwrite=True)
+        with (
+            rasterio.open(tmp_path / "geotiff/c_abundance.tif") as tif,
+            h5py.File(tmp_path / "hdf5/c_abundance.h5") as file,
+        ):
+            numbers = [float(word) for word in file["spatial_ref"].attrs["GeoTransform"].split()]
+            np.testing.assert_allclose(numbers, tif.get_transform(), rtol=1e-12, atol=1e-9)
+            assert ("Réunion" if wkt else "UTM zone 33N") in file["spatial_ref"].attrs["crs_wkt"].decode()
+            assert turned or file["x"].attrs["units"] == (b"ft" if wkt else b"m")
+
+
+def test_more_names_than_an_attribute_holds(tmp_path):
+    path = write_cube(tmp_path / "c.hdr", np.random.default_rng(0).random((3, 4, 5000)).astype(np.float32))
+    csv = write_csv(tmp_path / "e.csv", np.random.default_rng(1).random((5000, 2)))
+    unmix.run(path, endmembers=csv, device="cpu", format="hdf5", residual=True)
+    with h5py.File(tmp_path / "c_residual.h5") as file:
+        assert len(file["band_name"]) == 5000
+
+
+def test_maps_of_an_enmap_scene_are_not_taken_for_it(tmp_path):
+    path = tmp_path / "ENMAP01-X-SPECTRAL_IMAGE.TIF"
+    products.enmap(path, products.truth())
+    unmix.run(path, count=3, device="cpu", format="geotiff", residual=True)
+    assert open_cube(tmp_path / "ENMAP01-X-SPECTRAL_IMAGE_residual.tif").gain is None
+    from unmix.verify import verify
+
+    assert verify(tmp_path / "ENMAP01-X-SPECTRAL_IMAGE").faults == []
+
+
+@pytest.mark.parametrize("what", ["twice", "none", "units"])
+def test_enmap_and_tiff_that_contradict_themselves(tmp_path, what):
+    if what == "units":
+        path = tmp_path / "s.tif"
+        products.geotiff(path, products.truth())
+        with rasterio.open(path, "r+") as file:
+            file.update_tags(3, wavelength_units="Micrometers")
+    else:
+        path = tmp_path / "A-SPECTRAL_IMAGE.TIF"
+        products.enmap(path, products.truth())
+        xml = tmp_path / "A-METADATA.XML"
+        words = xml.read_text()
+        xml.write_text(
+            words.replace('number="2"', 'number="1"') if what == "twice" else words.replace('number="', 'no="')
+        )
+    with pytest.raises(unmix.CubeError, match="different units" if what == "units" else "not numbered 1 to 24"):
+        open_cube(path)
+
+
+def test_what_claims_too_much_is_refused(tmp_path):
+    """Before memory is asked for."""
+    header = "ENVI\nsamples = 2000000000\nlines = 4\nbands = 1\nfile type = ENVI Spectral Library\ndata type = 5\n"
+    (tmp_path / "big.hdr").write_text(header)
+    (tmp_path / "big.sli").write_bytes(b"")
+    with pytest.raises(unmix.LibraryError, match="more than a library can hold"):
+        load(tmp_path / "big.sli")
+    (tmp_path / "wide.csv").write_text("name," + ",".join(map(str, range(400, 40400))) + "\n" + "a\n" * 40000)
+    with pytest.raises(unmix.LibraryError, match="a row is too short"):
+        load(tmp_path / "wide.csv")
+    (tmp_path / "p.txt").write_text("ENVI ASCII Plot File\nColumn 1: a" + " " * 300000 + "b\n1 2\n")
+    began = time.perf_counter()
+    with pytest.raises(unmix.LibraryError):
+        load(tmp_path / "p.txt")
+    (tmp_path / "u.txt").write_text("Name: x\nX Units: Wavelength" + "(" * 300000 + "\nY Units: y\n1 2\n")
+    with pytest.raises(unmix.LibraryError):
+        load(tmp_path / "u.txt")
+    assert time.perf_counter() - began < 20  # not quadratic
+    scipy.io.savemat(tmp_path / "b.mat", {"cube": np.ones((2, 2, 20000))})
+    with pytest.raises(unmix.CubeError, match="20000 bands"):
+        open_cube(tmp_path / "b.mat")
+
+
+def test_values_too_large_for_float64(tmp_path):
+    path = write_cube(tmp_path / "c.hdr", np.full((3, 4, 5), 1e200))
+    csv = write_csv(tmp_path / "e.csv", np.random.default_rng(1).random((5, 2)))
+    with pytest.raises(unmix.CubeError, match="too large for float64"):
+        unmix.run(path, endmembers=csv, device="cpu")
+    assert not unmix.check(path, csv)["sound"]
+
+
+def test_no_memory_is_one_line(scene, monkeypatch, capsys):
+    from unmix_cli.main import main
+
+    def none(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("unmix.run", none)
+    monkeypatch.setattr("sys.argv", ["unmix", "run", str(scene)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1 and "not enough memory" in capsys.readouterr().err
