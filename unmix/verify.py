@@ -125,24 +125,6 @@ def verify_report(
     return verdict
 
 
-def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
-    """Some lines of the placed maps, place by place: each is the pixel of the swath that the lookup table names."""
-    for line in np.unique(np.linspace(0, placement.shape[0] - 1, PLACED_LINES).astype(int)):
-        y, x, there = (one[0] for one in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
-        for name in MAPS:
-            if name + ORTHO not in maps:
-                continue
-            found = maps.line(name + ORTHO, int(line)).copy()
-            wrong = (found[:, ~there] != NODATA).any()
-            for row in np.unique(y[there]):
-                here = there & (y == row)
-                wrong |= not np.array_equal(found[:, here], maps.line(name, int(row))[:, x[here]], equal_nan=True)
-            if wrong:
-                verdict.faults.append(
-                    f"{maps.stem}: line {line} of {name}{ORTHO}: not what the lookup table makes of {name}"
-                )
-
-
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
     """Every file that the run wrote, against the digest in its record."""
     for name, digest in report["digests"].items():
@@ -191,6 +173,24 @@ class Maps:
 
     def __contains__(self, name: str) -> bool:
         return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names
+
+
+def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
+    """Some lines of the placed maps, place by place: each is the pixel of the swath that the lookup table names."""
+    for line in np.unique(np.linspace(0, placement.shape[0] - 1, PLACED_LINES).astype(int)):
+        y, x, there = (one[0] for one in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
+        for name in MAPS:
+            if name + ORTHO not in maps:
+                continue
+            found = maps.line(name + ORTHO, int(line)).copy()
+            wrong = (found[:, ~there] != NODATA).any()
+            for row in np.unique(y[there]):
+                here = there & (y == row)
+                wrong |= not np.array_equal(found[:, here], maps.line(name, int(row))[:, x[here]], equal_nan=True)
+            if wrong:
+                verdict.faults.append(
+                    f"{maps.stem}: line {line} of {name}{ORTHO}: not what the lookup table makes of {name}"
+                )
 
 
 def check_line(
