@@ -210,7 +210,7 @@ def test_one_place_in_every_format(tmp_path):
         ):
             numbers = [float(word) for word in file["spatial_ref"].attrs["GeoTransform"].split()]
             np.testing.assert_allclose(numbers, tif.get_transform(), rtol=1e-12, atol=1e-9)
-            assert ("Réunion" if wkt else "UTM zone 33N") in file["spatial_ref"].attrs["crs_wkt"].decode()
+            assert rasterio.crs.CRS.from_wkt(file["spatial_ref"].attrs["crs_wkt"].decode()) == tif.crs
             assert turned or file["x"].attrs["units"] == (b"ft" if wkt else b"m")
 
 
