@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "problem": {"io", "errors", "library", "methods", "numpy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
+    "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "soundness", "io", "library", "job", "scene"},
+    "__init__": {"errors", "arrays", "systems", "soundness", "io", "library", "job", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

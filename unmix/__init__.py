@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from .library import Endmembers
     from .scene import Reading
     from .soundness import check
+    from .systems import Batch, nnls
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
-    "Reading": ".scene",
+    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems",
 }  # fmt: skip
 
 
@@ -35,6 +36,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution",
-    "UnmixError", "check", "open_cube", "run", "solve",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution",
+    "UnmixError", "check", "nnls", "open_cube", "run", "solve",
 ]  # fmt: skip
