@@ -287,7 +287,7 @@ def test_signals_stop_cleanly(tmp_path, number, code):
         time.sleep(0.005)
     assert process.poll() is None, process.stderr.read()
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert "stopped by" in said and "Traceback" not in said
     assert not (tmp_path / "o").exists()

@@ -31,7 +31,7 @@ class Batch:
         ``|b − A x| / √m``.
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): κ up to 1e-10 is certified; δ bounds the distance from the optimum, and is infinite
-        where it is not unique, or each system has its own matrix.
+        where it is not unique or cond(A) is above some 1e6, and where each system has its own matrix.
     steps : array (N,), int32
         Columns that entered or left.
     """

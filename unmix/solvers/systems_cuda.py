@@ -19,12 +19,12 @@ from .systems import Shared
 from .team import Team
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
-THREADS = 4 if SIMULATED else 256
+THREADS = 4 if SIMULATED else 128
 WARP = 32
 # What all blocks' scratch may take of a GPU's memory.
 MOST_SCRATCH = 8 * 2**30
 CERTIFYING = 32  # threads of a block that certifies: systems are few
-BLOCKS_AT_ONCE = 2  # of 256 threads, a multiprocessor; more wait for the same memory
+BLOCKS_AT_ONCE = 2  # a multiprocessor; more wait for the same memory
 
 
 def on_gpu(function: Any) -> Any:
@@ -190,7 +190,7 @@ class OnGpu:
             )
         else:
             self.columns, self.norms = (
-                cuda.to_device(np.ascontiguousarray(one[None])) for one in (shared.columns, shared.norms)
+                cuda.to_device(np.array(one[None], copy=True)) for one in (shared.columns, shared.norms)
             )
 
     def solve(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
