@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
     "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
+    "solving": {"blocks", "certificate", "errors", "io", "journal", "systems", "numpy", "h5py"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},

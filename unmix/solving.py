@@ -1,0 +1,278 @@
+"""`solve`: batches of non-negative systems from files to files, streamed."""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from .blocks import parse_size
+from .certificate import CERTIFIED
+from .errors import CubeError, LibraryError, MethodError, OutputError
+from .io.matlab import Version73, open_variables
+from .io.read import brief, refuse_links
+from .journal import flush, signals_held
+from .systems import Batch, batches, solver_for, toeplitz
+
+log = logging.getLogger("unmix")
+# What is written of a batch: name, and whether it has a row of n for each system.
+WRITTEN = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
+FAILURES_NAMED = 100
+
+
+def open_array(spec: str | Path) -> Any:
+    """An array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out where there is one.
+
+    Parameters
+    ----------
+    spec : str or path-like
+
+    Returns
+    -------
+    array or h5py.Dataset
+        Of one to three axes of numbers; its values are read when it is sliced.
+
+    Raises
+    ------
+    LibraryError
+        Where it cannot be read, or it is not clear which array is meant.
+    """
+    path, name = Path(spec), ""
+    if not path.exists() and ":" in str(spec):
+        file, _, name = str(spec).rpartition(":")
+        path = Path(file)
+    if not path.is_file():
+        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    try:
+        if path.suffix.lower() == ".npy":
+            found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        elif path.suffix.lower() == ".mat":
+            found = of_matlab(path, name)
+        elif h5py.is_hdf5(path):
+            found = of_hdf5(path, name)
+        else:
+            raise LibraryError(f"{path}: arrays are read from .npy, .h5 and .mat")
+    except LibraryError:
+        raise
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
+    except Exception as error:  # of the library that reads it
+        raise LibraryError(f"{path}: cannot be read: {brief(error)}") from None
+    if found.dtype.kind not in "fiu" or not 1 <= found.ndim <= 3 or 0 in found.shape:
+        raise LibraryError(
+            f"{path}: is {found.dtype} of shape {found.shape}; numbers of one to three axes are wanted, none empty"
+        )
+    return found
+
+
+def of_hdf5(path: Path, name: str) -> Any:
+    """A dataset of an HDF5 file."""
+    file = h5py.File(path, "r")
+    names: list[str] = []
+    file.visititems(lambda key, one: names.append(key) if isinstance(one, h5py.Dataset) and one.ndim else None)
+    wanted = name.strip("/") or (names[0] if len(names) == 1 else "")
+    if wanted not in names:
+        raise LibraryError(f"{path}: name one of its datasets, FILE:/NAME: {', '.join(names[:8]) or 'none'}")
+    refuse_links(path, file[wanted])
+    return file[wanted]
+
+
+def of_matlab(path: Path, name: str) -> np.ndarray:
+    """A variable of a MATLAB file; vectors lose the axis of length 1."""
+    file = open_variables(path)
+    try:
+        wanted = name or (next(iter(file.shapes)) if len(file.shapes) == 1 else "")
+        if wanted not in file.shapes:
+            raise LibraryError(
+                f"{path}: name one of its variables, FILE:NAME: {', '.join(list(file.shapes)[:8]) or 'none'}"
+            )
+        value = file.value(wanted)
+        value = value if not isinstance(file, Version73) else np.ascontiguousarray(value)
+        return value.ravel() if value.ndim == 2 and 1 in value.shape else value
+    finally:
+        file.close()
+
+
+def solve_files(
+    a: str | Path,
+    b: str | Path,
+    out: Path,
+    *,
+    toeplitz_pulse: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    memory: str | int = "1G",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Solve ``min |A x − b|`` over x ≥ 0 for every right-hand side of a file, and write the answers.
+
+    Parameters
+    ----------
+    a, b : str or path-like
+        See `open_array`: A is (m, n), or (N, m, n) with one for each system; B is (N, m), a right-hand side a row, or (m,).
+    out : Path
+        ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets of those
+        names.
+    toeplitz_pulse : bool
+        A is a pulse (w,), or one for each system (N, w): `unmix.systems.toeplitz`.
+    device, threads, memory, overwrite
+        As for `unmix.run`.
+
+    Returns
+    -------
+    dict
+        Numbers of systems, certified and failed ones, the worst κ, steps; the files written.
+
+    Raises
+    ------
+    LibraryError
+        Where the arrays cannot be read, or do not go together.
+    OutputError
+        Where an output exists, or cannot be written; nothing is left under a final name then.
+    """
+    A, B = open_array(a), open_array(b)
+    if B.ndim == 3:
+        raise LibraryError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
+    rows = 1 if B.ndim == 1 else B.shape[0]
+    m = B.shape[-1]
+    axes, wanted = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
+    if A.ndim not in (axes - 1, axes):
+        raise LibraryError(f"{a}: has shape {A.shape}; {wanted}")
+    each = A.ndim == axes
+    n = m if toeplitz_pulse else A.shape[-1]
+    if each and A.shape[0] != rows:
+        raise LibraryError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
+    if not toeplitz_pulse and A.shape[-2] != m:
+        hint = "; its columns seem to be right-hand sides: transpose it" if A.shape[-2] == B.shape[0] else ""
+        raise LibraryError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
+    budget = parse_size(str(memory))
+    size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if each else 0)))))
+    summary: dict[str, Any] = {"systems": rows, "m": m, "n": n, "device": "", "certified": 0, "failed": 0, "failures": [],
+                               "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
+    with Answers(out, rows, n, overwrite) as answers:
+        with contextlib.ExitStack() as stack:
+            solve = None
+            for part in batches(rows, size):
+                if each or solve is None:
+                    own = np.asarray(A[part] if each else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
+                    own = toeplitz(own, m) if toeplitz_pulse else own
+                    stack.close()
+                    solver = solver_for(own if own.ndim == 2 or len(own) > 1 else own[0], size, device, threads)
+                    solve, summary["device"] = stack.enter_context(solver), solver.machine.name
+                right = np.asarray(B[part] if B.ndim == 2 else B[None], np.float64)
+                batch = solve(right)
+                answers.write(part, batch, m)
+                add_up(summary, part, batch)
+        summary["files"] = [str(path) for path in answers.finish()]
+    if summary["failed"]:
+        first = ", ".join(map(str, summary["failures"][:3]))
+        log.warning(
+            f"{b}: {summary['failed']} of {rows} systems are not certified (κ > {CERTIFIED:g}); the first: {first}"
+        )
+    return summary
+
+
+def add_up(summary: dict[str, Any], part: slice, batch: Batch) -> None:
+    """Count a batch."""
+    failed = batch.failed
+    summary["failed"] += len(failed)
+    summary["certified"] += len(batch.x) - len(failed)
+    summary["failures"] += [part.start + int(i) for i in failed[: FAILURES_NAMED - len(summary["failures"])]]
+    summary["worst_kappa"] = max(summary["worst_kappa"], float(batch.kappa.max()))
+    summary["worst_delta"] = max(summary["worst_delta"], float(batch.delta.max()))
+    summary["steps"] += int(batch.steps.sum())
+
+
+class Answers:
+    """The files of the answers, under `.part` names until `finish`.
+
+    Raises
+    ------
+    OutputError
+        Where one exists already, or cannot be written.
+    MethodError
+        Where the name ends in neither .npy nor .h5.
+    """
+
+    def __init__(self, out: Path, N: int, n: int, overwrite: bool) -> None:
+        self.kind = out.suffix.lower()
+        if self.kind not in (".npy", ".h5"):
+            raise MethodError(f"{out}: answers are written to .npy or .h5")
+        names = {"x": out} if self.kind == ".h5" else {
+            name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in WRITTEN
+        }  # fmt: skip
+        self.finals = list(names.values())
+        self.parts = [path.with_name(path.name + ".part") for path in self.finals]
+        for path in self.finals:
+            if path.exists() and not overwrite:
+                raise OutputError(f"{path}: exists already; use --overwrite")
+        shapes = {
+            name: ((N, n) if wide else (N,), np.int32 if name == "steps" else np.float64)
+            for name, wide in WRITTEN.items()
+        }
+        self.file: h5py.File | None = None
+        self.arrays: dict[str, Any] = {}
+        try:
+            if self.kind == ".h5":
+                self.file = h5py.File(self.parts[0], "w")
+                self.arrays = {
+                    name: self.file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()
+                }
+            else:
+                for (name, (shape, kind)), part in zip(shapes.items(), self.parts):
+                    self.arrays[name] = np.lib.format.open_memmap(part, "w+", kind, shape)
+        except OSError as error:
+            self.abandon()
+            raise OutputError(f"{out}: cannot be written: {error.strerror or brief(error)}") from None
+
+    def __enter__(self) -> "Answers":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.abandon()
+        if isinstance(error, OSError):
+            raise OutputError(f"{self.finals[0]}: writing failed: {error.strerror or brief(error)}") from None
+
+    def write(self, part: slice, batch: Batch, m: int) -> None:
+        """Put a batch to its place."""
+        values = {
+            "x": batch.x,
+            "residual": batch.rmse * np.sqrt(m),
+            "kappa": batch.kappa,
+            "delta": batch.delta,
+            "steps": batch.steps,
+        }
+        for name, array in self.arrays.items():
+            array[part] = values[name]
+
+    def finish(self) -> list[Path]:
+        """Flush everything, and let the `.part` names fall; returns the paths."""
+        self.close()
+        for part in self.parts:
+            flush(part)
+        with signals_held():
+            for part, final in zip(self.parts, self.finals):
+                os.replace(part, final)
+            self.parts = []
+        return self.finals
+
+    def close(self) -> None:
+        """Let go of the arrays."""
+        for array in self.arrays.values():
+            array.flush() if isinstance(array, np.memmap) else None
+        self.arrays = {}
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def abandon(self) -> None:
+        """Take every `.part` file away."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self.close()
+        for part in self.parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        self.parts = []
