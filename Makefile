@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= $(or $(UNMIX_DATA),../shared/data)
 
-.PHONY: demo test test-real test-sim test-gpu lint bench bench-paper docs data clean
+.PHONY: demo test test-real test-sim test-gpu lint bench bench-paper fuzz docs data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,9 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 	mkdir -p demo/paper
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/paper.py $(or $(SCRATCH),demo/paper) > demo/paper/results.jsonl
 	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
+
+fuzz: $(VENV)/ready  ## ten thousand damaged inputs; ten minutes
+	$(BIN)/python tests/fuzz.py $(or $(COUNT),10000) $(or $(SEED),0)
 
 docs: $(VENV)/ready
 	$(BIN)/python -m unmix_cli.docs docs
