@@ -134,3 +134,22 @@ def test_vca_finds_the_materials(tmp_path, data, name, p, limit):
     truth = load(data / name / f"{name}_truth_endmembers.csv").matrix
     for j in range(p):
         assert min(naive.angle(truth[:, j], found[:, i]) for i in range(p)) < limit
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_library_of_more_spectra_than_bands(tmp_path, data, device):
+    """529 pixels of Jasper Ridge as endmembers of 198 bands; and with four endmembers the same bytes as the active set."""
+    if device == "cuda" and not count_gpus():
+        pytest.skip("no CUDA GPU here")
+    scene = data / "jasper/jasper.hdr"
+    options = {"method": "nnls", "device": device}
+    truth = data / "jasper/jasper_truth_endmembers.csv"
+    for solver in ("qr", "active-set"):
+        unmix.run(scene, endmembers=truth, solver=solver, out_dir=tmp_path / solver, **options)
+    maps = [np.fromfile(tmp_path / solver / "jasper_abundance.img", "<f4") for solver in ("qr", "active-set")]
+    np.testing.assert_allclose(maps[0], maps[1], atol=2e-6)
+    if (data / "libraries").is_dir():
+        library = data / "libraries/spectral_library_jasperRidge.mat"
+        report = unmix.run(scene, endmembers=library, solver="qr", out_dir=tmp_path / "o", **options)
+        assert report["certified"] and report["pixels"]["certified"] == 10000 and report["worst_kappa"] < 1e-14
+        assert verify(tmp_path / "o/jasper", sample=50).faults == []

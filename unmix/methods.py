@@ -18,13 +18,18 @@ class Method:
 
 @dataclass(frozen=True)
 class Solver:
-    """How it is found. ``pixel`` names the function in `unmix.solvers.pixel` that the CPU and CUDA both compile."""
+    """How it is found.
+
+    ``pixel`` names the row of `unmix.solvers.tile.SEARCH` that the CPU and CUDA both compile; ``any_rank`` says that endmembers may be
+    collinear, or more than bands.
+    """
 
     name: str
     summary: str
     source: str
     exact: bool
     pixel: str
+    any_rank: bool = False
 
 
 SEARCHED = ("active-set", "inverse", "delete-only")
@@ -34,7 +39,7 @@ METHODS = {
     for method in (
         Method("ucls", "no constraint", False, False, ("direct",)),
         Method("scls", "abundances sum to one", True, False, ("direct",)),
-        Method("nnls", "abundances are not negative", False, True, SEARCHED),
+        Method("nnls", "abundances are not negative", False, True, (*SEARCHED, "qr")),
         Method("fcls", "abundances are not negative and sum to one", True, True, SEARCHED),
     )
 }
@@ -63,6 +68,14 @@ SOLVERS = {
             "paper 004, Algorithm 3; Heinz and Chang 2001",
             False,
             "delete_only",
+        ),
+        Solver(
+            "qr",
+            "Lawson-Hanson by updates of a QR; for libraries of hundreds of spectra, more than bands too",
+            "Luo and Duraiswami 2011, paper 000",
+            True,
+            "qr",
+            any_rank=True,
         ),
     )
 }

@@ -68,8 +68,15 @@ class Problem:
         return "safe" if self.solver.pixel == "active_set" and self.condition > UPDATED else self.solver.pixel
 
     @property
+    def columns(self) -> np.ndarray:
+        """E's transpose, where the solver asks for it."""
+        return np.ascontiguousarray(self.E.T) if self.solver.any_rank else np.empty((0, 0))
+
+    @property
     def places(self) -> np.ndarray:
         """Where entry j of a tableau's row k lies, of a triangle that is kept row by row: (p, p + 1) uint64."""
+        if self.solver.any_rank:  # which sweeps nothing
+            return np.empty((0, 0), np.uint64)
         k, j = np.indices((self.E.shape[1], self.E.shape[1] + 1))
         low, high = np.minimum(k, j), np.maximum(k, j)
         return (high * (high + 1) // 2 + low).astype(np.uint64)
@@ -97,7 +104,7 @@ class Problem:
         """The fields of `unmix.solvers.pixel.Plan`."""
         return (
             self.E, self.Q, self.R, self.places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms, self.curvature,
-            self.dual_tolerance, self.method.sum_to_one, self.method.nonnegative,
+            self.dual_tolerance, self.method.sum_to_one, self.method.nonnegative, self.columns,
         )  # fmt: skip
 
 
@@ -129,14 +136,17 @@ def plan_problem(
     """
     E = endmembers.matrix
     L, p = E.shape
-    if p > L:
+    if p > L and not solver.any_rank:
         raise LibraryError(
-            f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' needs at most as many as bands"
+            f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' needs at most as many as bands (for more: "
+            "--method nnls --solver qr)"
         )
     size = np.square(E).sum(axis=0)
     if not np.all((size > 1e-200) & (size < 1e200)):
         raise LibraryError(f"{endmembers.source}: an endmember is zero, or too large or small for float64; rescale it")
     condition, culprits = condition_of(endmembers)
+    if solver.any_rank:
+        return plan_of_any_rank(endmembers, method, solver, bands, nodata, layout, condition)
     if condition > WARN_CONDITION:
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if condition > WORST_CONDITION:
@@ -159,4 +169,34 @@ def plan_problem(
         norms=np.sqrt(np.square(E).sum(axis=0)),
         curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2),
         condition=condition,
+    )
+
+
+def plan_of_any_rank(
+    endmembers: Endmembers,
+    method: Method,
+    solver: Solver,
+    bands: Bands,
+    nodata: float | None,
+    layout: str,
+    condition: float,
+) -> Problem:
+    """`plan_problem` for a solver that keeps its own factors: nothing is factored, and δ is infinite without full column rank."""
+    E = endmembers.matrix
+    full = E.shape[1] <= E.shape[0] and condition <= WORST_CONDITION
+    none = np.empty((0, 0))
+    return Problem(
+        method=method,
+        solver=solver,
+        endmembers=endmembers,
+        bands=bands,
+        nodata=nodata,
+        layout=layout,
+        Q=none,
+        R=none,
+        G=E.T @ E,
+        inverse=none,
+        norms=np.sqrt(np.square(E).sum(axis=0)),
+        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2) if full else 0.0,
+        condition=condition if E.shape[1] <= E.shape[0] else float("inf"),
     )

@@ -35,7 +35,7 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) ->
     int
         How many uncertified pixels became certified.
     """
-    if not problem.method.nonnegative or problem.pixel == "safe":
+    if not problem.method.nonnegative or problem.pixel in ("safe", "qr"):
         return 0
     if doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, FARTHEST) == 0:
         return 0

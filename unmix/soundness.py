@@ -203,7 +203,7 @@ def check_problem(
     elif fault is None:
         findings.info("scale", "pixels and endmembers are of one size")
     L, p = library.matrix.shape
-    if p > L:
+    if p > L and not how.any_rank:
         findings.error(
             "endmembers", f"{p} endmembers for {L} bands; solver '{how.name}' needs at most as many as bands"
         )
@@ -218,7 +218,7 @@ def check_problem(
     except LibraryError as error:
         findings.error("endmembers", str(error))
         return
-    (findings.warning if condition > WARN_CONDITION else findings.info)("endmembers", text)
+    (findings.warning if condition > WARN_CONDITION and not how.any_rank else findings.info)("endmembers", text)
 
 
 def expect(

@@ -87,6 +87,10 @@ class Cuda:
         """The class that solves blocks: the fast path where it is right, else the general one."""
         from ..solvers.cuda import General
 
+        if problem.pixel == "qr":
+            from ..solvers.blocks_cuda import Blocks
+
+            return Blocks
         if simulated():  # which has no warp operations
             return General
         from ..solvers.warps import Warps

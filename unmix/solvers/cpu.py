@@ -12,11 +12,15 @@ import numpy as np
 from .jit import compiled
 from .lanes import WIDE
 from .pixel import Plan, Work
-from .tile import SWEPT, Results, Stored, Tile, tile_rows, tile_solver
+from .qr import Scratch, scratch_shapes
+from .tile import SWEPT, Own, Results, Stored, Tile, tile_rows, tile_solver
 
 
-def new_work(p: int) -> Work:
+def new_work(L: int, p: int, solver: str) -> Any:
     """Scratch of one pixel."""
+    if solver == "qr":
+        scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
+        return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
     return Work(*vectors, *squares, *members)
 
@@ -52,7 +56,7 @@ def solve_range(
     ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
     """
     L, p = plan.E.shape
-    tile, work = new_tile(L, p, solver in SWEPT), new_work(p)
+    tile, work = new_tile(L, p, solver in SWEPT), new_work(L, p, solver)
     tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work)
 
 

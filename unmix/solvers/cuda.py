@@ -75,7 +75,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
     @cuda_kernel
     def solve_block(
         raw, bands, gain, offset, nodata,
-        E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative,
+        E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns,
         abundance, rmse, kappa, delta, steps, state, residual,
         starts, scratch, vectors, squares, members,
     ):  # fmt: skip
@@ -84,7 +84,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata)
         plan = Plan(
-            E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative
+            E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns
         )  # fmt: skip
         results = Results(abundance, rmse, kappa, delta, steps, state, residual)
         work = Work(

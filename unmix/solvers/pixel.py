@@ -33,6 +33,7 @@ class Plan(NamedTuple):
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
     sum_to_one: bool
     nonnegative: bool
+    columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
 
 
 class Work(NamedTuple):

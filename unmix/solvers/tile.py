@@ -15,8 +15,10 @@ from .gather import Stored, gather_function, product_function
 from .jit import compiled
 from .lanes import Width
 from .pixel import Plan, Work
+from .qr import Matrix, nnls_function
 from .safe import safe
 from .sweep import row_of, search_function
+from .team import ALONE
 
 NODATA = -9999.0
 
@@ -43,6 +45,22 @@ class Tile(NamedTuple):
 def tile_rows(L: int, p: int, swept: bool) -> Tile:
     """Rows of each field; the tableau is for solvers in `SWEPT`."""
     return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1)
+
+
+class Own(NamedTuple):
+    """Scratch of a pixel for `qr`."""
+
+    scratch: Any  # unmix.solvers.qr.Scratch
+    box: Any  # (2,)
+    pixel: Any  # (L,)
+    answer: Any  # (p,)
+
+
+class Given(NamedTuple):
+    """The answer to a pixel that was found before."""
+
+    answer: Any  # (p,)
+    steps: Any  # (1,)
 
 
 class Results(NamedTuple):
@@ -94,6 +112,39 @@ def by_sweeps(ops: Width) -> Any:
     return search
 
 
+def by_system(ops: Width) -> Any:
+    """The solver of any rank, lane by lane; its `Work` is an `Own`."""
+    nnls, width = nnls_function(ALONE), ops.width
+
+    @compiled
+    def search(plan, tile, work, count):
+        L, p = plan.E.shape
+        A = Matrix(plan.E, plan.columns, plan.G, plan.norms)
+        for s in range(count):
+            for k in range(L):
+                work.pixel[k] = tile.Y[k, s]
+            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.box, work.answer)
+            for j in range(p):
+                tile.A[j, s] = work.answer[j]
+        for s in range(count, width):  # lanes that hold no pixel
+            for j in range(p):
+                tile.A[j, s] = 0.0
+
+    return search
+
+
+def given(ops: Width) -> Any:
+    """No search: the answer is in ``work.answer`` and ``work.steps``, of a kernel that ran before; for one lane."""
+
+    @compiled
+    def search(plan, tile, work, count):
+        for j in range(plan.E.shape[1]):
+            tile.A[j, 0] = work.answer[j]
+        tile.steps[0, 0] = work.steps[0]
+
+    return search
+
+
 # How the solvers of `unmix.methods.SOLVERS` search.
 SEARCH = {
     "active_set": by_sweeps,
@@ -101,6 +152,8 @@ SEARCH = {
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
     "safe": by_pixel(safe),
+    "qr": by_system,
+    "given": given,
 }
 # Those that have a tableau, and no use for a pixel's `Work`.
 SWEPT = ("active_set",)
