@@ -25,23 +25,28 @@ MOST_BLOCKS = 132 * 16
 THREADS_PER_BLOCK, MOST_THREADS = 64, 132 * 256
 
 
-def at(interleave: str) -> Any:
-    """The stored value of a band of a pixel."""
+def of_bip(raw, line, sample, band):
+    """The stored value of a band of a pixel, where all bands of a pixel lie together."""
+    return float(raw[line, sample, band])
 
-    def value(raw, line, sample, band):
-        if interleave == "bip":
-            return float(raw[line, sample, band])
-        if interleave == "bil":
-            return float(raw[line, band, sample])
-        return float(raw[band, line, sample])
 
-    return cuda.jit(value, device=True)
+def of_bil(raw, line, sample, band):
+    """The same, where all samples of a line's band lie together."""
+    return float(raw[line, band, sample])
+
+
+def of_bsq(raw, line, sample, band):
+    """The same, where all lines of a band lie together."""
+    return float(raw[band, line, sample])
+
+
+VALUE = {"bip": of_bip, "bil": of_bil, "bsq": of_bsq}
 
 
 @functools.cache
 def search_kernel(interleave: str) -> Any:
     """The kernel that searches: raw, the fields of Stored, E, its transpose, G, norms, scratch, pixels, x and steps."""
-    nnls, value = nnls_function(BLOCK), at(interleave)
+    nnls, total, value = nnls_function(BLOCK), BLOCK.total, cuda.jit(VALUE[interleave], device=True)
     places = 2 * THREADS
 
     @cuda_kernel
@@ -63,7 +68,7 @@ def search_kernel(interleave: str) -> Any:
                     missing = 1.0
                 pixels[own, k] = stored * gain[k] + offset[k]
             cuda.syncthreads()
-            if BLOCK.total(missing, box) > 0.0:  # it is masked: what stands there will not be looked at
+            if total(missing, box) > 0.0:  # it is masked: what stands there will not be looked at
                 for k in range(t, bands.shape[0], cuda.blockDim.x):
                     pixels[own, k] = 0.0
                 cuda.syncthreads()
