@@ -50,7 +50,7 @@ SOLVERS = {
         Solver("direct", "least squares on all endmembers", "QR", True, "direct"),
         Solver(
             "active-set",
-            "Lawson-Hanson by inverse updates from the neighbour's support, then one QR on what it found",
+            "Lawson-Hanson by pivots on a swept tableau, refined once against the pixel itself",
             "Lawson and Hanson 1974; updates: Li and Li, paper 004, eqs. 4 and 6",
             True,
             "active_set",
