@@ -59,6 +59,10 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
 @click.option("--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight.")
 @click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a.")
 @click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel.")
+@click.option(
+    "--top", type=click.IntRange(1), metavar="K",
+    help="Write only the K largest abundances of each pixel, and whose they are: STEM_abundance and STEM_index.",
+)  # fmt: skip
 @click.option("--ortho", is_flag=True, help="Also place the maps of a swath on the map, by its lookup table (EMIT).")
 @click.option(
     "--format",

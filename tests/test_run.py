@@ -403,3 +403,40 @@ def test_the_disk_is_not_asked_for_what_is_not_read(scene, tmp_path, monkeypatch
     assert len(asked) == 1
     unmix.run(scene, skip_existing=True, **settings)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("top", [1, 3, 9])
+def test_only_the_largest(tmp_path, scene, truth, top):
+    """Values and whose they are, against the full maps; masked pixels stay masked; verified."""
+    mask = np.ones((7, 70, 1), np.uint8)
+    mask[2, 3:9] = 0
+    write_cube(tmp_path / "m.hdr", mask)
+    options = {"endmembers": truth, "device": "cpu", "mask": str(tmp_path / "m.hdr")}
+    unmix.run(scene, out_dir=tmp_path / "all", **options)
+    report = unmix.run(scene, out_dir=tmp_path / "top", top=top, **options)
+    kept = min(top, 4)
+    a = image(tmp_path / "all/scene_abundance.img", 7, 4, 70)
+    values, index = (image(tmp_path / f"top/scene_{name}.img", 7, kept, 70) for name in ("abundance", "index"))
+    assert np.all(values[2, 3:9] == -9999) and np.all(index[2, 3:9] == -9999)
+    for line, sample in np.argwhere(mask[..., 0]):
+        best = np.sort(a[line, sample])[::-1][:kept]
+        assert values[line, sample].tolist() == best.tolist()
+        for value, which in zip(values[line, sample], index[line, sample].astype(int)):
+            assert (which == 0) == (value == 0) and (which == 0 or a[line, sample, which - 1] == value)
+    header = (tmp_path / "top/scene_abundance.hdr").read_text()
+    assert "band names = {value 1" in header and report["top"] == top
+    assert verify(tmp_path / "top/scene", everything=True).faults == []
+    raw = np.fromfile(tmp_path / "top/scene_index.img", np.float32)
+    assert set(np.unique(raw)) <= {-9999.0, 0.0, 1.0, 2.0, 3.0, 4.0}
+
+
+def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
+    import unmix.job
+
+    def shifted(abundance, top, call=unmix.job.largest):
+        values, index = call(abundance, top)
+        return values, np.where(index == 1, 2, index).astype(np.float32)
+
+    monkeypatch.setattr(unmix.job, "largest", shifted)
+    unmix.run(scene, endmembers=truth, device="cpu", top=2)
+    assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

@@ -57,6 +57,7 @@ def run(
     certificate: bool = False,
     format: str = "envi",
     ortho: bool = False,
+    top: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
@@ -94,6 +95,9 @@ def run(
         Of the maps; a key of `unmix.io.export.FORMATS`.
     ortho : bool
         Also place the maps of a swath where its lookup table says (EMIT), as ``STEM_abundance_ortho`` and so on.
+    top : int, optional
+        Write only so many abundances of each pixel, the largest first: ``STEM_abundance``, and whose they are in ``STEM_index``
+        (from 1; 0 where there is none).
     dry_run : bool
         Say what would be done, and do nothing.
     progress : callable, optional
@@ -115,6 +119,8 @@ def run(
     """
     row, how = choose(method, solver)
     form, how_read = require(format), Reading(**reading)
+    if top is not None and top < 1:
+        raise MethodError(f"--top {top}: must be at least 1")
     refuse_contradictions(streams, threads, overwrite, skip_existing, endmembers is not None, count, select)
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, missing_value = open_scene(cube, how_read)
@@ -125,11 +131,11 @@ def run(
     if not dry_run and (overwrite or not (folder / f"{scene.stem}_run.json").exists()):
         scene.expect(slice(0, min(scene.lines, -(-min(budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     machine = choose_device(device, threads)
-    settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress, ortho)
+    settings = Settings(machine, budget, gpu_budget, streams, residual, certificate, progress, ortho, top)
     try:
         if dry_run:
             return plan_only(
-                scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form, ortho
+                scene, row.name, how.name, machine.name, used, folder, library, residual, certificate, form, ortho, top
             )
         outputs = Outputs(folder, scene.stem, form)
         with outputs:
@@ -148,7 +154,9 @@ def run(
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
-            report |= {"format": form.name} | ({"placed": scene.placement.size()} if ortho and scene.placement else {})
+            report |= {"format": form.name, "top": top} | (
+                {"placed": scene.placement.size()} if ortho and scene.placement else {}
+            )
             write_headers(outputs, scene, problem, summary)
             found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
             outputs.finish(report)
@@ -192,11 +200,13 @@ class Settings:
     certificate: bool
     progress: Progress | None
     ortho: bool = False
+    top: int | None = None
 
     def rasters(self, problem: Problem) -> dict[str, int]:
         """Bands of each image that is written."""
         L, p = problem.E.shape
-        sizes = {"abundance": p, "rmse": 1}
+        sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
+        sizes |= {} if self.top is None else {"index": min(self.top, p)}
         sizes |= {"residual": L} if self.residual else {}
         return sizes | ({"certificate": 3} if self.certificate else {})
 
@@ -251,13 +261,13 @@ def solve_scene(
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
             part.take_from_gpu(counts, results["rmse"].size)
-            checks = {"abundance": counts.abundance, "rmse": counts.rmse}
+            checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if settings.top is None else {})
         elif machine.solves:
             part.rescued = rescue(problem, raw, results) if problem.solver.exact else 0
             part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
+        maps = maps_of(results, settings)
         for name, raster in rasters.items():
-            values = certificate_bands(results) if name == "certificate" else results[name]
-            raster.write(slice(first, first + stop - start), values, checks.get(name))
+            raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
         return part
 
     def finish(slot: Slot) -> None:
@@ -294,6 +304,36 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
         target.write(part, placement.place(swath, part, NODATA))
+
+
+def maps_of(results: dict[str, np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
+    """What is written of some lines, by the names of the maps."""
+    maps = dict(results)
+    if settings.certificate:
+        maps["certificate"] = certificate_bands(results)
+    if settings.top is not None:
+        maps["abundance"], maps["index"] = largest(results["abundance"], settings.top)
+    return maps
+
+
+def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest abundances of each pixel, and whose they are.
+
+    Parameters
+    ----------
+    abundance : array (n, p, samples), float32
+    top : int
+
+    Returns
+    -------
+    values, index : arrays (n, min(top, p), samples), float32
+        Largest first, of equal ones the first endmember; index from 1, and 0 where the abundance is 0. −9999 where masked.
+    """
+    p = abundance.shape[1]
+    order = np.argsort(-abundance, axis=1, kind="stable")[:, : min(top, p)]
+    values = np.take_along_axis(abundance, order, axis=1)
+    index = np.where(values == 0, 0, order + 1).astype(np.float32)
+    return values, np.where(values == np.float32(NODATA), np.float32(NODATA), index)
 
 
 def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:

@@ -25,7 +25,7 @@ from .library import Endmembers
 
 log = logging.getLogger("unmix")
 
-MAPS = ("abundance", "rmse", "residual", "certificate")
+MAPS = ("abundance", "rmse", "residual", "certificate", "index")
 ORTHO = "_ortho"  # behind the name of a map that was placed
 SUFFIXES = (
     *(f"_{name}{which}{ending}" for name in MAPS for which in ("", ORTHO) for one in FORMATS.values() for ending in one.endings),

@@ -39,8 +39,16 @@ def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summ
         "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
         "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
         "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
+        "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, problem.bands)},
     }
+    if "index" in outputs.rasters:  # only the largest are written
+        ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
+        own["abundance"] |= {
+            "band names": [f"value {k}" for k in ranks],
+            "default bands": ranks[:3] if len(ranks) >= 3 else ["1"],
+        }
+        own["index"]["band names"] = [f"index {k}" for k in ranks]
     placed = {} if scene.placement is None else scene.placement.fields
     for name in outputs.rasters:
         here = placed if name.endswith(ORTHO) else where
@@ -89,9 +97,11 @@ def plan_only(
     certificate: bool,
     form: OutputFormat,
     ortho: bool,
+    top: int | None,
 ) -> dict[str, Any]:
     """What `run` would do, without doing it: all that can be known before the scene is read."""
     maps = ["abundance", "rmse", *(["residual"] if residual else []), *(["certificate"] if certificate else [])]
+    maps += [] if top is None else ["index"]
     kinds = ("", ORTHO) if ortho else ("",)
     names = [f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings]
     names += [name for name in SUFFIXES if name.startswith(("_endmembers", "_run"))]

@@ -218,7 +218,15 @@ def check_line(
     residual = Y[~masked] - best @ E.T
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
     truth = np.sqrt(np.square(residual).mean(axis=1))
-    off = (np.abs(abundance[~masked] - best) / np.maximum(1, np.abs(best))).max(axis=1, initial=0)
+    found_a, best_a = abundance[~masked], best
+    if "index" in maps:  # only the largest were written
+        index = maps.line("index", line)[:, places].T[~masked].astype(int)
+        own = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
+        best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
+        wrong[~masked] |= (
+            np.abs(np.where(index > 0, own, 0) - found_a) > TOLERANCE * np.maximum(1, np.abs(found_a))
+        ).any(axis=1)
+    off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     rmse_off = np.abs(rmse[~masked] - truth)
     wrong[~masked] |= (off > TOLERANCE) | (rmse_off > 1e-6 * truth + 2e-8 * length / np.sqrt(L))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
