@@ -18,7 +18,7 @@ from . import options
 @click.option(
     "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="The spectra that a run would use."
 )
-@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes.")
+@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out.")
 @click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True, help="The constraints.")
 @click.option("--solver", type=click.Choice(list(SOLVERS)), default=None, help="How.")
 @options.budget

@@ -9,7 +9,9 @@ import click
 from . import options
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
-SELECT = click.option("--select", metavar="A,B*,...", help="Only the spectra with such names or classes.")
+SELECT = click.option(
+    "--select", metavar="A,B*,...", help="Only the spectra with such names or classes; !A leaves out."
+)
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 
 

@@ -35,7 +35,7 @@ reading = together(
     click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
     click.option("--bands", default="good", metavar="WHICH", show_default=True,
                  help="good (by the file's own list), all, auto (good ones that are not dead, constant or out of physical "
-                 "range on a sample), or a list: 1-50,60."),
+                 "range (more than half of a sample below 0, or above 1.2 where most bands are not), or a list, from 1: 1-50,60."),
     click.option("--ignore-nm", metavar="A-B,...", help="Wavelengths to leave out, in nm: 1350-1420,1800-1950."),
     click.option("--lines", metavar="A:B", help="Lines to read: from A (from 0), without B."),
     click.option("--samples", metavar="A:B", help="Samples to read; the map information is shifted to fit."),

@@ -43,10 +43,12 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
     help="Spectra to use: CSV, ENVI or MATLAB library, text of the USGS or ECOSTRESS, or a folder of such.  [default: "
     "extracted from the cube]",
 )
-@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes.")
+@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out.")
 @options.extraction
 @options.outputs
-@click.option("--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone.")
+@click.option(
+    "--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone, whatever they were made with."
+)
 @click.option(
     "--device",
     default="auto",
@@ -120,7 +122,7 @@ def command(
             codes.append(error.exit_code)
             continue
         codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
-        log.info(sentence(cube, result))
+        log.info(sentence(cube, result, settings["out_dir"]))
         if as_json or result.get("dry_run"):
             click.echo(json.dumps(result))
     if len(set(codes)) == 1:
@@ -142,12 +144,13 @@ def refuse_one_stem(
             continue
         key = ((out_dir or cube.parent).resolve(), stem)
         if key in seen:
-            raise click.UsageError(f"{seen[key]} and {cube} have one stem and would write the same outputs; use -o")
+            hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
+            raise click.UsageError(f"{seen[key]} and {cube} have one stem and would write the same outputs; {hint}")
         seen[key] = cube
 
 
-def sentence(cube: Path, result: dict[str, Any]) -> str:
-    """What became of a scene, in one line."""
+def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
+    """What became of a scene, in one line, and where its outputs are."""
     if result.get("skipped"):
         return f"{cube}: done already, skipped"
     if result.get("dry_run"):
@@ -155,10 +158,11 @@ def sentence(cube: Path, result: dict[str, Any]) -> str:
     pixels = result["pixels"]
     words = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
     proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {words}"
+    place = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (
         f"{cube}: {result['method']} with {p} endmembers on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
-        + f"; {result['seconds']['total']:.2f} s"
+        + f"; {result['seconds']['total']:.2f} s; {place}"
     )

@@ -36,7 +36,7 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
         click.echo(f"unmix: error: {fault}", err=True)
     if not as_json and not verdict.faults:
         click.echo(
-            f"{stem}: {verdict.pixels} pixels solved again, worst abundance off by {verdict.worst_abundance:.1e} "
+            f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
             "(float32 rounding: 6e-08); every file is what the run wrote"
         )
     return 1 if verdict.faults else 0

@@ -287,3 +287,31 @@ def test_the_commands(tmp_path):
     one, two = ((tmp_path / f"{k}/c_abundance.img").read_bytes() for k in "ab")
     assert one == two
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_a_new_user_stumbled_on(tmp_path, caplog):
+    """The scale that brings both together, whichever is the larger; names and bands that are missing; spectra left out."""
+    waves = np.arange(500.0, 1100, 100)
+    E = np.stack([0.3 + 0.1 * np.sin(waves / 200 + k) for k in range(3)], axis=1)
+    stored = np.random.default_rng(0).dirichlet(np.ones(3), (4, 5)) @ E.T
+    axis = "{" + ", ".join(map(str, waves)) + "}"
+    write_cube(tmp_path / "small.hdr", stored, wavelength=axis)
+    write_cube(tmp_path / "scaled.hdr", stored * 1e4, wavelength=axis, reflectance_scale_factor=10000)
+    large = Endmembers(("a", "b", "c"), E * 1e4, waves)
+    for name, scale in (("small", "0.0001"), ("scaled", "1")):
+        with pytest.raises(unmix.CubeError, match=f"--scale {scale} brings them together"):
+            unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", out_dir=tmp_path / "no")
+        unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", scale=float(scale), out_dir=tmp_path / name)
+    one, two = (np.fromfile(tmp_path / f"{name}/{name}_abundance.img", np.float32) for name in ("small", "scaled"))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+    unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", scale=1.0, out_dir=tmp_path / "meant")
+    assert "times as large" in caplog.text  # said, though it was meant
+    holed = Endmembers(("a", "b", "c"), np.where(np.arange(6)[:, None] < 2, [[1.0, np.nan, np.nan]], E), waves)
+    with pytest.raises(unmix.LibraryError, match=r"'b', 'c' \(2 of 3 spectra\) have no value at bands 1-2 \(500 nm\)"):
+        unmix.run(tmp_path / "small.hdr", endmembers=holed, device="cpu", scale=1.0, out_dir=tmp_path / "no")
+    assert select([holed], "!b,!c")[0].names == ("a",) and select([holed], "a,b,!b")[0].names == ("a",)
+    with pytest.raises(unmix.LibraryError, match="leaves no spectrum"):
+        select([holed], "a,!a")
+    caplog.clear()
+    unmix.run(tmp_path / "small.hdr", count=2, device="cpu", ignore_nm="1.3-1.4", out_dir=tmp_path / "nm")
+    assert "no band of" in caplog.text

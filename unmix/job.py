@@ -149,8 +149,8 @@ def run(
             extracting = time.perf_counter() - began
             problem = plan_problem(found, row, how, used, missing_value, scene.layout)
             layout = layout_of(scene, problem, settings)
-            if library is not None and how_read.scale is None:
-                check_scale(scene, found, used, missing_value)
+            if library is not None:
+                check_scale(scene, found, used, missing_value, how_read.scale is not None)
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}

@@ -11,6 +11,7 @@ import numpy as np
 
 from .errors import CubeError, MethodError
 from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
+from .io.cube import ranges
 from .io.window import Window
 from .library import Endmembers
 
@@ -22,7 +23,7 @@ SAMPLE = 100_000
 # Of a file in chunks so many are looked at, at least, unless they are more than that many bytes; three at least.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # A scene is taken for reflectance where most bands are mostly below this; a band that is mostly above it is none.
-BRIGHTEST = 1.5
+BRIGHTEST = 1.2
 # No line of a scene has more bytes.
 LONGEST_LINE = 2**30
 
@@ -215,19 +216,12 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
             low, high = np.nan, np.nan
         if not (dash and 0 <= low <= high < np.inf):
             raise MethodError(f"--ignore-nm '{text}': write stretches in nm, such as 1350-1420,1800-1950")
-        out |= (cube.wavelengths >= low) & (cube.wavelengths <= high)
+        these = (cube.wavelengths >= low) & (cube.wavelengths <= high)
+        if not these.any():
+            log.warning(f"--ignore-nm {part.strip()}: no band of {cube.path} lies there ({cube.wavelengths.min():g} to "
+                        f"{cube.wavelengths.max():g} nm)")  # fmt: skip
+        out |= these
     return out
-
-
-def ranges(numbers: list[int]) -> str:
-    """Places from 0 as a list from 1: 1-3,7."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in found)
 
 
 def sampled(cube: Cube) -> Iterator[np.ndarray]:
@@ -330,15 +324,17 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None
+    gain = float(np.median(np.abs(bands.gain)))
+    together = 10.0 ** np.round(np.log10(size / largest)) / gain
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}); divide the stored values with --scale (10000, say), "
-        f"or --scale 1 if this is meant"
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); --scale {together:g} brings them together, "
+        f"--scale {1 / gain:g} if this is meant"
     )
 
 
-def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> None:
-    """Compare the sizes of pixels and endmembers on a sample of the scene.
+def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, meant: bool = False) -> None:
+    """Compare the sizes of pixels and endmembers on a sample of the scene; where the scale is ``meant`` (given), only warn.
 
     Raises
     ------
@@ -347,5 +343,7 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         the other in 0-1.
     """
     fault = scale_fault(cube, endmembers, bands, nodata)
-    if fault:
+    if fault and not meant:
         raise CubeError(fault)
+    if fault:
+        log.warning(fault)

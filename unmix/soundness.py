@@ -198,8 +198,8 @@ def check_problem(
 ) -> None:  # fmt: skip
     """Sizes and condition: whether exact answers can come of it."""
     fault = scale_fault(scene, library, used, nodata)
-    if fault and scaled:
-        findings.error("scale", fault)
+    if fault:
+        (findings.error if scaled else findings.warning)("scale", fault)
     elif fault is None:
         findings.info("scale", "pixels and endmembers are of one size")
     L, p = library.matrix.shape

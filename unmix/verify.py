@@ -32,6 +32,8 @@ class Verdict:
 
     Attributes
     ----------
+    by : str
+        What solved them again: scipy, or ``delete-only`` itself, which has no other reference: nothing is said of the optimum then.
     pixels : int
         Solved again and compared.
     worst_abundance, worst_rmse : float
@@ -40,6 +42,7 @@ class Verdict:
         One line each; empty where everything is right.
     """
 
+    by: str = "scipy"
     pixels: int = 0
     worst_abundance: float = 0.0
     worst_rmse: float = 0.0
@@ -96,7 +99,7 @@ def verify_report(
     """`verify`, once the record is read."""
     lines, samples = int(report["lines"]), int(report["samples"])
     method, solver = METHODS[report["method"]], SOLVERS[report["solver"]]
-    verdict = Verdict()
+    verdict = Verdict(by="scipy" if solver.exact else f"{solver.name} itself, which is not the optimum")
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict

@@ -177,3 +177,14 @@ def band_names(cube: Cube) -> list[str]:
     if cube.wavelengths is not None:
         return [f"{wave:g} nm" for wave in cube.wavelengths]
     return [f"Band {b + 1}" for b in range(cube.bands)]
+
+
+def ranges(numbers: list[int]) -> str:
+    """Places from 0 as a list from 1: 1-3,7."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in found)

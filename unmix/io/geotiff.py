@@ -151,7 +151,11 @@ class GeoTiffCube:
         """How the file stores it; see `unmix.io.cube.Cube.storage`."""
         pixels = "pixel" if pixel_by_pixel(self.source) else "band"
         compression = self.source.compression.name if self.source.compression is not None else None
-        return {"tiles": list(self.source.block_shapes[0]), "stored_by": pixels, "compression": compression}
+        return {
+            "tiles": " x ".join(map(str, self.source.block_shapes[0])),
+            "stored_by": pixels,
+            "compression": compression,
+        }
 
 
 def open_geotiff(path: Path) -> GeoTiffCube:

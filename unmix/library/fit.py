@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..errors import LibraryError
-from ..io.cube import Cube
+from ..io.cube import Cube, ranges
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")
@@ -69,12 +69,13 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         matrix = matched(library, cube, used)
         valid = replace(library, matrix=matrix).valid
     if not valid.all():
-        b, j = np.argwhere(~valid)[0]
-        where = "" if cube.wavelengths is None else f" ({cube.wavelengths[used[b]]:g} nm)"
-        count = int((~valid).any(axis=0).sum())
+        short = np.flatnonzero((~valid).any(axis=0))
+        holes = used[(~valid).any(axis=1)]
+        where = "" if cube.wavelengths is None else f" ({cube.wavelengths[holes[0]]:g} nm)"
+        named = ", ".join(f"'{library.names[j]}'" for j in short[:5]) + (", …" if len(short) > 5 else "")
         raise LibraryError(
-            f"{library.source}: '{library.names[j]}' has no value at band {used[b] + 1}{where}; leave the spectrum out "
-            f"with --select or the band with --bands ({count} of {len(library.names)} spectra miss a band in use)"
+            f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
+            f"at bands {ranges(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
         )
     if not matrix.any(axis=0).all():
         name = library.names[int(np.argmin(matrix.any(axis=0)))]
@@ -134,8 +135,11 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(cube.wavelengths)[used]
     matrix = library.matrix[rows]
     if not equal.all():
+        refuse_outside(library, wanted, used, ~equal)
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
-        log.info(f"{library.source}: resampled to {int((~equal).sum())} of {len(used)} bands, from {n} channels")
+        log.info(
+            f"{library.source}: {n} channels; {int((~equal).sum())} bands are resampled, {int(equal.sum())} are the cube's own"
+        )
     return matrix
 
 
@@ -173,14 +177,7 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     assert library.wavelengths is not None
     order = np.argsort(library.wavelengths, kind="stable")
     x = library.wavelengths[order]
-    out = (centres < x[0]) | (centres > x[-1])
-    if out.any():
-        b = int(np.argmax(out))
-        place = "" if bands is None else f" (band {bands[b] + 1} of the cube)"
-        raise LibraryError(
-            f"{library.source}: covers {x[0]:g} to {x[-1]:g} nm, and not {centres[b]:g} nm{place}; {int(out.sum())} of "
-            f"{len(centres)} bands are outside: leave them out with --ignore-nm or --bands"
-        )
+    refuse_outside(library, centres, bands, np.ones(len(centres), bool))
     own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
     sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
     found = np.full((len(centres), library.matrix.shape[1]), np.nan)
@@ -189,6 +186,19 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
         some = slice(first, first + step)
         weigh(library, order, x, centres[some], sigma[some], found[some])
     return found
+
+
+def refuse_outside(library: Endmembers, centres: np.ndarray, bands: np.ndarray | None, asked: np.ndarray) -> None:
+    """Raise where a band that is asked for has its centre outside the library's range."""
+    assert library.wavelengths is not None
+    low, high = library.wavelengths.min(), library.wavelengths.max()
+    out = asked & ((centres < low) | (centres > high))
+    if out.any():
+        places = "" if bands is None else f" (bands {ranges(bands[out].tolist())} of the cube)"
+        raise LibraryError(
+            f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[out][0]:g} nm{places}; {int(out.sum())} of "
+            f"{len(centres)} bands are outside: leave them out with --ignore-nm or --bands"
+        )
 
 
 def weigh(

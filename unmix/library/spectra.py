@@ -137,14 +137,17 @@ def each_once(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
-    """The spectra whose name or class is one of a list ``A,B*,…``; case does not count, ``*`` and ``?`` stand for anything.
+    """The spectra whose name or class is one of a list ``A,B*,…``; case does not count, ``*`` and ``?`` stand for
+    anything, and ``!A`` leaves out what the others chose.
 
     Raises
     ------
     LibraryError
         Where a word chooses nothing; it says what is most like it.
     """
-    words = [word.strip().lower() for word in wanted.split(",") if word.strip()]
+    listed = [word.strip().lower() for word in wanted.split(",") if word.strip()]
+    without = [word[1:] for word in listed if word.startswith("!")]
+    words = [word for word in listed if not word.startswith("!")] or (["*"] if without else [])
     if max(map(len, words), default=0) > LONGEST_WORD:
         raise LibraryError(f"--select: a word of it has more than {LONGEST_WORD} characters")
     if not words:
@@ -160,6 +163,8 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
                 word for word in words if any(key and (key == word or fnmatch.fnmatchcase(key, word)) for key in both)
             }
             used |= fitting
+            if any(key and fnmatch.fnmatchcase(key, word) for key in both for word in without):
+                continue
             which += [j] if fitting else []
         if which:
             chosen.append(part.take(which))
@@ -171,6 +176,8 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
             near += [name for name in known if word in name.lower() and name not in near][:3]
             hint = f"; there is {', '.join(near[:5])}" if near else ""
             raise LibraryError(f"{parts[0].source}: no name or class is '{word}'{hint}; * stands for anything")
+    if not chosen:
+        raise LibraryError(f"{parts[0].source}: --select '{wanted}' leaves no spectrum")
     return chosen
 
 

@@ -25,7 +25,10 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     heading = [cell.strip() for cell in rows[0]]
     columns = [i for i, cell in enumerate(heading) if is_number(cell)]
     if not columns:
-        raise LibraryError(f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, …")
+        hint = "; are its columns separated by ';' or tabs? Commas are wanted" if set(rows[0][0]) & set(";\t") else ""
+        raise LibraryError(
+            f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row{hint}"
+        )
     if len(columns) == len(heading):
         raise LibraryError(
             f"{path}: its first row is all numbers; expected a header row: name, wavelength, wavelength, …"
