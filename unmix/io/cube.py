@@ -1,11 +1,13 @@
 """What every format offers the pipeline: a `Cube`."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..blocks import block_shape
 from .header import words
 from .placement import Placement
 
@@ -120,6 +122,17 @@ def bytes_per_line(cube: Cube) -> int:
     return cube.samples * cube.bands * cube.dtype.itemsize
 
 
+def by_pixel(raw: np.ndarray, layout: str) -> np.ndarray:
+    """What `Cube.read` returned as (lines, samples, bands); a view."""
+    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout])
+
+
+def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
+    """The part of a buffer that some lines of a cube fill, in its type and shape."""
+    shape = block_shape(cube.layout, lines.stop - lines.start, cube.samples, cube.bands)
+    return out[: math.prod(shape) * cube.dtype.itemsize].view(cube.dtype).reshape(shape)
+
+
 def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
     """Stored values as spectra.
 
@@ -137,8 +150,7 @@ def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
     array (pixels, L), float64
         Scaled; pixels in the order of the lines.
     """
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout]
-    values = raw.transpose(axes)[:, :, bands.index].astype(np.float64)
+    values = by_pixel(raw, layout)[:, :, bands.index].astype(np.float64)
     return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
 
 
@@ -147,8 +159,7 @@ def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None, ea
 
     With ``each``, which bands each pixel misses: bool array (pixels, L).
     """
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout]
-    values = raw.transpose(axes)[:, :, bands.index].astype(np.float64)
+    values = by_pixel(raw, layout)[:, :, bands.index].astype(np.float64)
     bad = ~np.isfinite(values)
     if nodata is not None:
         bad |= values == nodata

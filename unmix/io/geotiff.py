@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind, as_stored
+from .cube import Kind, as_stored, place_for
 from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 from .placement import Placement
@@ -105,8 +105,7 @@ class GeoTiffCube:
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        shape = (self.bands, lines.stop - lines.start, self.samples)
-        filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+        filled = place_for(self, lines, out)
         if self.scratch is not None:
             self.scratch.read_bsq(self.path, self.lines, lines, filled)
             return filled

@@ -10,9 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import as_stored
+from .cube import as_stored, place_for
 from .envi import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .placement import Placement
@@ -68,8 +67,7 @@ class Hdf5Cube:
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        shape = block_shape(self.layout, lines.stop - lines.start, self.samples, self.bands)
-        filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+        filled = place_for(self, lines, out)
         try:
             if self.scratch is not None:
                 self.scratch.read_bsq(self.path, self.lines, lines, filled)

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind
+from .cube import Kind, place_for
 from .envi import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
@@ -65,8 +65,7 @@ class MatlabCube:
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        shape = (self.bands, lines.stop - lines.start, self.samples)
-        filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+        filled = place_for(self, lines, out)
         self.scratch.read_bsq(self.path, self.lines, lines, filled)
         return filled
 

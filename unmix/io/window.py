@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import Cube, as_stored, bytes_per_line
+from .cube import Cube, as_stored, by_pixel, bytes_per_line, place_for
 from .header import geotransform, leading_number
 
 # What is read beside its place in memory is read in pieces of so many bytes (or a chunk of the file).
@@ -98,13 +97,11 @@ class Window:
         if self.samples == self.cube.samples and self.dtype == self.cube.dtype:
             filled = self.cube.read(there, out)
         else:
-            shape = block_shape(self.layout, lines.stop - lines.start, self.samples, self.bands)
-            filled = out[: int(np.prod(shape)) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+            filled = place_for(self, lines, out)
             self.read_beside(there, filled)
         if self.mask is not None:
             gone = ~self.let_through(lines)
-            by_pixel = {"bip": filled, "bil": filled.transpose(0, 2, 1), "bsq": filled.transpose(1, 2, 0)}[self.layout]
-            by_pixel[gone] = self.blank
+            by_pixel(filled, self.layout)[gone] = self.blank
         return filled
 
     def read_beside(self, lines: slice, filled: np.ndarray) -> None:
@@ -126,8 +123,7 @@ class Window:
         mask, band = self.mask
         there = slice(lines.start + self.begin[0], lines.stop + self.begin[0])
         raw = mask.read(there, np.empty((lines.stop - lines.start) * bytes_per_line(mask), np.uint8))
-        places: dict[str, Any] = {"bip": (..., band), "bil": (slice(None), band), "bsq": (band,)}
-        values = raw[places[mask.layout]]
+        values = by_pixel(raw, mask.layout)[..., band]
         values = values[:, self.begin[1] : self.begin[1] + self.samples]
         through = np.isfinite(values) & (values != 0)
         nodata = as_stored(mask.nodata, mask.dtype, mask.path, [])
