@@ -66,6 +66,17 @@ def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
     assert file.value("z").ravel().tolist() == [0, 1, 2]
 
 
+def test_a_matlab_variable_of_another_size_than_it_says(tmp_path):
+    scipy.io.savemat(tmp_path / "s.mat", {"cube": Y})
+    raw = bytearray((tmp_path / "s.mat").read_bytes())
+    at = raw.find(np.array(Y.shape, "<i4").tobytes())
+    for lines in (5, 7):
+        raw[at : at + 4] = lines.to_bytes(4, "little")
+        (tmp_path / "o.mat").write_bytes(raw)
+        with pytest.raises(unmix.CubeError, match=rf"'cube' is \({lines}, 9, 8\), but holds 3456 bytes"):
+            values_of(tmp_path / "o.mat")
+
+
 def test_big_endian_and_cut_matlab_files(tmp_path):
     scipy.io.savemat(tmp_path / "s.mat", {"cube": Y}, do_compression=True)
     raw = (tmp_path / "s.mat").read_bytes()

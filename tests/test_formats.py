@@ -330,13 +330,23 @@ def test_one_run_replaces_anothers_format(tmp_path, finished):
 
 @pytest.mark.parametrize("form", ["geotiff", "hdf5"])
 def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monkeypatch):
-    """Seen elsewhere: a full disk that the library only notices on closing, or not at all."""
+    """A library that writes something else, in silence: a full disk that is only noticed on closing, or not at all."""
+    import h5py
+
     import unmix.io.export as export
 
-    def other(path, found, written, call=export.same):
-        call(path, found + np.float32(1), written)
+    class Other:
+        """NumPy, but for what is handed to rasterio."""
 
-    monkeypatch.setattr(export, "same", other)
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def ascontiguousarray(self, values):
+            return np.ascontiguousarray(values) + np.float32(1)
+
+    put = h5py.Dataset.__setitem__
+    monkeypatch.setattr(export, "np", Other())
+    monkeypatch.setattr(h5py.Dataset, "__setitem__", lambda self, key, values: put(self, key, values + np.float32(1)))
     with pytest.raises(unmix.OutputError, match="what was read back is not what was written"):
         finished(form)
     assert not (tmp_path / form).exists()

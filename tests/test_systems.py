@@ -145,3 +145,20 @@ def test_the_papers_pulses_need_no_new_factorisation():
     found = nnls(A, np.random.default_rng(0).random((4, 256)))
     assert found.kappa.max() <= 1e-14 and found.steps.min() > 60
     assert (found.steps > (found.x > 0).sum(axis=1)).all()
+
+
+def test_the_columns_stay_orthonormal():
+    """Pulses that are nearly dependent: one projection alone loses half the digits of Q."""
+    from unmix.solvers.qr import Matrix, nnls_function
+    from unmix.solvers.systems import new_scratch
+    from unmix.solvers.team import ALONE
+
+    A = gaussians(120)
+    b = A @ (np.arange(120) % 3 == 0) + 0.01 * np.random.default_rng(0).random(120)
+    work, x = new_scratch(120, 120), np.empty(120)
+    matrix = Matrix(A, np.ascontiguousarray(A.T), A.T @ A, np.linalg.norm(A, axis=0))
+    nnls_function(ALONE)(matrix, b, work, np.empty(2), x)
+    k = int((x > 0).sum())
+    assert k > 30
+    np.testing.assert_allclose(work.Q[:k] @ work.Q[:k].T, np.eye(k), atol=1e-13)
+    np.testing.assert_allclose(np.tril(work.R[:k, :k]) @ work.Q[:k], A.T[work.order[:k]], atol=1e-12)
