@@ -28,12 +28,13 @@ def command(a: str, b: str, as_json: bool, verbose: bool, quiet: bool, log_file:
     A is (m, n), or (N, m, n) with a matrix for each system; B is (N, m), a right-hand side a row. Both are FILE.npy, FILE.h5:/NAME or
     FILE.mat:NAME. Any rank, more columns than rows too. A lidar's waveforms: unmix solve pulses.npy returns.npy --toeplitz -o x.npy
     """
+    from unmix.journal import finite
     from unmix.solving import solve_files
 
     log = options.set_up_log(verbose, quiet, log_file)
     found = solve_files(a, b, **settings)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(finite(found)))
     log.info(
         f"{b}: {found['certified']} of {found['systems']} systems of {found['m']} x {found['n']} certified on {found['device']}, worst "
         f"κ {found['worst_kappa']:.1e}, {found['steps']} steps"

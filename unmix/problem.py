@@ -145,16 +145,13 @@ def plan_problem(
     if not np.all((size > 1e-200) & (size < 1e200)):
         raise LibraryError(f"{endmembers.source}: an endmember is zero, or too large or small for float64; rescale it")
     condition, culprits = condition_of(endmembers)
-    if solver.any_rank:
-        return plan_of_any_rank(endmembers, method, solver, bands, nodata, layout, condition)
-    if condition > WARN_CONDITION:
+    full = p <= L and condition <= WORST_CONDITION
+    if condition > WARN_CONDITION and not solver.any_rank:
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
-        if condition > WORST_CONDITION:
+        if not full:
             raise LibraryError(text + "; leave one out")
         log.warning(text)
-    Q, R = np.linalg.qr(E)
-    Q, R = np.ascontiguousarray(Q), np.ascontiguousarray(np.triu(R))
-    small = np.linalg.solve(R, np.eye(p))  # G⁻¹ = R⁻¹R⁻ᵀ: cond(E) counts once
+    Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(E)
     return Problem(
         method=method,
         solver=solver,
@@ -165,38 +162,16 @@ def plan_problem(
         Q=Q,
         R=R,
         G=E.T @ E,
-        inverse=small @ small.T,
+        inverse=inverse,
         norms=np.sqrt(np.square(E).sum(axis=0)),
-        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2),
-        condition=condition,
+        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2) if full else 0.0,  # then δ is infinite
+        condition=condition if p <= L else float("inf"),
     )
 
 
-def plan_of_any_rank(
-    endmembers: Endmembers,
-    method: Method,
-    solver: Solver,
-    bands: Bands,
-    nodata: float | None,
-    layout: str,
-    condition: float,
-) -> Problem:
-    """`plan_problem` for a solver that keeps its own factors: nothing is factored, and δ is infinite without full column rank."""
-    E = endmembers.matrix
-    full = E.shape[1] <= E.shape[0] and condition <= WORST_CONDITION
-    none = np.empty((0, 0))
-    return Problem(
-        method=method,
-        solver=solver,
-        endmembers=endmembers,
-        bands=bands,
-        nodata=nodata,
-        layout=layout,
-        Q=none,
-        R=none,
-        G=E.T @ E,
-        inverse=none,
-        norms=np.sqrt(np.square(E).sum(axis=0)),
-        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2) if full else 0.0,
-        condition=condition if E.shape[1] <= E.shape[0] else float("inf"),
-    )
+def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Q and R of E, and the inverse of its Gram matrix."""
+    Q, R = np.linalg.qr(E)
+    Q, R = np.ascontiguousarray(Q), np.ascontiguousarray(np.triu(R))
+    small = np.linalg.solve(R, np.eye(E.shape[1]))  # G⁻¹ = R⁻¹R⁻ᵀ: cond(E) counts once
+    return Q, R, small @ small.T

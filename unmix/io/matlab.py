@@ -96,7 +96,8 @@ class Version5:
 
     def value(self, name: str) -> np.ndarray:
         """A variable as MATLAB shows it."""
-        return self.file.value(name) if small_enough(self.path, name, self.shapes[name]) else np.empty(0)
+        refuse_large(self.path, name, self.shapes[name])
+        return self.file.value(name)
 
     def planes(self, name: str) -> Iterator[np.ndarray]:
         """A cube's bands one after the other, (lines, samples)."""
@@ -139,7 +140,7 @@ class Version73:
 
     def value(self, name: str) -> np.ndarray:
         """A variable as MATLAB shows it."""
-        small_enough(self.path, name, self.shapes[name])
+        refuse_large(self.path, name, self.shapes[name])
         return np.asarray(self.dataset(name)[()]).T
 
     def texts(self, name: str) -> list[str]:
@@ -151,11 +152,10 @@ class Version73:
         self.file.close()
 
 
-def small_enough(path: Path, name: str, shape: tuple[int, ...]) -> bool:
-    """True; `CubeError` where a variable that is to be held in memory is larger than any such one is."""
+def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Raise where a variable that is to be held in memory is larger than any such one is."""
     if np.prod(shape, dtype=float) > MOST_VALUES:
         raise CubeError(f"{path}: '{name}' has the shape {shape}, which is too large for what it is")
-    return True
 
 
 def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
@@ -289,8 +289,7 @@ def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype)
                 return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
             flat = file.value(name)
         finally:
-            if len(file.shapes[name]) == 2:
-                file.close()
+            file.close()
         flat = flat if flat.shape == (bands, samples * lines) else flat.T
         turned = flat.reshape(bands, samples, lines)
         pieces = (([b, 0, 0], np.ascontiguousarray(turned[b].T, dtype)[None]) for b in range(bands))
