@@ -1,7 +1,7 @@
 """What every format offers the pipeline: a `Cube`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -115,6 +115,22 @@ class Cube(Protocol):
     def storage(self) -> dict[str, Any]:
         """How the file stores it, for `unmix info`."""
         ...
+
+
+@dataclass(eq=False, kw_only=True)
+class Said:
+    """What a file may say of its values and its place, and what was made of it; the fields are `Cube`'s."""
+
+    wavelengths: np.ndarray | None = None
+    fwhm: np.ndarray | None = None
+    good_bands: np.ndarray | None = None
+    gain: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    nodata: float | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
 
 
 def bytes_per_line(cube: Cube) -> int:

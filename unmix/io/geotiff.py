@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind, as_stored, place_for
+from .cube import Kind, Said, as_stored, place_for
 from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
-from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief
 
 PLAIN = Kind(
@@ -74,7 +73,7 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
-class GeoTiffCube:
+class GeoTiffCube(Said):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
     Where the tiles of its lines together are too large for a block, it is read from a ``scratch`` file.
@@ -88,19 +87,9 @@ class GeoTiffCube:
     dtype: np.dtype
     source: Any
     lines_together: int = 1
-    wavelengths: np.ndarray | None = None
-    fwhm: np.ndarray | None = None
-    good_bands: np.ndarray | None = None
-    gain: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    nodata: float | None = None
-    fields: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
     format: str = PLAIN.name
     layout: str = "bsq"
     scratch: Scratch | None = None
-    placement: Placement | None = None
-    origin: tuple[int, int] = (0, 0)
     lock: Any = field(default_factory=threading.Lock)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import functools
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError
-from .cube import as_stored, place_for
+from .cube import Said, as_stored, place_for
 from .envi import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
-from .placement import Placement
 from .read import MOST_TOGETHER, Scratch, brief, refuse_links
 from .scratch import inflate
 
@@ -36,7 +35,7 @@ class Part:
 
 
 @dataclass(eq=False)
-class Hdf5Cube:
+class Hdf5Cube(Said):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets it is made of. Where there are several, values are scaled as they are read, and a pixel of
@@ -53,17 +52,7 @@ class Hdf5Cube:
     layout: str
     parts: list[Part]
     lines_together: int = 1
-    wavelengths: np.ndarray | None = None
-    fwhm: np.ndarray | None = None
-    good_bands: np.ndarray | None = None
-    gain: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    nodata: float | None = None
-    fields: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
     scratch: Scratch | None = None
-    placement: Placement | None = None
-    origin: tuple[int, int] = (0, 0)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""

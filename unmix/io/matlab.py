@@ -6,7 +6,7 @@ A variable is one stream, column by column, so it is written once to a scratch f
 import contextlib
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind, place_for
+from .cube import Kind, Said, place_for
 from .envi import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
-from .placement import Placement
 from .probe import survives
 from .read import Scratch, brief, refuse_links
 
@@ -38,7 +37,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class MatlabCube:
+class MatlabCube(Said):
     """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
 
     path: Path
@@ -50,17 +49,7 @@ class MatlabCube:
     bands: int
     dtype: np.dtype
     scratch: Scratch
-    wavelengths: np.ndarray | None = None
-    fwhm: np.ndarray | None = None
-    good_bands: np.ndarray | None = None
-    gain: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    nodata: float | None = None
-    fields: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
     lines_together: int = 1
-    placement: Placement | None = None
-    origin: tuple[int, int] = (0, 0)
     layout: str = "bsq"
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
