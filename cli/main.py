@@ -23,7 +23,7 @@ COMMANDS = {
     "count": "Estimate the number of endmembers.",
     "library": "Spectral libraries: look, convert, resample.",
     "endmembers": "Extract endmembers to a library.",
-    "solve": "Non-negative least squares for batches of any systems.",
+    "solve": "Non-negative least squares and quadratic programmes of any size.",
     "verify": "Check a finished run against its cube.",
     "bench": "Time a scene beside the copy that bounds it.",
     "synth": "Make a synthetic scene with known truth.",

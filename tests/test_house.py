@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "blocks": {"errors"},
     "methods": {"errors"},
     "pipeline": set(),
-    "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite", "cuda"},
+    "solvers": {"solvers", "certificate", "numpy", "numba", "llvmlite", "cuda", "scipy"},
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
     "library": {"library", "io", "errors", "numpy", "scipy"},
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
     "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
-    "solving": {"blocks", "certificate", "errors", "io", "journal", "systems", "numpy", "h5py"},
+    "quadratic": {"blocks", "certificate", "devices", "errors", "solvers", "numpy", "scipy"},
+    "solving": {"blocks", "certificate", "errors", "io", "journal", "quadratic", "systems", "numpy", "h5py", "scipy"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "systems", "soundness", "io", "library", "job", "scene"},
+    "__init__": {"errors", "arrays", "quadratic", "systems", "soundness", "io", "library", "job", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

@@ -11,7 +11,7 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
-from unmix.solving import Answers, open_array, solve_files
+from unmix.solving import LEAST_SQUARES, Answers, open_array, solve_files
 from unmix.systems import toeplitz
 
 
@@ -148,4 +148,4 @@ def test_arrays_by_name(tmp_path, arrays):
         file["only"] = arrays[0]
     assert open_array(tmp_path / "one.h5").shape == (20, 12)
     with pytest.raises(unmix.MethodError, match=r"written to \.npy or \.h5"):
-        Answers(tmp_path / "x.txt", 1, 1, False)
+        Answers(tmp_path / "x.txt", 1, 1, LEAST_SQUARES, False)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .io import open_cube
     from .job import run
     from .library import Endmembers
+    from .quadratic import Programme, nnqp
     from .scene import Reading
     from .soundness import check
     from .systems import Batch, nnls
@@ -25,7 +26,8 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
-    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems",
+    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems", "nnqp": ".quadratic",
+    "Programme": ".quadratic",
 }  # fmt: skip
 
 
@@ -36,6 +38,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Reading", "Solution",
-    "UnmixError", "check", "nnls", "open_cube", "run", "solve",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Programme", "Reading",
+    "Solution",
+    "UnmixError", "check", "nnls", "nnqp", "open_cube", "run", "solve",
 ]  # fmt: skip

@@ -39,7 +39,7 @@ METHODS = {
     for method in (
         Method("ucls", "no constraint", False, False, ("direct",)),
         Method("scls", "abundances sum to one", True, False, ("direct",)),
-        Method("nnls", "abundances are not negative", False, True, (*SEARCHED, "qr")),
+        Method("nnls", "abundances are not negative", False, True, (*SEARCHED, "qr", "multiplicative")),
         Method("fcls", "abundances are not negative and sum to one", True, True, SEARCHED),
     )
 }
@@ -76,6 +76,13 @@ SOLVERS = {
             True,
             "qr",
             any_rank=True,
+        ),
+        Solver(
+            "multiplicative",
+            "multiplicative updates, at most 10 000, and the support that shows solved; what is not certified is counted",
+            "paper 003; Sha, Lin, Saul and Lee 2007",
+            False,
+            "multiplicative",
         ),
     )
 }

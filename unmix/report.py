@@ -184,7 +184,7 @@ def report_of(
         "failures": [list(place) for place in summary.failures],
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
-        "steps": summary.steps,
+        "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
         "hidden": seconds.hidden(),

@@ -8,6 +8,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import scipy.sparse
 
 from .blocks import parse_size
 from .certificate import CERTIFIED
@@ -15,11 +16,13 @@ from .errors import CubeError, LibraryError, MethodError, OutputError
 from .io.matlab import Version73, open_variables
 from .io.read import brief, refuse_links
 from .journal import flush, signals_held
+from .quadratic import MOST_STEPS, Programme, nnqp
 from .systems import Batch, batches, solver_for, toeplitz
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.
-WRITTEN = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
+LEAST_SQUARES = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
+QUADRATIC = {"x": True, "cost": False, "kappa": False, "delta": False, "steps": False}
 FAILURES_NAMED = 100
 
 
@@ -150,9 +153,8 @@ def solve_files(
         raise LibraryError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
     budget = parse_size(str(memory))
     size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if each else 0)))))
-    summary: dict[str, Any] = {"systems": rows, "m": m, "n": n, "device": "", "certified": 0, "failed": 0, "failures": [],
-                               "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
-    with Answers(out, rows, n, overwrite) as answers:
+    summary = nothing_yet(rows, m, n)
+    with Answers(out, rows, n, LEAST_SQUARES, overwrite) as answers:
         with contextlib.ExitStack() as stack:
             solve = None
             for part in batches(rows, size):
@@ -164,18 +166,106 @@ def solve_files(
                     solve, summary["device"] = stack.enter_context(solver), solver.machine.name
                 right = np.asarray(B[part] if B.ndim == 2 else B[None], np.float64)
                 batch = solve(right)
-                answers.write(part, batch, m)
+                answers.write(part, {**vars(batch), "residual": batch.rmse * np.sqrt(m)})
                 add_up(summary, part, batch)
         summary["files"] = [str(path) for path in answers.finish()]
-    if summary["failed"]:
-        first = ", ".join(map(str, summary["failures"][:3]))
-        log.warning(
-            f"{b}: {summary['failed']} of {rows} systems are not certified (κ > {CERTIFIED:g}); the first: {first}"
-        )
+    warn_of_failures(summary, b)
     return summary
 
 
-def add_up(summary: dict[str, Any], part: slice, batch: Batch) -> None:
+def quadratic_files(
+    q: str | Path,
+    h: str | Path,
+    out: Path,
+    *,
+    steps: int = MOST_STEPS,
+    device: str = "auto",
+    threads: int | None = None,
+    memory: str | int = "1G",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Solve ``min ½ xᵀQx + hᵀx`` over x ≥ 0 for every h of a file (`unmix.nnqp`), and write the answers.
+
+    Parameters
+    ----------
+    q, h : str or path-like
+        See `open_array`; Q, (n, n), may be sparse: ``FILE.npz`` of `scipy.sparse.save_npz`. H is (n,) or (N, n).
+    out : Path
+        As of `solve_files`, with the cost in place of the residual.
+    steps : int
+        The most that are made.
+    device, threads, memory, overwrite
+        As for `unmix.run`.
+
+    Returns
+    -------
+    dict
+        As of `solve_files`, and ``convex``.
+
+    Raises
+    ------
+    LibraryError
+        Where the arrays cannot be read, do not go together, or Q is not symmetric and convex.
+    OutputError
+        Where an output exists, or cannot be written; nothing is left under a final name then.
+    """
+    Q, H = open_matrix(q), open_array(h)
+    if H.ndim == 3:
+        raise LibraryError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
+    rows, n = (1 if H.ndim == 1 else H.shape[0]), H.shape[-1]
+    size = max(1, min(rows, parse_size(str(memory)) // (8 * 8 * n)))
+    summary = {**nothing_yet(rows, n, n), "convex": None}
+    with Answers(out, rows, n, QUADRATIC, overwrite) as answers:
+        for part in batches(rows, size):
+            right = np.asarray(H[part] if H.ndim == 2 else H[None], np.float64)
+            found = nnqp(Q, right, device=device, threads=threads, steps=steps)
+            answers.write(part, vars(found))
+            add_up(summary, part, found)
+            summary["convex"] = found.convex
+            summary["device"] = found.device
+        summary["files"] = [str(path) for path in answers.finish()]
+    warn_of_failures(summary, h)
+    if not summary["convex"]:
+        log.warning(f"{q}: whether it is convex is not known; what is certified is the optimum if it is")
+    return summary
+
+
+def open_matrix(spec: str | Path) -> Any:
+    """A matrix in a file, dense (`open_array`) or sparse (``.npz``).
+
+    Raises
+    ------
+    LibraryError
+        Where it cannot be read.
+    """
+    path = Path(spec)
+    if path.suffix.lower() != ".npz":
+        found = open_array(spec)
+        return found[()] if isinstance(found, h5py.Dataset) else found
+    if not path.is_file():
+        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    try:
+        return scipy.sparse.load_npz(path)
+    except Exception as error:  # of the library that reads it
+        raise LibraryError(f"{path}: is no matrix of scipy.sparse.save_npz: {brief(error)}") from None
+
+
+def nothing_yet(systems: int, m: int, n: int) -> dict[str, Any]:
+    """The summary before the first batch."""
+    return {"systems": systems, "m": m, "n": n, "device": "", "certified": 0, "failed": 0, "failures": [],
+            "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
+
+
+def warn_of_failures(summary: dict[str, Any], b: str | Path) -> None:
+    """Say how many systems are not certified."""
+    if summary["failed"]:
+        first = ", ".join(map(str, summary["failures"][:3]))
+        log.warning(
+            f"{b}: {summary['failed']} of {summary['systems']} systems are not certified (κ > {CERTIFIED:g}); the first: {first}"
+        )
+
+
+def add_up(summary: dict[str, Any], part: slice, batch: Batch | Programme) -> None:
     """Count a batch."""
     failed = batch.failed
     summary["failed"] += len(failed)
@@ -197,12 +287,12 @@ class Answers:
         Where the name ends in neither .npy nor .h5.
     """
 
-    def __init__(self, out: Path, N: int, n: int, overwrite: bool) -> None:
+    def __init__(self, out: Path, N: int, n: int, written: dict[str, bool], overwrite: bool) -> None:
         self.kind = out.suffix.lower()
         if self.kind not in (".npy", ".h5"):
             raise MethodError(f"{out}: answers are written to .npy or .h5")
         names = {"x": out} if self.kind == ".h5" else {
-            name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in WRITTEN
+            name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written
         }  # fmt: skip
         self.finals = list(names.values())
         self.parts = [path.with_name(path.name + ".part") for path in self.finals]
@@ -211,7 +301,7 @@ class Answers:
                 raise OutputError(f"{path}: exists already; use --overwrite")
         shapes = {
             name: ((N, n) if wide else (N,), np.int32 if name == "steps" else np.float64)
-            for name, wide in WRITTEN.items()
+            for name, wide in written.items()
         }
         self.file: h5py.File | None = None
         self.arrays: dict[str, Any] = {}
@@ -236,15 +326,8 @@ class Answers:
         if isinstance(error, OSError):
             raise OutputError(f"{self.finals[0]}: writing failed: {error.strerror or brief(error)}") from None
 
-    def write(self, part: slice, batch: Batch, m: int) -> None:
+    def write(self, part: slice, values: dict[str, np.ndarray]) -> None:
         """Put a batch to its place."""
-        values = {
-            "x": batch.x,
-            "residual": batch.rmse * np.sqrt(m),
-            "kappa": batch.kappa,
-            "delta": batch.delta,
-            "steps": batch.steps,
-        }
         for name, array in self.arrays.items():
             array[part] = values[name]
 

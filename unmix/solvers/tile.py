@@ -14,6 +14,7 @@ from . import pixel
 from .gather import Stored, gather_function, product_function
 from .jit import compiled
 from .lanes import Width
+from .multiplicative import multiplicative
 from .pixel import Plan, Work
 from .qr import Matrix, nnls_function
 from .safe import safe
@@ -152,6 +153,7 @@ SEARCH = {
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
     "safe": by_pixel(safe),
+    "multiplicative": by_pixel(multiplicative),
     "qr": by_system,
     "given": given,
 }
