@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 import unmix
 from unmix.certificate import CERTIFIED
 from unmix.devices import count_gpus, simulated
-from unmix.methods import METHODS, SOLVERS
+from unmix.methods import METHODS
 
 DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
 FCLS = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])

@@ -34,8 +34,8 @@ class Programme:
     cost : array (N,), float64
         ``½ xᵀQx + hᵀx``.
     kappa, delta : arrays (N,), float64
-        With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j| / √Q_jj``, and at
-        least the largest −x_j √Q_jj / s; ``δ = |v|₂ / λ``, λ ≤ λ_min(Q), infinite where none above 0 is known.
+        With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j| / √Q_jj``, and
+        at least the largest −x_j √Q_jj / s; ``δ = |v|₂ / λ``, λ ≤ λ_min(Q), infinite where none above 0 is known.
     steps : array (N,), int32
     convex : bool or None
         Whether Q is known to be convex; None where it is not known, and what is certified is a stationary point.
@@ -84,7 +84,8 @@ def nnqp(
     Raises
     ------
     LibraryError
-        Where Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not go together, or something is not finite.
+        Where Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not go together, or something is not
+        finite.
     MethodError, DeviceError
         Where the device is not there, or ``steps`` is below 1.
 
@@ -180,8 +181,8 @@ def search(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, n
 def finish(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
     """From x, solve the support that shows, and again while the answer shows another; None where none was optimal.
 
-    What shows it is the natural residual ``min(x_j Q_jj, (Qx + h)_j)``: j is in where x_j Q_jj is the larger. Negative entries of an answer
-    leave by the same rule, and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002).
+    What shows it is the natural residual ``min(x_j Q_jj, (Qx + h)_j)``: j is in where x_j Q_jj is the larger. Negative entries of an
+    answer leave by the same rule, and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002).
     """
     answer, diagonal = x, Q.diagonal()
     for _ in range(TRIES):
