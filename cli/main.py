@@ -23,6 +23,8 @@ COMMANDS = {
     "count": "Estimate the number of endmembers.",
     "library": "Spectral libraries: look, convert, resample.",
     "endmembers": "Extract endmembers to a library.",
+    "nmf": "Endmembers and abundances found together, by factorisation.",
+    "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Non-negative least squares and quadratic programmes of any size.",
     "verify": "Check a finished run against its cube.",
     "bench": "Time a scene beside the copy that bounds it.",

@@ -47,7 +47,8 @@ extraction = together(
     click.option("-n", "--count", metavar="N",
                  help="How many endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
                  "many).  [default: auto]"),
-    click.option("--extract", default="vca", metavar="NAME", help="How to extract them: vca.", show_default=True),
+    click.option("--extract", default="vca", metavar="NAME", show_default=True,
+                 help="How to extract them: vca (random directions), spa (successive projections; nothing random)."),
     click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
 )  # fmt: skip
 

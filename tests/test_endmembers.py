@@ -157,3 +157,24 @@ def test_more_bands_than_their_second_moment_has_room_for(tmp_path, cube_writer)
     header = cube_writer(tmp_path / "x.hdr", np.ones((1, 1, 6000), np.int16), "bip")
     with pytest.raises(unmix.CubeError, match="6000 bands: their second moment takes"):
         unmix.run(header, count=2, memory="64M", device="cpu", out_dir=tmp_path)
+
+
+@pytest.mark.parametrize("memory", [2**30, 40_000])
+def test_spa_is_the_plain_reading(tmp_path, memory):
+    """Longest first, then the longest beside those found, on all bands; pure pixels are found, whatever the seed and the budget."""
+    random = np.random.default_rng(4)
+    E = random.random((40, 5)) + 0.1
+    A = random.dirichlet([0.5] * 5, 30 * 25)
+    pure = random.choice(30 * 25, 5, replace=False)
+    A[pure] = np.eye(5)
+    Y = (A @ E.T).reshape(30, 25, 40)
+    cube = open_cube(write_cube(tmp_path / "c.hdr", Y, "bip"))
+    left, expected = Y.reshape(-1, 40).copy(), []
+    for _ in range(5):
+        expected.append(int(np.argmax(np.square(left).sum(axis=1))))
+        u = left[expected[-1]] / np.linalg.norm(left[expected[-1]])
+        left -= np.outer(left @ u, u)
+    for seed in (0, 1):
+        found, passes = extract_endmembers(cube, choose_bands(cube, "all", None), None, 5, "spa", seed, memory)
+        assert [line * 25 + sample for line, sample in found.pixels] == expected and passes == 2
+    assert sorted(expected) == sorted(pure) and found.source == "spa"

@@ -30,6 +30,10 @@ MAY_IMPORT = {
     "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
     "quadratic": {"blocks", "certificate", "devices", "errors", "solvers", "numpy", "scipy"},
     "solving": {"blocks", "certificate", "errors", "io", "journal", "quadratic", "systems", "numpy", "h5py", "scipy"},
+    "factorisation": {"blocks", "devices", "errors", "solvers", "numpy"},
+    "blind": {
+        "blocks", "endmembers", "errors", "factorisation", "io", "journal", "library", "report", "scene", "solvers", "numpy",
+    },
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "synth": {"blocks", "io", "errors", "library", "numpy"},
     "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
@@ -45,7 +49,7 @@ MAY_IMPORT = {
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "quadratic", "systems", "soundness", "io", "library", "job", "scene"},
+    "__init__": {"errors", "arrays", "blind", "factorisation", "quadratic", "systems", "soundness", "io", "library", "job", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

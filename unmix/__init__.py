@@ -14,6 +14,8 @@ from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputErr
 
 if TYPE_CHECKING:
     from .arrays import Solution, solve
+    from .blind import nmf_scene
+    from .factorisation import Factors, nmf
     from .io import open_cube
     from .job import run
     from .library import Endmembers
@@ -27,7 +29,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
     "Reading": ".scene", "nnls": ".systems", "Batch": ".systems", "nnqp": ".quadratic",
-    "Programme": ".quadratic",
+    "Programme": ".quadratic", "nmf": ".factorisation", "Factors": ".factorisation", "nmf_scene": ".blind",
 }  # fmt: skip
 
 
@@ -38,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "LibraryError", "MethodError", "OutputError", "Programme", "Reading",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "OutputError", "Programme", "Reading",
     "Solution",
-    "UnmixError", "check", "nnls", "nnqp", "open_cube", "run", "solve",
+    "UnmixError", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube", "run", "solve",
 ]  # fmt: skip

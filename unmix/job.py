@@ -25,7 +25,7 @@ from .library import select as choose_spectra
 from .methods import choose
 from .pipeline import Seconds, stream
 from .problem import Problem, plan_problem
-from .report import input_of, plan_only, report_of, write_headers
+from .report import input_of, map_headers, plan_only, report_of
 from .rescue import rescue
 from .scene import Reading, check_scale, open_scene
 
@@ -157,7 +157,8 @@ def run(
             report |= {"format": form.name, "top": top} | (
                 {"placed": scene.placement.size()} if ortho and scene.placement else {}
             )
-            write_headers(outputs, scene, problem, summary)
+            assert summary.sums is not None
+            map_headers(outputs, scene, found.names, f"{row.name} ({how.name})", summary.sums, used)
             found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
             outputs.finish(report)
     finally:

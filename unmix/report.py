@@ -27,20 +27,21 @@ from .scene import Reading
 log = logging.getLogger("unmix")
 
 
-def write_headers(outputs: Outputs, scene: Cube, problem: Problem, summary: Summary) -> None:
-    """The headers of all rasters; they carry no time, device, thread count, memory or path."""
+def map_headers(outputs: Outputs, scene: Cube, names: Sequence[str], how: str, sums: np.ndarray, bands: Bands) -> None:
+    """The headers of all rasters; they carry no time, device, thread count, memory or path.
+
+    ``how`` the abundances were found, ``sums`` of them by endmember: the three largest are shown.
+    """
     where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-    names = problem.endmembers.names
-    by = f"by unmix {__version__}, {problem.method.name} ({problem.solver.name})"
-    assert summary.sums is not None
-    brightest = np.argsort(-summary.sums, kind="stable")[:3]
+    by = f"by unmix {__version__}, {how}"
+    brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
     own: dict[str, dict[str, str | list[str]]] = {
         "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
         "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
         "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
         "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
-        "residual": {"description": f"residual {by}", **residual_fields(scene, problem.bands)},
+        "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
     if "index" in outputs.rasters:  # only the largest are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
@@ -122,6 +123,25 @@ def plan_only(
     }
 
 
+def what_was_read(
+    scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: Reading
+) -> dict[str, Any]:
+    """What ``run.json`` says of the input."""
+    return {
+        "unmix": __version__,
+        "command": list(command) if command is not None else [Path(sys.argv[0]).name],
+        "input": input_of(scene),
+        "reading": reading.said(),
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": [int(b) + 1 for b in bands.index],
+        "gain": unique_or_list(bands.gain),
+        "offset": unique_or_list(bands.offset),
+        "nodata": nodata,
+    }
+
+
 def report_of(
     scene: Cube,
     problem: Problem,
@@ -148,18 +168,7 @@ def report_of(
             f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
             f"the first (line, sample): {first}"
         )
-    return {
-        "unmix": __version__,
-        "command": list(command) if command is not None else [Path(sys.argv[0]).name],
-        "input": input_of(scene),
-        "reading": reading.said(),
-        "lines": scene.lines,
-        "samples": scene.samples,
-        "bands": scene.bands,
-        "bands_used": [int(b) + 1 for b in problem.bands.index],
-        "gain": unique_or_list(problem.bands.gain),
-        "offset": unique_or_list(problem.bands.offset),
-        "nodata": problem.nodata,
+    return what_was_read(scene, problem.bands, problem.nodata, command, reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
         "exact": problem.solver.exact,

@@ -9,12 +9,14 @@ from ..errors import CubeError, MethodError
 from ..io.cube import Bands, Cube, bytes_per_line, spectra
 from ..library import Endmembers
 from .hysime import hysime
+from .spa import spa
 from .statistics import Moments, moments, projected
 from .vca import Visit, vca
 
 log = logging.getLogger("unmix")
 
-EXTRACTORS = {"vca": vca}
+EXTRACTORS = {"vca": vca, "spa": spa}
+SEEDED = ("vca",)
 COUNTERS = {"hysime": hysime}
 # Above this a count is capped for `run`: HySime's is often large, and abundances of so many mean little.
 MOST = 30
@@ -127,7 +129,9 @@ def extract_endmembers(
     pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in found_at)  # of the whole scene
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
-    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, f"{extract} (seed {seed})"), 2
+    return Endmembers(
+        names, np.ascontiguousarray(matrix), waves, pixels, f"{extract} (seed {seed})" if extract in SEEDED else extract
+    ), 2
 
 
 def automatic(found: Moments) -> int:

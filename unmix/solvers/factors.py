@@ -27,56 +27,48 @@ def renew(entry, numerator, denominator):
 
 
 @compiled
-def total_at(multiplier, a, up, down, divergence):
-    """Σa for a multiplier, and its slope, both of what `on_simplex` makes."""
-    total, slope = 0.0, 0.0
-    for k in range(a.shape[0]):
-        grown = float(a[k]) * float(up[k])
-        if grown > 0.0 or not divergence:
-            if divergence:
-                part = grown / (float(down[k]) + multiplier)
-                total += part
-                slope -= part / (float(down[k]) + multiplier)
-            else:
-                weight = float(a[k]) / max(float(down[k]), LEAST)
-                part = weight * (float(up[k]) - multiplier)
-                if part > 0.0:
-                    total += part
-                    slope -= weight
-    return total, slope
+def part_of(multiplier, shift, a, up, down, divergence):
+    """An abundance for a multiplier of the sum, less ``shift``, and its slope."""
+    if divergence:
+        grown, below = a * up, (down - shift) + multiplier
+        return (grown / below, -grown / (below * below)) if grown > 0.0 else (0.0, 0.0)
+    weight = a / max(down, LEAST)
+    part = weight * (up - multiplier)
+    return (part, -weight) if part > 0.0 else (0.0, 0.0)
 
 
 @compiled
 def on_simplex(a, up, down, divergence):
     """A pixel's abundances after a step that keeps Σa = 1: the minimum of the same majorant under the sum, by its multiplier μ.
 
-    Kullback-Leibler: ``a_k ← a_k up_k / (down_k + μ)``; Frobenius: ``a_k ← a_k max(up_k − μ, 0) / down_k``. So the cost does not rise.
-    A pixel of zeros stays as it is.
+    Kullback-Leibler: ``a_k ← a_k up_k / (down_k + μ)``; Frobenius: ``a_k ← a_k max(up_k − μ, 0) / down_k``. So the loss does not rise.
+    Newton begins left of the root, where one term alone reaches 1; μ counts from that term's −down_k, or an abundance of 1e-20 that is
+    to grow would be lost in its rounding. A pixel of zeros stays as it is.
     """
     p = a.shape[0]
-    multiplier, best = -1e300, 0.0
+    start, multiplier, shift = -1e300, 0.0, 0.0
     for k in range(p):
-        # Left of the root, where one term alone reaches 1.
-        if a[k] > 0.0:
-            grown = float(a[k]) * float(up[k])
-            least = grown - float(down[k]) if divergence else float(up[k]) - max(float(down[k]), LEAST) / float(a[k])
-            if (grown > 0.0 or not divergence) and least > multiplier:
-                multiplier = least
-            best = max(best, float(a[k]))
-    if multiplier == -1e300:
+        own, rise, below = float(a[k]), float(up[k]), float(down[k])
+        if own > 0.0 and (rise > 0.0 or not divergence):
+            least = own * rise - below if divergence else rise - max(below, LEAST) / own
+            if least > start:
+                start = least
+                multiplier, shift = (own * rise, below) if divergence else (least, 0.0)
+    if start == -1e300:
         return
+    total = 0.0
     for _ in range(TURNS):
-        total, slope = total_at(multiplier, a, up, down, divergence)
+        total, slope = 0.0, 0.0
+        for k in range(p):
+            part, fall = part_of(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
+            total += part
+            slope += fall
         if not total - 1.0 > 1e-12 or not slope < 0.0:
             break
         multiplier -= (total - 1.0) / slope
-    total, _ = total_at(multiplier, a, up, down, divergence)
     for k in range(p):
-        if divergence:
-            new = float(a[k]) * float(up[k]) / (float(down[k]) + multiplier) if a[k] > 0.0 and up[k] > 0.0 else 0.0
-        else:
-            new = float(a[k]) * max(float(up[k]) - multiplier, 0.0) / max(float(down[k]), LEAST)
-        a[k] = new / total
+        part, _ = part_of(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
+        a[k] = part / total
 
 
 LOSSES = {"kl": True, "frobenius": False}

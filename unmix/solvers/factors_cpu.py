@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .factors import LEAST, LOSSES, VANISHED, on_simplex, padded, renew
+from .factors import LEAST, LOSSES, on_simplex, padded, renew
 from .gate import meet, open_gate
 from .jit import compiled
 from .products import LANES, ROWS, TILES
@@ -46,7 +46,11 @@ def quotients(X, first, rows, L, Q, divergence):
     for n in range(rows):
         for b in range(L):
             below = Q[n, b]
-            Q[n, b] = X[first + n, b] / (below if below > np.float32(LEAST) else np.float32(LEAST)) if divergence else X[first + n, b]
+            Q[n, b] = (
+                X[first + n, b] / (below if below > np.float32(LEAST) else np.float32(LEAST))
+                if divergence
+                else X[first + n, b]
+            )
 
 
 @compiled
@@ -208,7 +212,9 @@ class OnCpu:
         parts = len(self.cut(most)) - 1
         self.ends = Ends(*(np.zeros(n, np.float32) for n in (
             (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
-        self.own = [Own(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)]
+        self.own = [
+            Own(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
+        ]
         self.nums = np.zeros((parts, rows, bands + GAP), np.float32)
         self.dens = np.zeros((parts, 1 if self.divergence else rows, width), np.float32)
         self.pool = ThreadPoolExecutor(threads, "nmf")

@@ -7,8 +7,10 @@ runs over the bands in ascending order: a pixel's bytes depend on neither interl
 import functools
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .jit import compiled
-from .lanes import Width
+from .lanes import WIDE, Width
 
 
 class Stored(NamedTuple):
@@ -126,6 +128,32 @@ def gather_function(interleave: str, ops: Width) -> Any:
         store(size, 0, root(square))
 
     return gather
+
+
+@functools.cache
+def floats_function(interleave: str) -> Any:
+    """``to_floats(raw, line, samples, stored, Y, missing, size, out)``: pixels of a line as rows of float32, not below 0.
+
+    Y, missing and size are scratch as of `gather_function`. Masked pixels are zeros and their ``out[s, 0]`` is NaN. Returns how
+    many values were below 0.
+    """
+    gather, width = gather_function(interleave, WIDE), WIDE.width
+
+    @compiled
+    def to_floats(raw, line, samples, stored, Y, missing, size, out):
+        below = 0
+        for first in range(0, samples, width):
+            count = min(width, samples - first)
+            gather(raw, line, first, count, stored, Y, missing, size)
+            for s in range(count):
+                for b in range(Y.shape[0]):
+                    below += Y[b, s] < 0.0
+                    out[first + s, b] = max(Y[b, s], 0.0)
+                if missing[0, s] > 0.0:
+                    out[first + s, 0] = np.nan
+        return below
+
+    return to_floats
 
 
 @functools.cache

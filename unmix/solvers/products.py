@@ -23,12 +23,16 @@ def tile_function(vectors: int) -> Any:
 
     @intrinsic
     def tile(typingctx, A, a, by_row, by_turn, B, b, b_by_turn, turns, C, c, c_by_row, add):
-        """``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``, for 8 r; flat places in C-ordered arrays."""
+        """``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat places of C-ordered arrays."""
 
         def build(context, builder, signature, args):
             A_, a_, by_row_, by_turn_, B_, b_, b_by_turn_, turns_, C_, c_, c_by_row_, add_ = args
-            left, right, out = (context.make_array(kind)(context, builder, value).data for kind, value in ((A, A_), (B, B_), (C, C_)))
-            fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), "llvm.fma.v16f32")
+            left, right, out = (
+                context.make_array(kind)(context, builder, value).data for kind, value in ((A, A_), (B, B_), (C, C_))
+            )
+            fma = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), "llvm.fma.v16f32"
+            )
 
             def vector_at(data, place, s):
                 return builder.bitcast(builder.gep(data, [builder.add(place, WORD(LANES * s))]), VECTOR.as_pointer())
@@ -43,14 +47,18 @@ def tile_function(vectors: int) -> Any:
                         for r, row in enumerate(sums):
                             for s, place in enumerate(row):
                                 at = vector_at(out, row_of(c_, c_by_row_, r), s)
-                                builder.store(builder.load(at, align=4) if how else ir.Constant(VECTOR, [0.0] * LANES), place)
+                                builder.store(
+                                    builder.load(at, align=4) if how else ir.Constant(VECTOR, [0.0] * LANES), place
+                                )
             with cgutils.for_range(builder, turns_) as loop:
                 place = builder.add(b_, builder.mul(loop.index, b_by_turn_))
                 columns = [builder.load(vector_at(right, place, s), align=4) for s in range(vectors)]
                 for r, row in enumerate(sums):
                     at = builder.add(row_of(a_, by_row_, r), builder.mul(loop.index, by_turn_))
                     first = builder.insert_element(NOTHING, builder.load(builder.gep(left, [at])), PLACE(0))
-                    entry = builder.shuffle_vector(first, NOTHING, ir.Constant(ir.VectorType(PLACE, LANES), [0] * LANES))
+                    entry = builder.shuffle_vector(
+                        first, NOTHING, ir.Constant(ir.VectorType(PLACE, LANES), [0] * LANES)
+                    )
                     for column, into in zip(columns, row):
                         builder.store(builder.call(fma, [entry, column, builder.load(into)]), into)
             for r, row in enumerate(sums):

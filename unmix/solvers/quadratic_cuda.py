@@ -13,6 +13,7 @@ from .systems_cuda import BLOCK, SIMULATED
 
 # A block has the system to itself, and a step waits for its slowest thread: the more threads the better, to the most there are.
 THREADS = 4 if SIMULATED else 1024
+REGISTERS = 64  # as many as a thread of so many may have
 
 
 @functools.cache
@@ -20,7 +21,7 @@ def dense_kernel() -> Any:
     """The kernel for a dense Q: Q, h, x, places alive and their numbers, scratch, systems to go on with, steps, costs."""
     update, places = updates_function(BLOCK, "dense"), 2 * THREADS
 
-    @cuda_kernel
+    @functools.partial(cuda_kernel, registers=REGISTERS)
     def advance_dense(values, H, X, alive, k, plus, minus, todo, count, cost):
         box = cuda.shared.array(places, np.float64)
         own = cuda.blockIdx.x
@@ -38,7 +39,7 @@ def sparse_kernel() -> Any:
     """The same for a sparse Q, which is three arrays."""
     update, places = updates_function(BLOCK, "sparse"), 2 * THREADS
 
-    @cuda_kernel
+    @functools.partial(cuda_kernel, registers=REGISTERS)
     def advance_sparse(starts, columns, values, H, X, alive, k, plus, minus, todo, count, cost):
         box = cuda.shared.array(places, np.float64)
         own = cuda.blockIdx.x

@@ -1,0 +1,137 @@
+"""Paper 002's benchmark, 512 x 30 x 3445 and 200 steps, beside scikit-learn; and Jasper and Samson beside VCA and fcls.
+
+``python tests/bench/nmf.py [cpu|cuda]`` prints a line of JSON for each row. Times are from arrays in memory to arrays in memory, the
+median of five runs after one that warms up; the loss after every 25 steps is compared with scikit-learn's ``solver="mu"`` from the same
+start (cpu only: it takes minutes). The spectrogram is synthetic: sparse non-negative factors and noise.
+"""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import unmix
+
+REPEATS = 5
+SHAPE = 3445, 30, 512  # pixels (frames), sources, bands
+SKLEARN = {"kl": "kullback-leibler", "frobenius": "frobenius"}
+
+
+def start():
+    """X and where to begin."""
+    random = np.random.default_rng(0)
+    N, p, L = SHAPE
+    X = random.random((N, p)) ** 3 @ random.random((p, L)) ** 3 + 0.01 * random.random((N, L))
+    return X.astype("f4"), (random.random((L, p)) + 0.1).astype("f4"), (random.random((N, p)) + 0.1).astype("f4")
+
+
+def loss_of(X, E, A, loss):
+    """In float64."""
+    X, model = X.astype(float), A.astype(float) @ E.astype(float).T
+    return float((X * np.log(X / model) - X + model).sum()) if loss == "kl" else float(0.5 * np.square(X - model).sum())
+
+
+def timed(call):
+    """The median of some calls, and what the last gave."""
+    found, taken = call(), []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        found = call()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken), found
+
+
+def beside_sklearn(X, E, A, loss):
+    """Its seconds for 200 steps in both precisions, and how far losses are apart every 25."""
+    from sklearn.decomposition import non_negative_factorization
+
+    def theirs(kind, steps):
+        return non_negative_factorization(
+            X.astype(kind), A.astype(kind), E.T.astype(kind, order="C"), n_components=E.shape[1], init="custom", solver="mu",
+            beta_loss=SKLEARN[loss], max_iter=steps, tol=0,
+        )  # fmt: skip
+
+    row = {}
+    for kind in ("f4", "f8"):
+        row[f"sklearn_{kind}_s"] = round(timed(lambda kind=kind: theirs(kind, 200))[0], 4)
+    apart = []
+    for steps in range(25, 201, 25):
+        ours = unmix.nmf(X, E, A, loss=loss, steps=steps, every=steps, tolerance=0).costs[-1][1]
+        W, H, _ = theirs("f8", steps)
+        other = loss_of(X, H.T, W, loss)
+        apart.append(abs(ours - other) / other)
+    return row | {"worst_apart": max(apart)}
+
+
+def rms(values):
+    """Root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def scenes():
+    """Angles and abundance RMSE to the reference: VCA and fcls, then factorisations that begin with VCA."""
+    from unmix.library import load
+
+    data = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[3] / "shared/data"))
+    for name, scale in (("jasper", 5000.0), ("samson", None)):
+        folder = data / name
+        truth = load(folder / f"{name}_truth_endmembers.csv").matrix
+        header = folder / f"{name}.hdr"
+        cube = unmix.open_cube(folder / f"{name}_truth_abundance.hdr")
+        shape = cube.lines, cube.samples, truth.shape[1]
+        raw = (
+            np.fromfile(folder / f"{name}_truth_abundance.img", "<f4")
+            .reshape(shape[0], shape[2], shape[1])
+            .transpose(0, 2, 1)
+        )
+        ways = [("vca + fcls", None)] + [
+            (f"nmf {loss}{', sum to one' * one}", (loss, one)) for loss in SKLEARN for one in (0, 1)
+        ]
+        for way, how in ways:
+            with tempfile.TemporaryDirectory() as out:
+                if how is None:
+                    unmix.run(header, count=truth.shape[1], scale=scale, out_dir=out, device="cpu")
+                else:
+                    unmix.nmf_scene(header, count=truth.shape[1], scale=scale, out_dir=out, device="cpu", loss=how[0],
+                                    sum_to_one=bool(how[1]), steps=500)  # fmt: skip
+                E = load(Path(out) / f"{name}_endmembers.csv").matrix
+                A = (
+                    np.fromfile(Path(out) / f"{name}_abundance.img", "<f4")
+                    .reshape(shape[0], shape[2], shape[1])
+                    .transpose(0, 2, 1)
+                )
+            unit = [one / np.linalg.norm(one, axis=0) for one in (E, truth)]
+            angles = np.arccos(np.clip(unit[0].T @ unit[1], -1, 1))
+            from scipy.optimize import linear_sum_assignment
+
+            ours, theirs = linear_sum_assignment(angles)
+            share = A / np.maximum(A.sum(axis=2, keepdims=True), 1e-9)
+            yield {"scene": name, "way": way, "mean_angle": float(angles[ours, theirs].mean()),
+                   "abundance_rmse": rms(share[:, :, ours] - raw[:, :, theirs])}  # fmt: skip
+
+
+def main():
+    """Every row."""
+    warnings.simplefilter("ignore")
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    X, E, A = start()
+    for loss in SKLEARN:
+        seconds, found = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tolerance=0, every=200, device=device))
+        row = {"loss": loss, "device": device, "seconds": round(seconds, 5), "found": found.costs[-1][1],
+               "apart_from_float64": abs(loss_of(X, found.E, found.A, loss) / found.costs[-1][1] - 1)}  # fmt: skip
+        looked, _ = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tolerance=0, every=25, device=device))
+        row["seconds_looking_every_25"] = round(looked, 5)
+        print(json.dumps(row | (beside_sklearn(X, E, A, loss) if device == "cpu" else {})), flush=True)
+    if device == "cpu":
+        for row in scenes():
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

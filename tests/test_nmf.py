@@ -1,0 +1,215 @@
+"""Factorisation: against scikit-learn's order of updates written in numpy, on every device, and of scenes."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unmix_cli.main import cli
+
+import unmix
+from unmix.devices import simulated
+from unmix.solvers.factors import on_simplex
+from unmix.verify import verify
+
+
+def losses(X, E, A, loss):
+    """In float64, of E (L, p) and A (N, p)."""
+    M = A @ E.T
+    if loss == "frobenius":
+        return 0.5 * np.square(X - M).sum()
+    return np.where(X > 0, X * np.log(np.where(X > 0, X, 1) / M), 0).sum() - X.sum() + M.sum()
+
+
+def plain(X, E, A, loss, steps):
+    """Lee and Seung's updates, abundances first, in float64; the loss after each."""
+    found = []
+    for _ in range(steps):
+        if loss == "kl":
+            A = A * ((X / (A @ E.T)) @ E) / E.sum(axis=0)
+            E = E * ((X / (A @ E.T)).T @ A) / A.sum(axis=0)
+        else:
+            A = A * (X @ E) / (A @ (E.T @ E))
+            E = E * (X.T @ A) / (E @ (A.T @ A))
+        found.append(losses(X, E, A, loss))
+    return E, A, found
+
+
+def problem(N, L, p, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.random((N, p)) ** 2 @ random.random((p, L)) ** 2 + 0.02 * random.random((N, L))
+    return X.astype("f4"), (random.random((L, p)) + 0.1).astype("f4"), (random.random((N, p)) + 0.1).astype("f4")
+
+
+SHAPES = (
+    [(9, 5, 2), (40, 21, 3)]
+    if simulated()
+    else [(1, 3, 1), (9, 5, 2), (40, 21, 3), (200, 198, 5), (500, 130, 17), (700, 64, 33)]
+)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("loss", ["kl", "frobenius"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_steps_are_lee_and_seungs(device, shape, loss):
+    X, E, A = problem(*shape)
+    steps = 4 if simulated() else 20
+    found = unmix.nmf(X, E, A, loss=loss, steps=steps, every=2, tolerance=0, device=device)
+    own_E, own_A, every = plain(X.astype(float), E.astype(float), A.astype(float), loss, steps)
+    np.testing.assert_allclose([cost for _, cost in found.costs[1:]], every[1::2], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(found.E, own_E, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found.A, own_A, rtol=1e-3, atol=1e-5)
+    assert [made for made, _ in found.costs] == list(range(0, steps + 1, 2)) and not found.converged
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("loss", ["kl", "frobenius"])
+def test_the_loss_never_rises_with_the_sum_either(device, loss):
+    X, E, _ = problem(12, 7, 3) if simulated() else problem(300, 40, 6)
+    X[3] = 0  # a pixel of zeros has no abundances
+    found = unmix.nmf(
+        X, E, loss=loss, sum_to_one=True, steps=6 if simulated() else 60, every=1, tolerance=0, device=device
+    )
+    costs = np.array([cost for _, cost in found.costs])
+    assert np.all(np.diff(costs) <= 1e-5 * costs[:-1]) and costs[-1] < 0.5 * costs[0]
+    sums = found.A.sum(axis=1)
+    assert sums[3] == 0 and np.abs(np.delete(sums, 3) - 1).max() < 1e-5 and found.A.min() >= 0
+    assert losses(X.astype(float), found.E.astype(float), found.A.astype(float) + 1e-30, loss) == pytest.approx(
+        costs[-1], rel=1e-4
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
+    """Against scipy on the same separable problem: Σ down a − grown log a, or Σ ½ (down / a0) a² − up a, on the simplex."""
+    from scipy.optimize import minimize
+
+    random = np.random.default_rng(seed)
+    start, up, down = (random.random(p) ** 3 * 10 ** random.uniform(-2, 2, p) + 1e-3 for _ in range(3))
+    start /= start.sum()
+    found = start.copy()
+    on_simplex(found, up, down, divergence)
+    assert found.min() >= 0 and found.sum() == pytest.approx(1, abs=1e-9)
+
+    def majorant(a):
+        a = np.maximum(a, 1e-300)
+        return (down * a - start * up * np.log(a)).sum() if divergence else (0.5 * down / start * a * a - up * a).sum()
+
+    best = minimize(
+        majorant,
+        found,
+        bounds=[(1e-12, 1)] * p,
+        constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
+        method="SLSQP",
+    )
+    assert majorant(found) <= best.fun + 1e-7 * (1 + abs(best.fun)) and majorant(found) <= majorant(start) + 1e-9 * (
+        1 + abs(best.fun)
+    )
+
+
+@pytest.mark.parametrize("loss", ["kl", "frobenius"])
+def test_the_same_bytes_for_any_threads(loss):
+    X, E, A = problem(3000, 70, 5)
+    found = [unmix.nmf(X, E, A, loss=loss, steps=30, threads=threads) for threads in (1, 2, 5)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].A, other.A)
+        np.testing.assert_array_equal(found[0].E, other.E)
+
+
+def test_it_stops_when_the_loss_does():
+    X, E, A = problem(200, 30, 3)
+    found = unmix.nmf(X, E, A, steps=5000, every=10, tolerance=1e-3)
+    fallen = -np.diff([cost for _, cost in found.costs]) / found.costs[0][1]
+    assert found.converged and fallen[-1] < 1e-3 and np.all(fallen[:-1] >= 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"X": np.full((4, 3), -1.0)}, "X holds"), ({"E": np.full((3, 2), np.nan)}, "E holds"), ({"A": np.ones((4, 3))}, "go together"),
+        ({"loss": "l1"}, "unknown loss"), ({"steps": 0}, "--steps"), ({"tolerance": -1}, "--tol"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(change, words):
+    arguments = {"X": np.ones((4, 3)), "E": np.ones((3, 2))} | change
+    with pytest.raises(unmix.UnmixError, match=words):
+        unmix.nmf(**arguments)
+
+
+@pytest.fixture
+def wide_scene(tmp_path):
+    """61 lines of 40 samples, int16, with two masked pixels and one below 0; its endmembers."""
+    random = np.random.default_rng(1)
+    E = np.abs(np.cumsum(random.standard_normal((24, 3)), axis=0)) + 0.2
+    Y = random.dirichlet([0.3] * 3, (61, 40)) @ E.T * 2000
+    cube = Y.astype("i2")
+    cube[5, 7], cube[60, 39] = -999, -999
+    cube[1, 1, 3] = -5
+    return write_cube(tmp_path / "wide.hdr", cube, "bil", data_ignore_value=-999, reflectance_scale_factor=10000), E / 5
+
+
+@pytest.mark.parametrize("start", ["vca", "spa", "random"])
+def test_a_scene_held_or_read_once_a_step(tmp_path, wide_scene, start):
+    header, _ = wide_scene
+    reports = []
+    for memory in ("1G", "150K"):
+        out = tmp_path / memory
+        reports.append(
+            unmix.nmf_scene(header, count=3, start=start, steps=30, every=10, out_dir=out, device="cpu", memory=memory)
+        )
+        A = np.fromfile(out / "wide_abundance.img", "<f4").reshape(61, 3, 40)
+        assert np.all(A[5, :, 7] == -9999) and np.all(A[60, :, 39] == -9999) and (A == -9999).sum() == 6
+        verdict = verify(out / "wide", everything=True)
+        assert not verdict.faults and verdict.pixels == 2440
+        assert json.loads((out / "wide_run.json").read_text())["pixels"] == {"all": 2440, "solved": 2438, "masked": 2}
+    assert [report["held"] for report in reports] == [True, False]
+    np.testing.assert_allclose(reports[0]["costs"], reports[1]["costs"], rtol=1e-4)
+    maps = [np.fromfile(tmp_path / memory / "wide_abundance.img", "<f4") for memory in ("1G", "150K")]
+    np.testing.assert_allclose(*maps, rtol=2e-3, atol=1e-4)
+
+
+def test_a_changed_byte_is_found(tmp_path, wide_scene):
+    header, _ = wide_scene
+    unmix.nmf_scene(header, count=3, steps=5, out_dir=tmp_path / "o", device="cpu")
+    path = tmp_path / "o/wide_rmse.img"
+    values = np.fromfile(path, "<f4")
+    values[17] += 0.01
+    values.tofile(path)
+    assert verify(tmp_path / "o/wide").faults
+
+
+def test_the_command(tmp_path, wide_scene):
+    header, _ = wide_scene
+    words = [
+        "nmf",
+        str(header),
+        "-n",
+        "3",
+        "-o",
+        str(tmp_path / "o"),
+        "--device",
+        "cpu",
+        "--json",
+        "--steps",
+        "40",
+        "--sum-to-one",
+    ]
+    found = json.loads(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
+    assert found["steps"] <= 40 and found["sum_to_one"] and found["method"] == "nmf"
+    A = np.fromfile(tmp_path / "o/wide_abundance.img", "<f4").reshape(61, 3, 40)
+    np.testing.assert_allclose(A.sum(axis=1)[A[:, 0] != -9999], 1, atol=1e-5)
+    again = CliRunner().invoke(cli, words)
+    assert isinstance(again.exception, unmix.OutputError) and "exists already" in str(again.exception)
+    missing = CliRunner().invoke(cli, [*words[:2], "-e", str(tmp_path / "no.csv"), "-o", str(tmp_path / "p")])
+    assert isinstance(missing.exception, unmix.LibraryError) and not (tmp_path / "p").exists()
+
+
+def test_an_abundance_that_had_all_but_vanished_grows_again():
+    """The multiplier is within 1e-20 of −3 then: counted from 0 it rounds to −3 itself, and the sum to infinity."""
+    a = np.array([1.0, 1e-20])
+    on_simplex(a, np.array([5.0, 1.0]), np.array([10.0, 3.0]), True)
+    np.testing.assert_allclose(a, [5 / 7, 2 / 7])

@@ -1,0 +1,298 @@
+"""`nmf` of a scene: endmembers and abundances found together, from a cube on disk to maps on disk."""
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .blocks import Layout, cores, parse_size, plan_blocks
+from .endmembers import extract_endmembers
+from .errors import CubeError, LibraryError, MethodError
+from .factorisation import (
+    EVERY,
+    FLOOR,
+    MOST_STEPS,
+    TOLERANCE,
+    Block,
+    Plan,
+    Progress,
+    descend,
+    engine_for,
+    equal_parts,
+    filled,
+)
+from .io import Bands, Cube, bytes_per_line, spectra
+from .io.export import NODATA, require
+from .journal import Outputs, finite
+from .library import Endmembers, fit, load_parts
+from .report import map_headers, what_was_read
+from .scene import Reading, open_scene
+from .solvers.gather import Stored, floats_function
+from .solvers.lanes import WIDE
+
+log = logging.getLogger("unmix")
+STARTS = ("vca", "spa", "random")
+
+
+def nmf_scene(
+    cube: str | os.PathLike[str],
+    *,
+    count: int | str | None = None,
+    endmembers: str | os.PathLike[str] | None = None,
+    start: str = "vca",
+    seed: int = 0,
+    loss: str = "kl",
+    sum_to_one: bool = False,
+    steps: int = MOST_STEPS,
+    tolerance: float = TOLERANCE,
+    every: int = EVERY,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    memory: str | int = "1G",
+    gpu_memory: str | int = "1G",
+    threads: int | None = None,
+    format: str = "envi",
+    progress: Progress | None = None,
+    command: Sequence[str] | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
+    """Factorise a scene: abundances, RMSE and endmembers beside it, as `unmix.run` writes them.
+
+    Parameters
+    ----------
+    cube : path-like
+    count : int or "auto", optional
+        How many endmembers; not with ``endmembers``.
+    endmembers : path-like, optional
+        A library to begin with, in place of ``start``.
+    start : {"vca", "spa", "random"}
+        Pixels that an extraction picks, or the mean spectrum times random numbers.
+    seed : int
+        Of either.
+    loss, sum_to_one, steps, tolerance, every
+        See `unmix.nmf`.
+    out_dir, overwrite, device, memory, gpu_memory, threads, format, progress, command
+        As for `unmix.run`; progress counts steps. A scene that does not fit ``memory`` is read once a step.
+    **reading
+        How to read the scene: the fields of `unmix.Reading`.
+
+    Returns
+    -------
+    dict
+        What ``STEM_run.json`` holds.
+
+    Raises
+    ------
+    UnmixError
+        See `unmix.errors`; nothing is left under a final name then.
+    """
+    plan = Plan(loss, sum_to_one, steps, tolerance, every)
+    form, how_read = require(format), Reading(**reading)
+    if start not in STARTS:
+        raise MethodError(f"unknown start '{start}'; there are {', '.join(STARTS)}")
+    if endmembers is not None and count is not None:
+        raise MethodError("--count is for an extraction; all spectra of -e FILE are used")
+    budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
+    scene, used, nodata = open_scene(cube, how_read)
+    with Outputs(Path(out_dir) if out_dir is not None else scene.path.parent, scene.stem, form) as outputs:
+        outputs.are_there(overwrite, False)
+        began = time.perf_counter()
+        first = beginning(
+            scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
+        )
+        E = np.maximum(first.matrix, FLOOR * np.maximum(first.matrix.mean(axis=0), 0)).astype(np.float32)
+        if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
+            raise LibraryError(
+                f"{first.source}: an endmember to begin with holds nothing above 0, or values that are not finite"
+            )
+        pixels = Pixels(scene, used, nodata, E, plan, budget, threads or cores())
+        engine = None
+        try:
+            held = pixels.plan_memory(budget, gpu_budget)
+            engine = engine_for((pixels.most, *E.shape), plan, device, threads)
+            pixels.engine = engine
+            E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, progress)
+            descending = time.perf_counter() - began
+            found = Endmembers(
+                tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), first.wavelengths, None,
+                f"nmf ({loss}) from {first.source}",
+            )  # fmt: skip
+            sums, counts = write_maps(outputs, scene, pixels, found.matrix)
+            name = engine.name
+        finally:
+            pixels.close()
+            if engine is not None:
+                engine.close()
+        if pixels.below:
+            log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
+        report = what_was_read(scene, used, nodata, command, how_read) | {
+            "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": name, "seed": seed,
+            "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
+            "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
+            "held": held, "seconds": {"descending": round(descending, 4), "total": round(time.perf_counter() - began, 4)},
+            "format": form.name, "top": None,
+        }  # fmt: skip
+        map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
+        found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
+        outputs.finish(report)
+    return finite(report)
+
+
+def beginning(
+    scene: Cube, used: Bands, nodata: float | None, endmembers: Any, count: int | str, start: str, seed: int, budget: int,
+    threads: int | None,
+) -> Endmembers:  # fmt: skip
+    """The endmembers to begin with."""
+    if endmembers is not None:
+        return fit(load_parts(Path(endmembers)), scene, used.index)
+    found, _ = extract_endmembers(
+        scene, used, nodata, count, "vca" if start == "random" else start, seed, budget, threads
+    )
+    if start != "random":
+        return found
+    noise = np.random.Generator(np.random.PCG64(seed)).random(found.matrix.shape)
+    mean = found.matrix.mean(axis=1, keepdims=True)
+    return Endmembers(found.names, mean * 2 * noise, found.wavelengths, None, f"random (seed {seed})")
+
+
+class Pixels:
+    """The pixels of a scene as float32, not below 0, with their abundances: all at once, or block by block, as often as asked.
+
+    Attributes
+    ----------
+    most : int
+        Pixels of the largest block.
+    below : int
+        Values below 0, which count as 0.
+    """
+
+    def __init__(
+        self, scene: Cube, used: Bands, nodata: float | None, E: np.ndarray, plan: Plan, budget: int, threads: int
+    ) -> None:
+        self.scene, self.E, self.plan = scene, E, plan
+        self.stored = Stored(used.index, used.gain, used.offset, float("nan") if nodata is None else nodata)
+        self.convert = floats_function(scene.layout)
+        self.pool, self.reader = ThreadPoolExecutor(threads, "floats"), ThreadPoolExecutor(1, "read")
+        self.engine: Any = None
+        self.whole: Block | None = None
+        self.masked = np.zeros((scene.lines, scene.samples), bool)
+        self.counted, self.below = False, 0
+        self.scratch: Any = None
+
+    def plan_memory(self, budget: int, gpu_budget: int) -> bool:
+        """Whether all pixels are held, in the memory of the host and of a GPU; else how they are cut."""
+        L, p = self.E.shape
+        a_pixel = 4 * (L + 16 + 2 * (p + 16))
+        pixels = self.scene.lines * self.scene.samples
+        reading = 2 * bytes_per_line(self.scene)
+        held = pixels * a_pixel + reading * min(self.scene.lines, 64) <= min(budget, gpu_budget)
+        line = reading + 3 * a_pixel * self.scene.samples
+        self.layout: Layout = plan_blocks(
+            self.scene.lines, line, budget // 2, 1, chunk=min(self.scene.lines_together, self.scene.lines)
+        )
+        self.most = pixels if held else self.layout.lines_per_block * self.scene.samples
+        if not held:
+            log.info(f"{self.scene.path}: does not fit --memory as float32; it is read once a step")
+            self.scratch = tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
+            self.scratch.truncate(4 * pixels * p)
+            self.kept = np.memmap(self.scratch, np.float32, "r+", shape=(pixels, p))
+            self.begun = False
+        return held
+
+    def close(self) -> None:
+        """Let the threads and the scratch file go."""
+        self.pool.shutdown()
+        self.reader.shutdown()
+        if self.scratch is not None:
+            self.kept = None  # type: ignore[assignment]
+            self.scratch.close()
+
+    def floats(self, lines: slice) -> np.ndarray:
+        """Some lines, (pixels, L)."""
+        n, samples, L = lines.stop - lines.start, self.scene.samples, len(self.stored.bands)
+        raw = self.scene.read(lines, np.empty(n * bytes_per_line(self.scene), np.uint8))
+        out = np.empty((n * samples, L), np.float32)
+
+        def one(line: int) -> int:
+            scratch = np.empty((L, WIDE.width)), np.empty((1, WIDE.width)), np.empty((1, WIDE.width))
+            return int(
+                self.convert(raw, line, samples, self.stored, *scratch, out[line * samples : (line + 1) * samples])
+            )
+
+        below = sum(self.pool.map(one, range(n)))
+        masked = np.isnan(out[:, 0])
+        out[masked] = 0.0
+        if not self.counted:
+            self.below += below
+            self.masked[lines] = masked.reshape(n, samples)
+            self.counted = lines.stop == self.scene.lines
+            if self.counted and self.masked.all():
+                raise CubeError(f"{self.scene.path}: all {self.masked.size} pixels are masked as nodata")
+        return out
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def __iter__(self) -> Iterator[Block]:
+        """All blocks once more; what happens to a block's abundances is kept. The next is read meanwhile."""
+        samples, p = self.scene.samples, self.E.shape[1]
+        cuts = list(self.layout)
+        coming = self.reader.submit(self.floats, cuts[0])
+        for i, lines in enumerate(cuts):
+            X = coming.result()
+            if i + 1 < len(cuts):
+                coming = self.reader.submit(self.floats, cuts[i + 1])
+            place = slice(lines.start * samples, lines.stop * samples)
+            if not self.begun:
+                self.kept[place] = equal_parts(X, self.E, self.plan.sum_to_one)
+            block = filled(self.engine, X, np.asarray(self.kept[place]))
+            yield block
+            self.kept[place] = block[1][: len(X), :p]
+        self.begun = True
+
+    @property
+    def held_whole(self) -> list[Block]:
+        """All pixels as one block."""
+        if self.whole is None:
+            X = np.empty((self.most, len(self.stored.bands)), np.float32)
+            for lines in self.layout:
+                X[lines.start * self.scene.samples : lines.stop * self.scene.samples] = self.floats(lines)
+            self.whole = filled(self.engine, X, equal_parts(X, self.E, self.plan.sum_to_one))
+        return [self.whole]
+
+    def abundances(self, lines: slice) -> np.ndarray:
+        """Of some lines, (pixels, p)."""
+        place = slice(lines.start * self.scene.samples, lines.stop * self.scene.samples)
+        return self.kept[place] if self.whole is None else self.whole[1][place, : self.E.shape[1]]
+
+
+def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
+    """Abundances and RMSE of all pixels, from what is stored and what was found; sums of abundances, and counts."""
+    L, p = E.shape
+    outputs.check_space(8 * scene.lines * scene.samples * (p + 1) + 2**20)
+    abundance, rmse = (
+        outputs.raster(name, scene.lines, scene.samples, count) for name, count in (("abundance", p), ("rmse", 1))
+    )
+    bands = Bands(pixels.stored.bands, pixels.stored.gain, pixels.stored.offset)
+    sums = np.zeros(p)
+    step = max(1, min(scene.lines, 2**24 // max(1, 8 * scene.samples * L)))
+    for first in range(0, scene.lines, step):
+        lines = slice(first, min(first + step, scene.lines))
+        n = lines.stop - first
+        raw = scene.read(lines, np.empty(n * bytes_per_line(scene), np.uint8))
+        A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
+        sums += A[~masked].sum(axis=0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            left = np.sqrt(np.square(spectra(raw, scene.layout, bands).reshape(-1, L) - A @ E.T).mean(axis=1))
+        left[masked], A[masked] = NODATA, NODATA
+        abundance.write(lines, np.ascontiguousarray(A.reshape(n, scene.samples, p).transpose(0, 2, 1), np.float32))
+        rmse.write(lines, left.reshape(n, scene.samples).astype(np.float32))
+    masked_pixels = int(pixels.masked.sum())
+    return sums, {"all": pixels.masked.size, "solved": pixels.masked.size - masked_pixels, "masked": masked_pixels}
