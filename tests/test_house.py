@@ -29,7 +29,14 @@ MAY_IMPORT = {
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
     "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
     "quadratic": {"blocks", "certificate", "devices", "errors", "solvers", "numpy", "scipy"},
-    "solving": {"blocks", "certificate", "errors", "io", "journal", "quadratic", "systems", "numpy", "h5py", "scipy"},
+    "solving": {
+        "blocks", "certificate", "errors", "io", "journal", "quadratic", "systems", "numpy", "h5py", "scipy",
+    },
+    "selection": {"blocks", "devices", "errors", "solvers", "numpy", "scipy"},
+    "selecting": {
+        "__init__", "blocks", "endmembers", "errors", "io", "journal", "library", "scene", "selection", "solving", "numpy",
+        "matplotlib",
+    },
     "factorisation": {"blocks", "devices", "errors", "solvers", "numpy"},
     "blind": {
         "blocks", "endmembers", "errors", "factorisation", "io", "journal", "library", "report", "scene", "solvers", "numpy",
@@ -49,7 +56,10 @@ MAY_IMPORT = {
     },
     "bench": {"blocks", "devices", "io", "job", "journal", "library", "methods", "pipeline", "problem", "scene"},
     "verify": {"arrays", "certificate", "errors", "io", "journal", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {"errors", "arrays", "blind", "factorisation", "quadratic", "systems", "soundness", "io", "library", "job", "scene"},
+    "__init__": {
+        "errors", "arrays", "blind", "factorisation", "quadratic", "selecting", "selection", "systems", "soundness", "io", "library",
+        "job", "scene",
+    },
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

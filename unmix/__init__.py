@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .library import Endmembers
     from .quadratic import Programme, nnqp
     from .scene import Reading
+    from .selecting import bands_of
+    from .selection import Selection, select_bands
     from .soundness import check
     from .systems import Batch, nnls
 
@@ -28,8 +30,9 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
-    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems", "nnqp": ".quadratic",
-    "Programme": ".quadratic", "nmf": ".factorisation", "Factors": ".factorisation", "nmf_scene": ".blind",
+    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems", "nnqp": ".quadratic", "Programme": ".quadratic",
+    "nmf": ".factorisation", "Factors": ".factorisation", "nmf_scene": ".blind", "select_bands": ".selection",
+    "Selection": ".selection", "bands_of": ".selecting",
 }  # fmt: skip
 
 
@@ -40,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "OutputError", "Programme", "Reading",
-    "Solution",
-    "UnmixError", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube", "run", "solve",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "OutputError", "Programme",
+    "Reading", "Selection", "Solution", "UnmixError", "bands_of", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube", "run",
+    "select_bands", "solve",
 ]  # fmt: skip

@@ -133,6 +133,36 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Pa
     return finals
 
 
+def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
+    """Write small files, all or none, each whole; returns the paths.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    """
+    parts = {path: path.with_name(path.name + ".part") for path in files}
+    folder = next(iter(files)).parent
+    try:
+        for path in files:
+            if path.exists() and not overwrite:
+                raise OutputError(f"{path}: exists already; use --overwrite or -o")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            parts[path].write_bytes(content)
+            flush(parts[path])
+        with signals_held():
+            for path, part in parts.items():
+                os.replace(part, path)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+    return list(files)
+
+
 def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
     """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
 

@@ -1,0 +1,256 @@
+"""Choosing bands: against plain projections and least squares in numpy, on every device, and from files to files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unmix_cli.main import cli
+
+import unmix
+from unmix.devices import simulated
+from unmix.selection import REGRESSIONS, cut, engine_for, least_collinear, samples_of, select_bands
+
+
+def spectra(N, K, seed=0, noise=1e-3):
+    """Smooth ones, as of the near infrared: broad peaks and a little noise."""
+    random = np.random.default_rng(seed)
+    axis = np.linspace(0, 1, K)
+    peaks = np.array(
+        [np.exp(-0.5 * ((axis - c) / w) ** 2) for c, w in zip(random.random(20), random.uniform(0.01, 0.15, 20))]
+    )
+    return random.random((N, 20)) @ peaks + noise * random.standard_normal((N, K))
+
+
+def plain_chain(X, start, most):
+    """Successive projections as they are told: a column is chosen, and all are projected beside it."""
+    left, order = X.copy(), [start]
+    while len(order) < most:
+        q = left[:, order[-1]] / np.linalg.norm(left[:, order[-1]])
+        left = left - np.outer(q, q @ left)
+        size = np.square(left).sum(axis=0)
+        size[order] = -1
+        order.append(int(np.argmax(size)))
+    return order
+
+
+@pytest.mark.sim
+def test_chains_are_successive_projections(device):
+    N, K, most = (9, 6, 4) if simulated() else (60, 45, 25)
+    X = spectra(N, K)
+    X -= X.mean(axis=0)
+    engine = engine_for(device, 2)
+    orders, counts = engine.chains(X.T @ X, most)
+    engine.close()
+    assert np.all(counts == most)
+    for start in range(K):
+        assert orders[start].tolist() == plain_chain(X, start, most)
+
+
+@pytest.mark.sim
+def test_a_chain_ends_where_the_rest_is_dependent(device):
+    random = np.random.default_rng(0)
+    X = random.standard_normal((30, 3)) @ random.standard_normal((3, 8))
+    X[:, 5] = 1.0  # constant: nothing once it is centred
+    X -= X.mean(axis=0)
+    engine = engine_for(device, 2)
+    orders, counts = engine.chains(X.T @ X, 6)
+    assert counts.tolist() == [3, 3, 3, 3, 3, 0, 3, 3]
+    assert all(len(set(order[:3])) == 3 and 5 not in order[:3] for i, order in enumerate(orders) if i != 5)
+    engine.close()
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("how", list(REGRESSIONS))
+def test_every_prefix_predicts_as_least_squares(device, how):
+    """To 1e-8 where the Gram matrix's condition is below 1e8."""
+    N, K, most = (12, 5, 3) if simulated() else (90, 40, 30)
+    X = spectra(N, K, noise=1e-2)
+    y = X[:, 2] - 0.5 * X[:, 4] + 0.01 * np.random.default_rng(1).standard_normal(N)
+    calibration, validation = cut(N, 0.3, None, 0)[0]
+    samples = samples_of(X, y, calibration, validation)
+    engine = engine_for(device, 2)
+    orders, counts = engine.chains(samples.gram, most)
+    squares = np.zeros((K, most))
+    engine.regress(samples, orders, counts, squares, how)
+    engine.close()
+    compared = 0
+    mean, level = X[calibration].mean(axis=0), y[calibration].mean()
+    for start in range(0, K, 1 if simulated() else 7):
+        for m in range(1, counts[start] + 1):
+            P = orders[start, :m]
+            own = X[calibration][:, P] - mean[P]
+            if np.linalg.cond(own) ** 2 < 1e8:
+                slopes = np.linalg.lstsq(own, y[calibration] - level, rcond=None)[0]
+                expected = np.square(y[validation] - level - (X[validation][:, P] - mean[P]) @ slopes).sum()
+                assert np.sqrt(squares[start, m - 1]) == pytest.approx(np.sqrt(expected), rel=1e-8)
+                compared += 1
+    assert compared > most
+
+
+@pytest.mark.parametrize("how", [{"validation": 0.3}, {"folds": 5}, {"folds": 4, "regression": "gauss-jordan"}])
+def test_planted_bands_are_found(how):
+    """A target of three bands whose neighbours are of another kind."""
+    random = np.random.default_rng(3)
+    X = spectra(150, 60, noise=1e-3)
+    planted = [7, 25, 48]
+    X[:, planted] += 0.3 * random.standard_normal((150, 3))
+    y = X[:, planted] @ [1.0, -2.0, 0.7] + 3 + 1e-3 * random.standard_normal(150)
+    found = select_bands(X, y, **how)
+    assert set(found.bands) == set(planted) and found.rmsep < 2e-3
+    assert found.rmsep <= 1.1 * found.least and len(found.chain) >= 3
+    order = np.argsort(found.bands)
+    np.testing.assert_allclose(found.coefficients[order], [1, -2, 0.7], atol=5e-3)
+    assert found.intercept == pytest.approx(3, abs=5e-3) and np.all(np.diff(found.relevance) <= 0)
+
+
+def test_the_error_is_that_of_cross_validation():
+    """Each sample predicted once from the other folds, by numpy."""
+    X = spectra(50, 20, noise=1e-2)
+    y = X[:, 3] + 0.1 * np.random.default_rng(0).standard_normal(50)
+    found = select_bands(X, y, folds=5, most=8, alpha=0)
+    total = 0.0
+    for calibration, validation in cut(50, None, 5, 0):
+        design = np.column_stack([np.ones(len(calibration)), X[np.ix_(calibration, found.chain)]])
+        slopes = np.linalg.lstsq(design, y[calibration], rcond=None)[0]
+        total += np.square(y[validation] - slopes[0] - X[np.ix_(validation, found.chain)] @ slopes[1:]).sum()
+    assert found.least == pytest.approx(np.sqrt(total / 50), rel=1e-9)
+    assert found.least == min(error for _, error, _ in found.curve) and set(found.bands) == set(found.chain)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(3, 20),
+    st.integers(1, 12),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["random", "integers", "copies", "constant"]),
+)
+def test_wild_tables(N, K, seed, family):
+    """Either a clear error, or bands that are not mixtures of each other with a finite error."""
+    random = np.random.default_rng(seed)
+    X = random.integers(-2, 3, (N, K)) * 1.0 if family == "integers" else random.standard_normal((N, K))
+    X = np.repeat(X[:, :1], K, axis=1) if family == "copies" else X * (0 if family == "constant" else 1)
+    try:
+        found = select_bands(X, random.standard_normal(N), folds=2)
+    except (unmix.LibraryError, unmix.MethodError) as error:
+        assert "\n" not in str(error)
+        return
+    assert np.isfinite(found.rmsep) and len(set(found.bands)) == len(found.bands) <= K
+    assert np.linalg.matrix_rank(X[:, found.bands] - X[:, found.bands].mean(axis=0), tol=1e-9) == len(found.bands)
+
+
+def test_the_least_collinear_without_a_target():
+    """Of groups of copies one each; and no other chain spans more."""
+    random = np.random.default_rng(5)
+    kinds = random.standard_normal((200, 4))
+    X = np.repeat(kinds, 5, axis=1) + 0.01 * random.standard_normal((200, 20))
+    found = least_collinear(np.cov(X, rowvar=False), 4)
+    assert sorted(band // 5 for band in found.bands) == [0, 1, 2, 3]
+    with pytest.raises(unmix.MethodError, match="only 3 bands are not mixtures"):
+        least_collinear(np.cov(X[:, [0, 5, 10, 0, 5]], rowvar=False), 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": np.ones(30)}, "constant"), ({"y": np.arange(29.0)}, "shape"), ({"X": np.full((30, 4), np.nan)}, "first in row 1"),
+        ({"folds": 1}, "--folds"), ({"folds": 3, "validation": 0.2}, "contradict"), ({"validation": 1.5}, "--validation"),
+        ({"most": 40}, "--most 40: must be from 1 to 4"), ({"alpha": 1.0}, "--alpha"), ({"regression": "best"}, "unknown regression"),
+        ({"X": np.ones((30, 4))}, "every band is constant"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(change, words):
+    arguments = {"X": spectra(30, 4), "y": np.arange(30.0)} | change
+    with pytest.raises(unmix.UnmixError, match=words):
+        select_bands(**arguments)
+
+
+@pytest.mark.parametrize("kind", ["csv", "plain", "npy"])
+def test_from_a_table_to_files(tmp_path, kind):
+    X = spectra(60, 30, noise=1e-2)
+    y = X[:, 11] - X[:, 22] + 1e-3 * np.random.default_rng(0).standard_normal(60)
+    table = tmp_path / ("t.npy" if kind == "npy" else "t.csv")
+    if kind == "npy":
+        np.save(table, X)
+    else:
+        heading = [["name", *(400 + 10 * k for k in range(30))]] if kind == "csv" else []
+        rows = [
+            [f"s{i}", *map(repr, map(float, row))] if heading else [*map(repr, map(float, row))]
+            for i, row in enumerate(X)
+        ]
+        table.write_text("\n".join(",".join(map(str, row)) for row in heading + rows) + "\n")
+    (tmp_path / "y.csv").write_text("protein\n" + "\n".join(map(repr, map(float, y))) + "\n")
+    words = [
+        "bands",
+        str(table),
+        "--target",
+        str(tmp_path / "y.csv"),
+        "-o",
+        str(tmp_path / "o"),
+        "--device",
+        "cpu",
+        "-m",
+        "12",
+    ]
+    result = CliRunner().invoke(cli, [*words, "--alpha", "0.05"], catch_exceptions=False)
+    chosen = [int(band) for band in result.stdout.split("\n")[0].split(",")]
+    expected = select_bands(X, y, most=12, alpha=0.05)
+    assert chosen == sorted(expected.bands + 1)
+    report = json.loads((tmp_path / "o/t_bands.json").read_text())
+    assert report["bands"] == (expected.bands + 1).tolist() and report["rmsep"] == pytest.approx(expected.rmsep)
+    assert report["wavelengths"] == ([400.0 + 10 * b for b in expected.bands] if kind == "csv" else None)
+    curve = list(csv.DictReader((tmp_path / "o/t_curve.csv").open()))
+    assert [float(row["rmsep"]) for row in curve] == [error for _, error, _ in expected.curve]
+    assert (tmp_path / "o/t_curve.png").read_bytes().startswith(b"\x89PNG")
+    again = CliRunner().invoke(cli, words)
+    assert isinstance(again.exception, unmix.OutputError) and "exists already" in str(again.exception)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_from_a_cube(tmp_path):
+    random = np.random.default_rng(2)
+    X = spectra(120, 25, noise=1e-2)
+    header = write_cube(
+        tmp_path / "c.hdr",
+        X.reshape(10, 12, 25),
+        "bil",
+        wavelength="{" + ", ".join(str(500 + 5 * k) for k in range(25)) + "}",
+    )
+    chosen = CliRunner().invoke(
+        cli, ["bands", str(header), "-m", "5", "-o", str(tmp_path / "o")], catch_exceptions=False
+    )
+    best = least_collinear(np.cov(X, rowvar=False), 5)
+    assert chosen.stdout.split("\n")[0] == ",".join(str(b + 1) for b in sorted(best.bands))
+    places = random.choice(120, 60, replace=False)
+    y = X[places, 9] * 2 + 1e-3 * random.standard_normal(60)
+    rows = [f"{n // 12},{n % 12},{value!r}" for n, value in zip(places, map(float, y))]
+    (tmp_path / "y.csv").write_text("\n".join(["line,sample,biomass", *rows]))
+    words = [
+        "bands",
+        str(header),
+        "--target",
+        str(tmp_path / "y.csv"),
+        "-o",
+        str(tmp_path / "p"),
+        "--bands",
+        "3-20",
+        "--json",
+        "-m",
+        "10",
+    ]
+    found = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout.split("\n")[0])
+    expected = select_bands(X[places][:, 2:20], y, most=10)
+    assert found["bands"] == (expected.bands + 3).tolist() and found["samples"] == 60
+    for bad, message in (
+        ("11,0,1", "not in 10 x 12"),
+        ("0,0", "is no value"),
+        ("1.5,0,2", "is no line"),
+        ("0,0,nan", "is no value"),
+    ):
+        (tmp_path / "bad.csv").write_text(f"line,sample,biomass\n{bad}\n")
+        failed = CliRunner().invoke(cli, [*words[:3], str(tmp_path / "bad.csv"), *words[4:6], "--overwrite"])
+        assert isinstance(failed.exception, unmix.LibraryError) and message in str(failed.exception), bad

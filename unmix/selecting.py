@@ -1,0 +1,318 @@
+"""`bands`: which bands of a cube or a table of spectra to use, from files to files."""
+
+import csv
+import importlib.util
+import io
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .blocks import parse_size
+from .endmembers import pixel_spectrum, signal_of
+from .errors import LibraryError, MethodError
+from .io import missing
+from .io.cube import bytes_per_line
+from .journal import finite, write_whole
+from .library import load
+from .scene import Reading, open_scene
+from .selection import Selection, least_collinear, select_bands
+from .solving import open_array
+
+log = logging.getLogger("unmix")
+TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
+# Of a choice without a target.
+COUNT = 10
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """Samples of a regression.
+
+    Attributes
+    ----------
+    X : array (N, K), or None without a target, for a cube
+    covariance : array (K, K), where there is no X
+    bands : array (K,) of int
+        Their numbers in the file, from 1.
+    wavelengths : array (K,) or None
+        In nm.
+    stem : Path
+        What outputs are named after.
+    """
+
+    X: np.ndarray | None
+    covariance: np.ndarray | None
+    bands: np.ndarray
+    wavelengths: np.ndarray | None
+    stem: Path
+
+
+def bands_of(
+    source: str | os.PathLike[str],
+    *,
+    target: str | os.PathLike[str] | None = None,
+    most: int | None = None,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    device: str = "auto",
+    threads: int | None = None,
+    reading: dict[str, Any] | None = None,
+    command: Sequence[str] | None = None,
+    **how: Any,
+) -> dict[str, Any]:
+    """Choose bands by successive projections (`unmix.select_bands`), and write them and the error curve.
+
+    Parameters
+    ----------
+    source : path-like
+        A cube, or a table with a spectrum a row: CSV, an ENVI library, or an array (.npy, FILE.h5:/NAME, FILE.mat:NAME).
+    target : path-like, optional
+        CSV: the last column is the target. Of a table, a row each, in its order; of a cube, with columns ``line`` and ``sample``.
+        Without one, the ``most`` (default 10) bands that are the least collinear.
+    most, device, threads
+        See `unmix.select_bands`.
+    out_dir : path-like, optional
+        Where ``STEM_bands.csv``, ``STEM_bands.json``, ``STEM_curve.csv`` and, with matplotlib, ``STEM_curve.png`` go; default is
+        beside it.
+    overwrite : bool
+    memory : str or int
+        Bound on blocks of a cube.
+    reading : dict, optional
+        How to read a cube: the fields of `unmix.Reading`.
+    command : sequence of str, optional
+    **how
+        ``validation``, ``folds``, ``alpha``, ``regression`` and ``seed`` of `unmix.select_bands`.
+
+    Returns
+    -------
+    dict
+        What ``STEM_bands.json`` holds, and ``files``.
+
+    Raises
+    ------
+    UnmixError
+        See `unmix.errors`; nothing is left under a final name then.
+    """
+    spectra, y = read(source, target, parse_size(str(memory)), threads, reading or {})
+    if y is None:
+        given = {key for key, value in how.items() if value is not None}
+        if given - {"seed", "alpha", "regression"}:
+            raise MethodError(f"--{min(given - {'seed', 'alpha', 'regression'})} is for a --target")
+        covariance = spectra.covariance
+        if covariance is None:
+            assert spectra.X is not None
+            covariance = np.cov(spectra.X, rowvar=False, bias=True)
+        found = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
+    else:
+        assert spectra.X is not None
+        found = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
+    report = report_of(spectra, found, y, how, command)
+    folder = spectra.stem.parent if out_dir is None else Path(out_dir)
+    stem = folder / spectra.stem.name
+    files = {
+        f"{stem}_bands.csv": table_of_bands(spectra, found),
+        f"{stem}_bands.json": (json.dumps(finite(report), indent=1) + "\n").encode(),
+    }
+    if y is not None:
+        files[f"{stem}_curve.csv"] = table_of_curve(spectra, found)
+        picture = picture_of_curve(found)
+        if picture is None:
+            log.info("no picture of the curve: matplotlib is not installed (pip install 'unmix[plot]')")
+        else:
+            files[f"{stem}_curve.png"] = picture
+    written = write_whole({Path(name): content for name, content in files.items()}, overwrite)
+    return finite(report) | {"files": [str(path) for path in written]}
+
+
+def read(
+    source: str | os.PathLike[str], target: str | os.PathLike[str] | None, budget: int, threads: int | None, reading: dict[str, Any]
+) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
+    """Samples and target; see `bands_of`."""
+    path = Path(source)
+    is_table = path.suffix.lower() in TABLES or (not path.exists() and ":" in path.name)
+    values = None if target is None else read_target(Path(target))
+    if is_table:
+        if any(value is not None for key, value in reading.items() if key != "bands"):
+            raise MethodError("options for reading a cube do not go with a table")
+        spectra = read_table(source)
+        y = None if values is None else values["value"]
+        if y is not None and "line" in values:  # type: ignore[operator]
+            raise LibraryError(f"{target}: names pixels, but {source} is a table")
+        if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
+            raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
+        return spectra, y
+    scene, used, nodata = open_scene(path, Reading(**reading))
+    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
+    stem, bands = scene.path.parent / scene.stem, used.index + 1
+    if values is None:
+        return Spectra(None, signal_of(scene, used, nodata, budget, threads).covariance, bands, waves, stem), None
+    if "line" not in values:
+        raise LibraryError(f"{target}: of a cube, the target has columns line and sample (from 0), then the value")
+    X = np.empty((len(values["value"]), len(used.index)))
+    for i, (line, sample) in enumerate(zip(values["line"].astype(int), values["sample"].astype(int))):
+        if not (0 <= line < scene.lines and 0 <= sample < scene.samples):
+            raise LibraryError(
+                f"{target}: row {i + 1}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
+            )
+        X[i] = pixel_spectrum(scene, used, line, sample)
+        raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+        if missing(raw, scene.layout, used, nodata)[sample]:
+            raise LibraryError(f"{target}: row {i + 1}: line {line}, sample {sample} is masked in {scene.path}")
+    return Spectra(X, None, bands, waves, stem), values["value"]
+
+
+def read_table(source: str | os.PathLike[str]) -> Spectra:
+    """A table of spectra, a row each."""
+    path = Path(source)
+    waves = None
+    if path.suffix.lower() in (".csv", ".txt") and path.is_file() and all(map(is_number, first_row(path))):
+        X = np.array([[float(cell) for cell in row] for row in numeric_rows(path)])
+    elif path.suffix.lower() in TABLES and path.suffix.lower() != ".npy":
+        library = load(path)
+        X, waves = library.matrix.T, library.wavelengths
+        if not library.valid.all():
+            raise LibraryError(
+                f"{path}: spectrum {int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1} has deleted channels"
+            )
+    else:
+        X = np.asarray(open_array(str(source)), np.float64)
+        path = Path(str(source).rpartition(":")[0]) if not path.exists() else path
+    if X.ndim != 2:
+        raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted")
+    return Spectra(np.ascontiguousarray(X, np.float64), None, np.arange(1, X.shape[1] + 1), waves, path.with_suffix(""))
+
+
+def first_row(path: Path) -> list[str]:
+    """The cells of a CSV file's first line."""
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        return next(csv.reader(file), [""])
+
+
+def numeric_rows(path: Path) -> list[list[str]]:
+    """The rows of a CSV file of numbers alone; `LibraryError` says where it holds something else."""
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    for i, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise LibraryError(f"{path}: row {i + 1} has {len(row)} columns, the first {len(rows[0])}")
+        for j, cell in enumerate(row):
+            if not is_number(cell):
+                raise LibraryError(f"{path}: row {i + 1}, column {j + 1}: '{cell[:20]}' is not a number")
+    return rows
+
+
+def is_number(text: str) -> bool:
+    """Whether ``float`` takes it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_target(path: Path) -> dict[str, np.ndarray]:
+    """``value``, and ``line`` and ``sample`` where the file has them."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot be read: {error.strerror}") from None
+    except csv.Error as error:
+        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    heading = [cell.lower() for cell in rows[0]] if rows and not is_number(rows[0][-1]) else None
+    rows = rows[1:] if heading else rows
+    if not rows:
+        raise LibraryError(f"{path}: holds no values")
+    columns = {"value": len(heading or rows[0]) - 1}
+    if heading and {"line", "sample"} <= set(heading):
+        columns |= {"line": heading.index("line"), "sample": heading.index("sample")}
+    found = {name: np.empty(len(rows)) for name in columns}
+    for i, row in enumerate(rows):
+        for name, column in columns.items():
+            cell = row[column] if column < len(row) else ""
+            whole = name == "value" or (cell.isascii() and cell.isdigit() and len(cell) < 10)
+            if not (is_number(cell) and np.isfinite(float(cell)) and whole):
+                raise LibraryError(
+                    f"{path}: row {i + 1 + bool(heading)}, column {column + 1}: '{cell[:20]}' is no {name}"
+                )
+            found[name][i] = float(cell)
+    return found
+
+
+def report_of(
+    spectra: Spectra, found: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
+) -> dict[str, Any]:
+    """What ``STEM_bands.json`` says."""
+    from . import __version__
+
+    waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[found.bands]]
+    report = {"unmix": __version__, "command": list(command) if command is not None else None, "device": found.device,
+              "bands": [int(b) for b in spectra.bands[found.bands]], "wavelengths": waves}  # fmt: skip
+    if y is None:
+        return report
+    assert found.coefficients is not None
+    return report | {
+        "samples": len(y), "rmsep": found.rmsep, "least_rmsep": found.least, "intercept": found.intercept,
+        "coefficients": [float(c) for c in found.coefficients], "before_elimination": [int(b) for b in spectra.bands[found.chain]],
+        **{key: value for key, value in how.items() if value is not None},
+    }  # fmt: skip
+
+
+def table_of_bands(spectra: Spectra, found: Selection) -> bytes:
+    """The chosen bands as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["band", *(["wavelength_nm"] if spectra.wavelengths is not None else []),
+                     *(["coefficient", "relevance"] if found.coefficients is not None else [])])  # fmt: skip
+    for i, b in enumerate(found.bands):
+        row: list[Any] = [int(spectra.bands[b])]
+        row += [] if spectra.wavelengths is None else [repr(float(spectra.wavelengths[b]))]
+        if found.coefficients is not None and found.relevance is not None:
+            row += [repr(float(found.coefficients[i])), repr(float(found.relevance[i]))]
+        writer.writerow(row)
+    return text.getvalue().encode()
+
+
+def table_of_curve(spectra: Spectra, found: Selection) -> bytes:
+    """The smallest RMSEP of every number of bands as CSV."""
+    rows = [f"{count},{error!r},{int(spectra.bands[start])}\n" for count, error, start in found.curve]
+    return "".join(["bands,rmsep,first_band\n", *rows]).encode()
+
+
+def picture_of_curve(found: Selection) -> bytes | None:
+    """The same as PNG; None without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    assert found.least is not None and found.rmsep is not None
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.semilogy([count for count, _, _ in found.curve], [error for _, error, _ in found.curve], color="tab:blue")
+    axes.plot(
+        len(found.chain),
+        found.least,
+        "o",
+        color="tab:blue",
+        label=f"least: {len(found.chain)} bands, {found.least:.4g}",
+    )
+    axes.plot(
+        len(found.bands),
+        found.rmsep,
+        "s",
+        color="tab:red",
+        label=f"chosen: {len(found.bands)} bands, {found.rmsep:.4g}",
+    )
+    axes.set(xlabel="bands", ylabel="RMSEP")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120, metadata={"Software": None})
+    return out.getvalue()
