@@ -152,14 +152,17 @@ def wide_scene(tmp_path):
     return write_cube(tmp_path / "wide.hdr", cube, "bil", data_ignore_value=-999, reflectance_scale_factor=10000), E / 5
 
 
-@pytest.mark.parametrize("start", ["vca", "spa", "random"])
-def test_a_scene_held_or_read_once_a_step(tmp_path, wide_scene, start):
+@pytest.mark.parametrize(
+    ("start", "where"),
+    [("vca", "cpu"), ("spa", "cpu"), ("random", "cpu"), pytest.param("vca", "cuda", marks=pytest.mark.gpu)],
+)
+def test_a_scene_held_or_read_once_a_step(tmp_path, wide_scene, start, where):
     header, _ = wide_scene
     reports = []
     for memory in ("1G", "150K"):
         out = tmp_path / memory
         reports.append(
-            unmix.nmf_scene(header, count=3, start=start, steps=30, every=10, out_dir=out, device="cpu", memory=memory)
+            unmix.nmf_scene(header, count=3, start=start, steps=30, every=10, out_dir=out, device=where, memory=memory)
         )
         A = np.fromfile(out / "wide_abundance.img", "<f4").reshape(61, 3, 40)
         assert np.all(A[5, :, 7] == -9999) and np.all(A[60, :, 39] == -9999) and (A == -9999).sum() == 6

@@ -136,7 +136,7 @@ def nmf(
     if X.ndim != 2 or E.ndim != 2 or A.shape != (X.shape[0], E.shape[1]) or X.shape[1] != E.shape[0] or 0 in A.shape:
         raise LibraryError(f"X {X.shape}, E {E.shape} and A {A.shape} do not go together: (N, L), (L, p) and (N, p)")
     for name, values in (("X", X), ("E", E), ("A", A)):
-        if not np.all(np.isfinite(values)) or values.min() < 0:
+        if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
             raise LibraryError(f"{name} holds values that are negative or not finite")
     engine = engine_for((len(X), *E.shape), plan, device, threads)
     try:

@@ -15,8 +15,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 import unmix
+from unmix.io import bytes_per_line, spectra
+from unmix.library import load
+from unmix.scene import choose_bands
 
 REPEATS = 5
 SHAPE = 3445, 30, 512  # pixels (frames), sources, bands
@@ -74,46 +78,39 @@ def rms(values):
     return float(np.sqrt(np.mean(np.square(values))))
 
 
+def maps(header):
+    """A cube of abundances, (pixels, p)."""
+    cube = unmix.open_cube(header)
+    raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
+    return spectra(raw, cube.layout, choose_bands(cube, "all", None)).reshape(cube.lines * cube.samples, -1)
+
+
 def scenes():
     """Angles and abundance RMSE to the reference: VCA and fcls, then factorisations that begin with VCA."""
-    from unmix.library import load
-
     data = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[3] / "shared/data"))
     for name, scale in (("jasper", 5000.0), ("samson", None)):
         folder = data / name
-        truth = load(folder / f"{name}_truth_endmembers.csv").matrix
-        header = folder / f"{name}.hdr"
-        cube = unmix.open_cube(folder / f"{name}_truth_abundance.hdr")
-        shape = cube.lines, cube.samples, truth.shape[1]
-        raw = (
-            np.fromfile(folder / f"{name}_truth_abundance.img", "<f4")
-            .reshape(shape[0], shape[2], shape[1])
-            .transpose(0, 2, 1)
+        truth, reference = (
+            load(folder / f"{name}_truth_endmembers.csv").matrix,
+            maps(folder / f"{name}_truth_abundance.hdr"),
         )
-        ways = [("vca + fcls", None)] + [
-            (f"nmf {loss}{', sum to one' * one}", (loss, one)) for loss in SKLEARN for one in (0, 1)
+        ways = [("vca + fcls", None, 0)] + [
+            (f"nmf {loss}{', sum to one' * one}", loss, one) for loss in SKLEARN for one in (0, 1)
         ]
-        for way, how in ways:
+        for way, loss, one in ways:
             with tempfile.TemporaryDirectory() as out:
-                if how is None:
-                    unmix.run(header, count=truth.shape[1], scale=scale, out_dir=out, device="cpu")
+                same = {"count": truth.shape[1], "scale": scale, "out_dir": out, "device": "cpu"}
+                if loss is None:
+                    unmix.run(folder / f"{name}.hdr", **same)
                 else:
-                    unmix.nmf_scene(header, count=truth.shape[1], scale=scale, out_dir=out, device="cpu", loss=how[0],
-                                    sum_to_one=bool(how[1]), steps=500)  # fmt: skip
-                E = load(Path(out) / f"{name}_endmembers.csv").matrix
-                A = (
-                    np.fromfile(Path(out) / f"{name}_abundance.img", "<f4")
-                    .reshape(shape[0], shape[2], shape[1])
-                    .transpose(0, 2, 1)
-                )
-            unit = [one / np.linalg.norm(one, axis=0) for one in (E, truth)]
+                    unmix.nmf_scene(folder / f"{name}.hdr", loss=loss, sum_to_one=bool(one), steps=500, **same)
+                E, A = load(Path(out) / f"{name}_endmembers.csv").matrix, maps(Path(out) / f"{name}_abundance.hdr")
+            unit = [values / np.linalg.norm(values, axis=0) for values in (E, truth)]
             angles = np.arccos(np.clip(unit[0].T @ unit[1], -1, 1))
-            from scipy.optimize import linear_sum_assignment
-
             ours, theirs = linear_sum_assignment(angles)
-            share = A / np.maximum(A.sum(axis=2, keepdims=True), 1e-9)
+            share = A / np.maximum(A.sum(axis=1, keepdims=True), 1e-9)
             yield {"scene": name, "way": way, "mean_angle": float(angles[ours, theirs].mean()),
-                   "abundance_rmse": rms(share[:, :, ours] - raw[:, :, theirs])}  # fmt: skip
+                   "abundance_rmse": rms(share[:, ours] - reference[:, theirs])}  # fmt: skip
 
 
 def main():

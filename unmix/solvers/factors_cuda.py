@@ -22,6 +22,7 @@ OWNED, WARPS = (2, 1) if SIMULATED else (32, 4)
 MET = 16
 THREADS = OWNED * WARPS
 PLAIN = 4 if SIMULATED else 128  # threads of the kernels that finish
+FEW = 4 if SIMULATED else 32  # of those with much to do for each row: rows are few, and blocks should be many
 ADDING = 4 if SIMULATED else 1024  # of those that add up over all pixels
 # Blocks to work on: what an H100 holds at once of these, which take 116 registers a thread (a step of the benchmark: 74 µs; with twice
 # as many 79, with half as many 99).
@@ -266,7 +267,8 @@ class OnGpu:
     def renew(self, how: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
         """Renew a factor from its sums."""
         kernel, each = how
-        kernel[-(-each * factor.shape[1] // PLAIN), PLAIN, self.stream](factor, sums, below)
+        threads = PLAIN if each > 1 else FEW
+        kernel[-(-each * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
 
     def enqueue(self, block: Held, fresh: bool, turn: bool) -> None:
         """A step."""
