@@ -88,7 +88,7 @@ def describe(library: Any) -> dict[str, Any]:
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
     """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
     from unmix.errors import LibraryError
-    from unmix.journal import write_library
+    from unmix.whole import write_library
 
     parts = chosen(library, select)
     if len(parts) > 1:
@@ -117,8 +117,8 @@ def resample(
     Wavelengths within a tenth of the FWHM pass through untouched; a band outside the library's range is an error. `unmix run`
     does the same with -e LIBRARY.
     """
-    from unmix.journal import write_library
     from unmix.library import fit
+    from unmix.whole import write_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)

@@ -12,9 +12,9 @@ from .blocks import parse_size
 from .devices import choose_device
 from .io import bytes_per_line
 from .job import Settings, layout_of, solve_scene
-from .journal import Outputs
 from .library import fit, load_parts
 from .methods import choose
+from .outputs import Outputs
 from .pipeline import Seconds
 from .problem import plan_problem
 from .scene import Reading, open_scene

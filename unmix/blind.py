@@ -29,12 +29,13 @@ from .factorisation import (
 )
 from .io import Bands, Cube, bytes_per_line, spectra
 from .io.export import NODATA, require
-from .journal import Outputs, finite
 from .library import Endmembers, fit, load_parts
+from .outputs import Outputs
 from .report import map_headers, what_was_read
 from .scene import Reading, open_scene
 from .solvers.gather import Stored, floats_function
 from .solvers.lanes import WIDE
+from .whole import finite
 
 log = logging.getLogger("unmix")
 STARTS = ("vca", "spa", "random")

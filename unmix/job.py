@@ -19,15 +19,16 @@ from .errors import CubeError, MethodError
 from .io import Bands, Cube, bytes_per_line
 from .io.export import NODATA, require
 from .io.placement import Placement
-from .journal import ORTHO, Outputs, finite
 from .library import Endmembers, fit, load_parts
 from .library import select as choose_spectra
 from .methods import choose
+from .outputs import ORTHO, Outputs
 from .pipeline import Seconds, stream
 from .problem import Problem, plan_problem
 from .report import input_of, map_headers, plan_only, report_of
 from .rescue import rescue
 from .scene import Reading, check_scale, open_scene
+from .whole import finite
 
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).

@@ -1,375 +1,165 @@
-"""Outputs that are whole or not there: `.part` names until all is written and flushed, then every name at once."""
+"""The journal of a run: which lines are written *and flushed*, so that the same command goes on from there.
 
+A text file beside the outputs, ``STEM_run.journal.part``, a line an entry with its CRC-32. The first says what was asked and of
+what; the second, once the endmembers are flushed, where they are from; each other one how many lines are done, what they add up
+to, and the CRC-32 of every line that came since. An entry is written when all that it speaks of is on the disk, at most one each 256 MiB or 5 s, since a
+flush stops the writing. The last line may be cut short by a power loss, and does not count then.
+"""
+
+import base64
 import contextlib
-import fcntl
-import hashlib
 import json
-import logging
-import math
 import os
-import shutil
-import signal
+import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from .errors import MethodError, OutputError
-from .io.export import FORMATS, OutputFormat
-from .io.header import format_header
-from .io.read import brief
-from .io.write import write_all
-from .library import Endmembers
+from .errors import OutputError
 
-log = logging.getLogger("unmix")
-
-MAPS = ("abundance", "rmse", "residual", "certificate", "index")
-ORTHO = "_ortho"  # behind the name of a map that was placed
-SUFFIXES = (
-    *(f"_{name}{which}{ending}" for name in MAPS for which in ("", ORTHO) for one in FORMATS.values() for ending in one.endings),
-    "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
-)  # fmt: skip
+FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
 
-class Raster:
-    """One float32 BIL image under way; lines may come in any order, each once.
+@dataclass(frozen=True)
+class Past:
+    """What an earlier run left.
 
-    Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
-    be made by many threads, and costs less than the writing.
+    Attributes
+    ----------
+    identity : dict
+        What was asked, and of what.
+    about : dict or None
+        What it said of its endmembers.
+    lines : int
+        That are done.
+    summary : dict or None
+        What they add up to.
+    checks : dict of arrays (lines,), uint32
+        CRC-32 of every line of each raster.
+    finishing : list of str or None
+        Where it was giving names: those that are due.
     """
 
-    def __init__(self, path: Path, lines: int, samples: int, bands: int) -> None:
-        self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
-        self.checks = np.zeros(lines, np.uint32)
-        self.file = open(path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
-
-    def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
-        values = np.ascontiguousarray(values, np.dtype("<f4"))
-        block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
-        if checks is None:
-            rows = block.reshape(-1, line)
-            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
-        self.checks[lines] = checks
-        write_all(self.file.fileno(), values, lines.start * line)
-
-    def finish(self) -> str:
-        """Flush to disk and close; returns the digest."""
-        os.fsync(self.file.fileno())
-        self.file.close()
-        return digest_of(self.checks)
+    identity: dict[str, Any]
+    about: dict[str, Any] | None
+    lines: int
+    summary: dict[str, Any] | None
+    checks: dict[str, np.ndarray]
+    finishing: list[str] | None
 
 
-def finite(value: Any) -> Any:
-    """The same with None for what JSON cannot say: infinities and NaN."""
-    if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def digest_of(checks: np.ndarray) -> str:
-    """The digest of an image from the CRC-32 of its lines."""
-    return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def image_digest(path: Path, lines: int) -> str:
-    """The digest of a finished image, read line by line."""
-    checks = np.zeros(lines, np.uint32)
-    line = path.stat().st_size // lines
-    with open(path, "rb") as file:
-        for i in range(lines):
-            checks[i] = zlib.crc32(file.read(line))
-        if file.read(1):
-            checks[-1] ^= 1
-    return digest_of(checks)
-
-
-def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Path]:
-    """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
-
-    Raises
-    ------
-    OutputError
-        Where one exists and may not be replaced, or cannot be written.
-    MethodError
-        Where the ending is none of these.
-    """
-    endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
-    if out.suffix.lower() not in endings:
-        raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
-    finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
-    if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
-        log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
-    parts = [final.with_name(final.name + ".part") for final in finals]
-    try:
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use --overwrite")
-        if len(parts) == 1:
-            endmembers.write(parts[0], None, None)
-        else:
-            endmembers.write(None, *parts)
-        for part in parts:
-            flush(part)
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or out}: writing failed: {error.strerror}") from None
-    finally:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-    return finals
-
-
-def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
-    """Write small files, all or none, each whole; returns the paths.
-
-    Raises
-    ------
-    OutputError
-        Where one exists and may not be replaced, or cannot be written.
-    """
-    parts = {path: path.with_name(path.name + ".part") for path in files}
-    folder = next(iter(files)).parent
-    try:
-        for path in files:
-            if path.exists() and not overwrite:
-                raise OutputError(f"{path}: exists already; use --overwrite or -o")
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            parts[path].write_bytes(content)
-            flush(parts[path])
-        with signals_held():
-            for path, part in parts.items():
-                os.replace(part, path)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-    return list(files)
-
-
-def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
-    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
-
-    Raises
-    ------
-    OutputError
-        Where one exists and may not be replaced, belongs to a finished run, or cannot be written.
-    """
-    outputs = Outputs(folder, stem)
-    names = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
-    finals = [outputs.final(name) for name in names]
-    try:
-        if outputs.final("_run.json").exists():
-            raise OutputError(f"{finals[0]}: belongs to a finished run, which it would falsify; choose another -o")
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use --overwrite or -o")
-        parts = [outputs.part(name) for name in names]
-        endmembers.write(*parts)
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-    finally:
-        outputs.abandon()
-    return finals
-
-
-class Outputs:
-    """The output files of one scene.
+class Journal:
+    """The journal under way.
 
     Parameters
     ----------
-    folder : Path
-        Where they go; made where it is missing.
-    stem : str
-        The scene's name.
-    form : OutputFormat
-        What the maps become when they are finished.
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: IO[bytes] | None = None
+        self.lines = 0
+        self.unflushed, self.last = 0, time.monotonic()
+
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Start anew."""
+        self.file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
+        self.lines = 0
+        self.append({"identity": identity})
+
+    def go_on(self, past: Past) -> None:
+        """Add to what is there; a last line that was cut short is cut off."""
+        whole = self.path.read_bytes()
+        self.file = open(self.path, "r+b", buffering=0)  # noqa: SIM115
+        self.file.truncate(whole.rfind(b"\n") + 1)
+        self.file.seek(0, os.SEEK_END)
+        self.lines = past.lines
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write an entry and flush it."""
+        assert self.file is not None
+        text = json.dumps(entry)
+        self.file.write(f"{zlib.crc32(text.encode()):08x} {text}\n".encode())
+        os.fsync(self.file.fileno())
+
+    def is_due(self, written: int) -> bool:
+        """Whether so many bytes more, or the time, make an entry due."""
+        self.unflushed += written
+        return self.unflushed >= FLUSH_BYTES or time.monotonic() - self.last >= FLUSH_SECONDS
+
+    def record(self, lines: int, summary: dict[str, Any], rasters: dict[str, Any]) -> None:
+        """Flush the rasters, then say that all lines before ``lines`` are done."""
+        for raster in rasters.values():
+            os.fdatasync(raster.file.fileno())
+        checks = {
+            name: base64.b64encode(raster.checks[self.lines : lines].astype("<u4").tobytes()).decode()
+            for name, raster in rasters.items()
+        }
+        self.append({"lines": lines, "summary": summary, "checks": checks})
+        self.lines, self.unflushed, self.last = lines, 0, time.monotonic()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def remove(self) -> None:
+        """It is not wanted any more."""
+        self.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def read_past(path: Path) -> Past | None:
+    """What a journal says; None where there is none.
 
     Raises
     ------
-    OutputError
-        Where the folder cannot be written, or another run holds the scene.
+    ValueError
+        Where it is damaged.
     """
-
-    def __init__(self, folder: Path, stem: str, form: OutputFormat = FORMATS["envi"]) -> None:
-        self.folder, self.stem, self.form = folder, stem, form
-        self.rasters: dict[str, Raster] = {}
-        self.parts: list[Path] = []
-        self.made = not folder.exists()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.lock = self.hold(self.part("_run.json"))
-        except BlockingIOError:
-            raise OutputError(f"{self.final('_run.json')}: another run holds this scene; wait for it") from None
-        except OSError as error:
-            raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
-
-    @staticmethod
-    def hold(path: Path) -> IO[str]:
-        """Open and lock a file; `BlockingIOError` where another process has it."""
-        while True:
-            file = open(path, "a")  # noqa: SIM115 - held until the names are taken
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    return file
-            except FileNotFoundError:
-                pass
-            except OSError:
-                file.close()
-                raise
-            file.close()  # its holder took the name away between our opening and our locking
-
-    def __enter__(self) -> "Outputs":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Whatever was not finished is taken away; what the system says of it becomes an `OutputError`."""
-        self.abandon()
-        if isinstance(error, OSError):
-            what = error.strerror or brief(error)
-            raise OutputError(f"{error.filename or self.folder}: writing failed: {what}") from None
-
-    def final(self, suffix: str) -> Path:
-        return self.folder / (self.stem + suffix)
-
-    def part(self, suffix: str) -> Path:
-        path = self.folder / (self.stem + suffix + ".part")
-        if path not in self.parts:
-            self.parts.append(path)
-        return path
-
-    def existing(self) -> list[Path]:
-        """Finished outputs that are there already."""
-        return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
-
-    def are_there(self, overwrite: bool, skip: bool) -> bool:
-        """Whether a finished run is to be left alone; `OutputError` where outputs exist and nobody said what to do."""
-        existing = self.existing()
-        if existing and skip and self.final("_run.json") in existing:
-            return True
-        if existing and not overwrite:
-            raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
-        return False
-
-    def check_space(self, wanted: int) -> None:
-        """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
-        free = shutil.disk_usage(self.folder).free
-        if free < wanted:
-            raise OutputError(f"{self.folder}: {wanted} bytes of output, but {free} are free; make room or use -o")
-
-    def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
-        """Begin ``STEM_name.img``."""
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands)
-        return self.rasters[name]
-
-    def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
-        """Write ``STEM_name.hdr``, beside a raster of that name."""
-        raster = self.rasters[name]
-        own: dict[str, str | int | Sequence[str]] = {
-            "description": fields["description"],
-            "samples": raster.samples,
-            "lines": raster.lines,
-            "bands": raster.bands,
-            "header offset": 0,
-            "file type": "ENVI Standard",
-            "data type": 4,
-            "interleave": "bil",
-            "byte order": 0,
-        }
-        self.part(f"_{name}.hdr").write_text(format_header(own | dict(fields)), encoding="utf-8")
-
-    def finish(self, report: dict[str, Any]) -> None:
-        """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
-        digests = {}
-        for name, raster in self.rasters.items():
-            digests[f"{self.stem}_{name}.img"] = raster.finish()
-            if self.form.convert is not None:
-                digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
-                del digests[f"{self.stem}_{name}.img"]
-        for path in self.parts:
-            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"]):
-                digests[path.name[: -len(".part")]] = file_digest(path)
-                flush(path)
-        report["digests"] = digests
-        last = self.part("_run.json")
-        last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
-        flush(last)
-        with signals_held():
-            self.final("_run.json").unlink(missing_ok=True)  # from here on an older run is not finished any more
-            for old in self.existing():
-                if self.folder / (old.name + ".part") not in self.parts:
-                    old.unlink()  # of an earlier run with more outputs: it would not belong to this one
-            for path in sorted(self.parts, key=lambda path: path == last):
-                os.replace(path, path.with_name(path.name[: -len(".part")]))
-            self.parts = []
-        flush(self.folder)
-        self.lock.close()
-
-    def convert(self, name: str) -> str:
-        """Make a finished map what its format wants in place of the work file; returns its digest."""
-        assert self.form.convert is not None
-        image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
-        try:
-            self.form.convert(image, header, out, name)
-        except (OSError, OutputError):
-            raise
-        except Exception as error:  # of the library that writes it
-            raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
-        for path in (image, header):
-            path.unlink()
-            self.parts.remove(path)
-        flush(out)
-        return file_digest(out)
-
-    def abandon(self) -> None:
-        """Take every `.part` file away; what was finished before stays."""
-        with signals_held():
-            for raster in self.rasters.values():
-                raster.file.close()
-            for path in self.parts:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-            self.parts = []
-            self.lock.close()
-            if self.made:
-                with contextlib.suppress(OSError):
-                    self.folder.rmdir()
-
-
-@contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait: a few renames belong together."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
+    entries = []
+    for line in raw[: raw.rfind(b"\n") + 1].splitlines():
+        check, _, text = line.partition(b" ")
+        if check != b"%08x" % zlib.crc32(text):
+            raise ValueError("an entry is not what was written")
+        entries.append(json.loads(text))
+    if not entries:
+        return None
+    parts: dict[str, list[np.ndarray]] = {}
+    done, summary, finishing, about = 0, None, None, None
+    for entry in entries[1:]:
+        about = entry.get("about", about)
+        finishing = entry.get("finishing", finishing)
+        if "lines" in entry:
+            done, summary = entry["lines"], entry["summary"]
+            for name, text in entry["checks"].items():
+                parts.setdefault(name, []).append(np.frombuffer(base64.b64decode(text), "<u4"))
+    checks = {name: np.concatenate(values).astype(np.uint32) for name, values in parts.items()}
+    if any(len(values) != done for values in checks.values()):
+        raise ValueError("its entries do not follow on each other")
+    return Past(entries[0]["identity"], about, done, summary, checks, finishing)
 
 
-def flush(path: Path) -> None:
-    """Flush a file or a folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
+    """What differs between two identities, as words: ``method (nnls, now fcls)``."""
+    found = []
+    for key in sorted(past.keys() | now.keys()):
+        before, after = past.get(key), now.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += difference(before, after, f"{key} ")
+        elif before != after:
+            short = all(len(str(value)) < 40 for value in (before, after))
+            found.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))
+    return found

@@ -18,8 +18,8 @@ from .io.cube import band_names
 from .io.envi import MAP_FIELDS
 from .io.export import OutputFormat
 from .io.header import words
-from .journal import ORTHO, SUFFIXES, Outputs
 from .library import Endmembers
+from .outputs import ORTHO, SUFFIXES, Outputs
 from .pipeline import Seconds
 from .problem import Problem
 from .scene import Reading

@@ -18,11 +18,11 @@ from .endmembers import pixel_spectrum, signal_of
 from .errors import LibraryError, MethodError
 from .io import missing
 from .io.cube import bytes_per_line
-from .journal import finite, write_whole
 from .library import load
 from .scene import Reading, open_scene
 from .selection import Selection, least_collinear, select_bands
 from .solving import open_array
+from .whole import finite, write_whole
 
 log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")

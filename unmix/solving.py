@@ -15,9 +15,9 @@ from .certificate import CERTIFIED
 from .errors import CubeError, LibraryError, MethodError, OutputError
 from .io.matlab import Version73, open_variables
 from .io.read import brief, refuse_links
-from .journal import flush, signals_held
 from .quadratic import MOST_STEPS, Programme, nnqp
 from .systems import Batch, batches, solver_for, toeplitz
+from .whole import flush, signals_held
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.

@@ -14,10 +14,11 @@ from .errors import CubeError, OutputError
 from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from .io.export import FORMATS, OutputFormat
 from .io.placement import Placement
-from .journal import MAPS, ORTHO, file_digest, image_digest
 from .library import load
 from .methods import METHODS, SOLVERS, Method
+from .outputs import MAPS, ORTHO
 from .scene import Reading, open_part
+from .whole import file_digest, image_digest
 
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
 TOLERANCE = 2e-6

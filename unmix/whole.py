@@ -1,0 +1,139 @@
+"""Files that are whole or not there: `.part` names until all is written and flushed; and their digests."""
+
+import contextlib
+import hashlib
+import logging
+import math
+import os
+import signal
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import MethodError, OutputError
+from .library import Endmembers
+
+log = logging.getLogger("unmix")
+
+
+def finite(value: Any) -> Any:
+    """The same with None for what JSON cannot say: infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def digest_of(checks: np.ndarray) -> str:
+    """The digest of an image from the CRC-32 of its lines."""
+    return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def image_digest(path: Path, lines: int) -> str:
+    """The digest of a finished image, read line by line."""
+    checks = np.zeros(lines, np.uint32)
+    line = path.stat().st_size // lines
+    with open(path, "rb") as file:
+        for i in range(lines):
+            checks[i] = zlib.crc32(file.read(line))
+        if file.read(1):
+            checks[-1] ^= 1
+    return digest_of(checks)
+
+
+def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Path]:
+    """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    MethodError
+        Where the ending is none of these.
+    """
+    endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
+    if out.suffix.lower() not in endings:
+        raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
+    finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
+        log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
+    parts = [final.with_name(final.name + ".part") for final in finals]
+    try:
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use --overwrite")
+        if len(parts) == 1:
+            endmembers.write(parts[0], None, None)
+        else:
+            endmembers.write(None, *parts)
+        for part in parts:
+            flush(part)
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or out}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+    return finals
+
+
+def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
+    """Write small files, all or none, each whole; returns the paths.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    """
+    parts = {path: path.with_name(path.name + ".part") for path in files}
+    folder = next(iter(files)).parent
+    try:
+        for path in files:
+            if path.exists() and not overwrite:
+                raise OutputError(f"{path}: exists already; use --overwrite or -o")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            parts[path].write_bytes(content)
+            flush(parts[path])
+        with signals_held():
+            for path, part in parts.items():
+                os.replace(part, path)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+    return list(files)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait: a few renames belong together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def flush(path: Path) -> None:
+    """Flush a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
