@@ -49,8 +49,8 @@ def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: st
     click.echo(json.dumps(found) if as_json else ",".join(str(band) for band in sorted(found["bands"])))
     if "rmsep" in found:
         log.info(
-            f"{source}: {len(found['bands'])} bands predict with RMSEP {found['rmsep']:.4g}; the least, "
-            f"{found['least_rmsep']:.4g}, takes {len(found['before_elimination'])}"
+            f"{source}: bands chosen: {len(found['bands'])}, RMSEP {found['rmsep']:.4g}; before weak ones were left out: "
+            f"{len(found['before_elimination'])}, RMSEP {found['least_rmsep']:.4g} (both optimistic: they were chosen by it)"
         )
     for path in found["files"]:
         log.info(f"wrote {path}")

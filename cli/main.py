@@ -120,7 +120,7 @@ def main() -> None:
     except Exception as error:
         fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
         code = 1
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout may be closed, or none
         sys.stdout.flush()
     if code:
         os._exit(code) if broken_stdout() else sys.exit(code)

@@ -18,15 +18,16 @@ from .progress import progress
 @click.option("-n", "--count", metavar="N", help="How many endmembers; auto estimates it (HySime).  [default: auto]")
 @click.option("--loss", type=click.Choice(["kl", "frobenius"]), default="kl", show_default=True,
               help="What falls: the Kullback-Leibler divergence, or half the squared distance.")  # fmt: skip
-@click.option("--start", type=click.Choice(["vca", "spa", "random"]), default="vca", show_default=True,
-              help="Endmembers to begin with: pixels that an extraction picks, or the mean spectrum times random numbers.")  # fmt: skip
+@click.option("--start", type=click.Choice(["vca", "spa", "random"]), default=None,
+              help="Endmembers to begin with: pixels that an extraction picks, or the mean spectrum times random numbers.  "
+              "[default: vca]")  # fmt: skip
 @click.option(
     "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="A library to begin with instead."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="S", show_default=True, help="Seed of the start.")
 @click.option("--sum-to-one", is_flag=True, help="Keep each pixel's abundances at a sum of 1.")
 @click.option("--steps", type=click.IntRange(1), default=200, metavar="K", show_default=True, help="The most steps.")
-@click.option("--tol", "tolerance", type=click.FloatRange(0), default=1e-4, metavar="T", show_default=True,
+@click.option("--tol", "tolerance", type=click.FloatRange(0, 1), default=1e-4, metavar="T", show_default=True,
               help="Stop where the loss falls by less than T of the first between two looks; 0 makes all steps.")  # fmt: skip
 @click.option(
     "--every", type=click.IntRange(1), default=25, metavar="K", show_default=True, help="Steps between looks."
@@ -68,5 +69,6 @@ def command(
     first, last = found["costs"][0], found["costs"][-1]
     log.info(
         f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss {first[1]:.4g} to "
-        f"{last[1]:.4g} in {last[0]} steps ({'converged' if found['converged'] else 'the most'}); {found['seconds']['total']:.2f} s"
+        f"{last[1]:.4g} in {last[0]} steps ({'converged' if found['converged'] else 'not converged; --steps makes more'}); "
+        f"{found['seconds']['total']:.2f} s; {(settings['out_dir'] or cube.parent) / found['stem']}_*"
     )

@@ -254,3 +254,37 @@ def test_from_a_cube(tmp_path):
         (tmp_path / "bad.csv").write_text(f"line,sample,biomass\n{bad}\n")
         failed = CliRunner().invoke(cli, [*words[:3], str(tmp_path / "bad.csv"), *words[4:6], "--overwrite"])
         assert isinstance(failed.exception, unmix.LibraryError) and message in str(failed.exception), bad
+
+
+def test_a_copy_of_a_bright_band_ends_no_chain():
+    """Of two bands, a copy of each other but for noise, one is in; dim ones that are no mixture of them are, too."""
+    random = np.random.default_rng(0)
+    u, v, w = random.standard_normal((3, 60))
+    X = np.column_stack([1e4 * u, 1e4 * u + 5e-3 * random.standard_normal(60), 1e-3 * v, 1e-3 * w])
+    assert sorted(least_collinear(np.cov(X, rowvar=False), 3).bands)[1:] == [2, 3]
+    y = X[:, 0] / 1e4 + 1e3 * X[:, 2] - 2e3 * X[:, 3]
+    assert select_bands(X, y).rmsep < 1e-6
+
+
+def test_a_band_that_is_constant_in_every_fold():
+    X = np.eye(12)
+    with pytest.raises(unmix.LibraryError, match="constant in some fold"):
+        select_bands(X, np.arange(12.0), folds=12)
+
+
+def test_tables_that_are_wrong(tmp_path):
+    import h5py
+
+    X = spectra(9, 6)
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["spec"] = X
+    for name in ("t.h5:/spec", "t.h5:spec"):
+        result = CliRunner().invoke(
+            cli, ["bands", f"{tmp_path}/{name}", "-m", "2", "--bands", "2-5", "-o", str(tmp_path / "o"), "--overwrite"]
+        )
+        assert set(map(int, result.stdout.split("\n")[0].split(","))) <= {2, 3, 4, 5}
+    X[4, 2] = np.nan
+    for values, words in ((X, "spectrum 5 has a value at band 3"), (X[:1], "two at least")):
+        np.save(tmp_path / "t.npy", values)
+        failed = CliRunner().invoke(cli, ["bands", str(tmp_path / "t.npy"), "-m", "2", "-o", str(tmp_path / "p")])
+        assert isinstance(failed.exception, unmix.LibraryError) and words in str(failed.exception)

@@ -47,7 +47,7 @@ def problem(N, L, p, seed=0):
 SHAPES = (
     [(9, 5, 2), (40, 21, 3)]
     if simulated()
-    else [(1, 3, 1), (9, 5, 2), (40, 21, 3), (200, 198, 5), (500, 130, 17), (700, 64, 33)]
+    else [(1, 3, 1), (431, 30, 3), (862, 10, 2), (9, 5, 2), (40, 21, 3), (200, 198, 5), (500, 130, 17), (700, 64, 33)]
 )
 
 
@@ -112,9 +112,11 @@ def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
 
 
 @pytest.mark.parametrize("loss", ["kl", "frobenius"])
-def test_the_same_bytes_for_any_threads(loss):
-    X, E, A = problem(3000, 70, 5)
-    found = [unmix.nmf(X, E, A, loss=loss, steps=30, threads=threads) for threads in (1, 2, 5)]
+@pytest.mark.parametrize("L", [10, 70])
+def test_the_same_bytes_for_any_threads(loss, L):
+    """More of them than tiles of bands, too."""
+    X, E, A = problem(3000, L, 5)
+    found = [unmix.nmf(X, E, A, loss=loss, steps=30, threads=threads) for threads in (1, 2, 5, 19)]
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].A, other.A)
         np.testing.assert_array_equal(found[0].E, other.E)
@@ -216,3 +218,56 @@ def test_an_abundance_that_had_all_but_vanished_grows_again():
     a = np.array([1.0, 1e-20])
     on_simplex(a, np.array([5.0, 1.0]), np.array([10.0, 3.0]), True)
     np.testing.assert_allclose(a, [5 / 7, 2 / 7])
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("loss", ["kl", "frobenius"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-7, 1e-3, 60000.0])
+def test_units_do_not_matter(device, loss, scale):
+    """What updates divide by has a floor of 1e-7; pixels are brought well above it, by a power of two."""
+    X, E, A = problem(30, 8, 2)
+    settings = {
+        "loss": loss,
+        "steps": 3 if simulated() else 40,
+        "tolerance": 0,
+        "device": device,
+        "sum_to_one": loss == "frobenius",
+    }
+    usual = unmix.nmf(X, E, A, **settings)
+    found = unmix.nmf(X * scale, E * scale, A, **settings)
+    np.testing.assert_allclose(found.A, usual.A, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found.E / scale, usual.E, rtol=1e-3, atol=1e-5)
+    assert found.costs[-1][1] == pytest.approx(usual.costs[-1][1] * scale ** (1 if loss == "kl" else 2), rel=1e-3)
+
+
+def test_fill_that_nobody_declared_is_an_error(tmp_path, wide_scene):
+    X, E, _ = problem(20, 6, 2)
+    X[3, 2] = 9.97e36
+    with pytest.raises(unmix.LibraryError, match="too large"):
+        unmix.nmf(X, E)
+    Y = np.full((5, 6, 8), 0.3, np.float32) + np.random.default_rng(0).random((5, 6, 8)).astype("f4")
+    Y[2, 2] = 9.97e36
+    with pytest.raises(unmix.CubeError, match="--nodata"):
+        unmix.nmf_scene(write_cube(tmp_path / "f.hdr", Y), count=2, out_dir=tmp_path / "o", device="cpu")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_budgets_of_a_scene(tmp_path, wide_scene, where):
+    """What does not fit is said with the option that helps, and the size that does suffices; a GPU's is for GPUs."""
+    header, _ = wide_scene
+    settings = {"count": 3, "steps": 2, "device": where, "overwrite": True, "out_dir": tmp_path / "o"}
+    memory = 1024
+    for _ in range(6):  # extraction wants less than the steps do
+        try:
+            assert not unmix.nmf_scene(header, memory=memory, **settings)["held"]
+            break
+        except unmix.MethodError as error:
+            assert f"--memory {memory} bytes is too small: one line of this scene needs" in str(error)
+            memory = int(str(error).split()[-1])
+    else:
+        raise AssertionError("no size that it named was enough")
+    if where == "cuda":
+        assert not unmix.nmf_scene(header, gpu_memory="200K", **settings)["held"]
+    else:
+        assert unmix.nmf_scene(header, gpu_memory="1K", **settings)["held"]

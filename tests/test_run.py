@@ -239,7 +239,9 @@ def test_outputs_that_exist(tmp_path, scene, truth):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(unmix.OutputError, match="exists already"):
         unmix.run(scene, endmembers=truth, device="cpu")
-    assert unmix.run(scene, endmembers=truth, device="cpu", skip_existing=True)["skipped"]
+    with pytest.raises(unmix.OutputError, match=r"another run: residual \(True, now False\)"):
+        unmix.run(scene, endmembers=truth, device="cpu", skip_existing=True)
+    assert unmix.run(scene, endmembers=truth, device="cpu", residual=True, skip_existing=True)["skipped"]
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     unmix.run(scene, endmembers=truth, device="cpu", overwrite=True)
     assert not (tmp_path / "scene_residual.img").exists()  # it belonged to the run that is gone
@@ -259,7 +261,7 @@ def test_another_run_holds_the_scene(tmp_path, scene, truth):
     from unmix.outputs import Outputs
 
     held = Outputs(tmp_path, "scene")
-    with pytest.raises(unmix.OutputError, match="another run holds"):
+    with pytest.raises(unmix.OutputError, match=r"another run .*holds this scene"):
         unmix.run(scene, endmembers=truth, device="cpu")
     held.abandon()
     unmix.run(scene, endmembers=truth, device="cpu")
@@ -274,7 +276,8 @@ def test_a_dry_run_does_nothing(tmp_path, scene, truth):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_stop_cleanly(tmp_path, number, code):
-    """A run is stopped while it writes: it leaves soon, with its exit code and nothing of its outputs."""
+    """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
+    on from there."""
     synthesise(tmp_path / "s.hdr", Scene(3000, 200, 50, 5))
     command = [sys.executable, "-m", "unmix_cli.main", "run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"),
                "-e", str(tmp_path / "s_truth_endmembers.csv"), "--memory", "2M", "--device", "cpu"]  # fmt: skip
@@ -290,7 +293,12 @@ def test_signals_stop_cleanly(tmp_path, number, code):
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert "stopped by" in said and "Traceback" not in said
-    assert not (tmp_path / "o").exists()
+    assert all(path.name.endswith(".part") for path in (tmp_path / "o").iterdir())
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert 0 < json.loads(again.stdout)["resumed_from"] < 3000 and "goes on from line" in again.stderr
+    for name in ("s_abundance.img", "s_rmse.img", "s_abundance.hdr", "s_endmembers.sli"):
+        assert (tmp_path / "o" / name).read_bytes() == (tmp_path / "w" / name).read_bytes()
+    assert not list((tmp_path / "o").glob("*.part"))
 
 
 def test_run_json_tells(tmp_path, scene, truth):

@@ -6,17 +6,20 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .blocks import Layout, cores, parse_size, plan_blocks
-from .endmembers import extract_endmembers
+from .blocks import cores, parse_size, plan_blocks
+from .devices import choose_device
+from .endmembers import automatic, extract_endmembers, signal_of
 from .errors import CubeError, LibraryError, MethodError
 from .factorisation import (
     EVERY,
     FLOOR,
+    LARGEST,
     MOST_STEPS,
     TOLERANCE,
     Block,
@@ -26,6 +29,7 @@ from .factorisation import (
     engine_for,
     equal_parts,
     filled,
+    unit_of,
 )
 from .io import Bands, Cube, bytes_per_line, spectra
 from .io.export import NODATA, require
@@ -46,7 +50,7 @@ def nmf_scene(
     *,
     count: int | str | None = None,
     endmembers: str | os.PathLike[str] | None = None,
-    start: str = "vca",
+    start: str | None = None,
     seed: int = 0,
     loss: str = "kl",
     sum_to_one: bool = False,
@@ -73,7 +77,7 @@ def nmf_scene(
         How many endmembers; not with ``endmembers``.
     endmembers : path-like, optional
         A library to begin with, in place of ``start``.
-    start : {"vca", "spa", "random"}
+    start : {"vca", "spa", "random"}, optional
         Pixels that an extraction picks, or the mean spectrum times random numbers.
     seed : int
         Of either.
@@ -96,6 +100,9 @@ def nmf_scene(
     """
     plan = Plan(loss, sum_to_one, steps, tolerance, every)
     form, how_read = require(format), Reading(**reading)
+    if start is not None and endmembers is not None:
+        raise MethodError("--start and -e contradict each other")
+    start = STARTS[0] if start is None else start
     if start not in STARTS:
         raise MethodError(f"unknown start '{start}'; there are {', '.join(STARTS)}")
     if endmembers is not None and count is not None:
@@ -103,7 +110,7 @@ def nmf_scene(
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
     with Outputs(Path(out_dir) if out_dir is not None else scene.path.parent, scene.stem, form) as outputs:
-        outputs.are_there(overwrite, False)
+        outputs.are_there(overwrite, None)
         began = time.perf_counter()
         first = beginning(
             scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
@@ -111,15 +118,17 @@ def nmf_scene(
         E = np.maximum(first.matrix, FLOOR * np.maximum(first.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
             raise LibraryError(
-                f"{first.source}: an endmember to begin with holds nothing above 0, or values that are not finite"
+                f"{first.source}: an endmember to begin with holds nothing above 0, or values that are not finite; is the scale right?"
             )
-        pixels = Pixels(scene, used, nodata, E, plan, budget, threads or cores())
+        outputs.check_space(4 * scene.lines * scene.samples * (E.shape[1] + 1) + 2**20)
+        unit = unit_of(E)
+        pixels = Pixels(scene, used, nodata, E, plan, unit, threads or cores())
         engine = None
         try:
-            held = pixels.plan_memory(budget, gpu_budget)
+            held = pixels.plan_memory(budget, gpu_budget if on_gpu(device, threads) else None, outputs.folder)
             engine = engine_for((pixels.most, *E.shape), plan, device, threads)
             pixels.engine = engine
-            E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, progress)
+            E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
             descending = time.perf_counter() - began
             found = Endmembers(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), first.wavelengths, None,
@@ -143,7 +152,14 @@ def nmf_scene(
         map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
         found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
         outputs.finish(report)
-    return finite(report)
+    return finite(report) | {"stem": scene.stem}
+
+
+def on_gpu(device: str, threads: int | None) -> bool:
+    """Whether that device is a GPU."""
+    machine = choose_device(device, threads)
+    machine.close()
+    return machine.name != "cpu"
 
 
 def beginning(
@@ -153,14 +169,16 @@ def beginning(
     """The endmembers to begin with."""
     if endmembers is not None:
         return fit(load_parts(Path(endmembers)), scene, used.index)
-    found, _ = extract_endmembers(
-        scene, used, nodata, count, "vca" if start == "random" else start, seed, budget, threads
-    )
     if start != "random":
-        return found
-    noise = np.random.Generator(np.random.PCG64(seed)).random(found.matrix.shape)
-    mean = found.matrix.mean(axis=1, keepdims=True)
-    return Endmembers(found.names, mean * 2 * noise, found.wavelengths, None, f"random (seed {seed})")
+        return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads)[0]
+    found = signal_of(scene, used, nodata, budget, threads)
+    p = automatic(found) if count == "auto" else int(count)
+    if p < 1:
+        raise MethodError(f"--count {p}: must be at least 1")
+    noise = np.random.Generator(np.random.PCG64(seed)).random((len(found.mean), p))
+    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
+    names = tuple(f"endmember {j + 1}" for j in range(p))
+    return Endmembers(names, found.mean[:, None] * 2 * noise, waves, None, f"{scene.path}: random (seed {seed})")
 
 
 class Pixels:
@@ -175,10 +193,12 @@ class Pixels:
     """
 
     def __init__(
-        self, scene: Cube, used: Bands, nodata: float | None, E: np.ndarray, plan: Plan, budget: int, threads: int
+        self, scene: Cube, used: Bands, nodata: float | None, E: np.ndarray, plan: Plan, unit: float, threads: int
     ) -> None:
         self.scene, self.E, self.plan = scene, E, plan
-        self.stored = Stored(used.index, used.gain, used.offset, float("nan") if nodata is None else nodata)
+        missing_value = float("nan") if nodata is None else nodata
+        self.bands, self.unit = used, unit
+        self.stored = Stored(used.index, used.gain * unit, used.offset * unit, missing_value)
         self.convert = floats_function(scene.layout)
         self.pool, self.reader = ThreadPoolExecutor(threads, "floats"), ThreadPoolExecutor(1, "read")
         self.engine: Any = None
@@ -187,22 +207,29 @@ class Pixels:
         self.counted, self.below = False, 0
         self.scratch: Any = None
 
-    def plan_memory(self, budget: int, gpu_budget: int) -> bool:
-        """Whether all pixels are held, in the memory of the host and of a GPU; else how they are cut."""
+    def plan_memory(self, budget: int, gpu_budget: int | None, folder: Path) -> bool:
+        """Whether all pixels are held, in the memory of the host and of a GPU; else how they are cut; scratch goes to ``folder``."""
         L, p = self.E.shape
+        pixels, samples = self.scene.lines * self.scene.samples, self.scene.samples
         a_pixel = 4 * (L + 16 + 2 * (p + 16))
-        pixels = self.scene.lines * self.scene.samples
-        reading = 2 * bytes_per_line(self.scene)
-        held = pixels * a_pixel + reading * min(self.scene.lines, 64) <= min(budget, gpu_budget)
-        line = reading + 3 * a_pixel * self.scene.samples
-        self.layout: Layout = plan_blocks(
-            self.scene.lines, line, budget // 2, 1, chunk=min(self.scene.lines_together, self.scene.lines)
-        )
-        self.most = pixels if held else self.layout.lines_per_block * self.scene.samples
+        stored = bytes_per_line(self.scene)
+        chunk = min(self.scene.lines_together, self.scene.lines)
+        # Two blocks are in memory as they are stored, three as floats: read, waiting, at work.
+        self.layout = plan_blocks(self.scene.lines, 2 * stored + 3 * a_pixel * samples, budget, 1, chunk=chunk)
+        held = pixels * a_pixel + 2 * stored * self.layout.lines_per_block <= budget
+        if gpu_budget is not None:
+            there = plan_blocks(self.scene.lines, 2 * a_pixel * samples, gpu_budget, 1, "--gpu-memory")
+            self.layout = min(self.layout, there, key=lambda layout: layout.lines_per_block)
+            held = held and 2 * a_pixel * pixels <= gpu_budget
+        if held:  # what is not at work is small: blocks only bring the pixels in
+            self.layout = replace(self.layout, lines_per_block=max(1, self.layout.lines_per_block // 4))
+        self.most = pixels if held else self.layout.lines_per_block * samples
         if not held:
             log.info(f"{self.scene.path}: does not fit --memory as float32; it is read once a step")
-            self.scratch = tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
-            self.scratch.truncate(4 * pixels * p)
+            self.scratch = tempfile.TemporaryFile(prefix="unmix-", dir=folder)  # noqa: SIM115
+            os.posix_fallocate(
+                self.scratch.fileno(), 0, 4 * pixels * p
+            )  # a full disk would end the process when the map is written to
             self.kept = np.memmap(self.scratch, np.float32, "r+", shape=(pixels, p))
             self.begun = False
         return held
@@ -230,6 +257,10 @@ class Pixels:
         below = sum(self.pool.map(one, range(n)))
         masked = np.isnan(out[:, 0])
         out[masked] = 0.0
+        if out.max() > LARGEST * self.unit:
+            raise CubeError(
+                f"{self.scene.path}: holds values above {LARGEST:g}; where these mean no data, say so by --nodata"
+            )
         if not self.counted:
             self.below += below
             self.masked[lines] = masked.reshape(n, samples)
@@ -252,7 +283,7 @@ class Pixels:
                 coming = self.reader.submit(self.floats, cuts[i + 1])
             place = slice(lines.start * samples, lines.stop * samples)
             if not self.begun:
-                self.kept[place] = equal_parts(X, self.E, self.plan.sum_to_one)
+                self.kept[place] = self.equal_parts(X)
             block = filled(self.engine, X, np.asarray(self.kept[place]))
             yield block
             self.kept[place] = block[1][: len(X), :p]
@@ -262,11 +293,19 @@ class Pixels:
     def held_whole(self) -> list[Block]:
         """All pixels as one block."""
         if self.whole is None:
-            X = np.empty((self.most, len(self.stored.bands)), np.float32)
+            tall, wide = self.engine.shape(self.most)
+            X, A = np.zeros(tall, np.float32), np.zeros(wide, np.float32)
             for lines in self.layout:
-                X[lines.start * self.scene.samples : lines.stop * self.scene.samples] = self.floats(lines)
-            self.whole = filled(self.engine, X, equal_parts(X, self.E, self.plan.sum_to_one))
+                place = slice(lines.start * self.scene.samples, lines.stop * self.scene.samples)
+                own = self.floats(lines)
+                X[place, : own.shape[1]] = own
+                A[place, : self.E.shape[1]] = self.equal_parts(own)
+            self.whole = X, A
         return [self.whole]
+
+    def equal_parts(self, X: np.ndarray) -> np.ndarray:
+        """Abundances to begin with."""
+        return equal_parts(X, self.E * np.float32(self.unit), self.plan.sum_to_one)
 
     def abundances(self, lines: slice) -> np.ndarray:
         """Of some lines, (pixels, p)."""
@@ -277,11 +316,9 @@ class Pixels:
 def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
     """Abundances and RMSE of all pixels, from what is stored and what was found; sums of abundances, and counts."""
     L, p = E.shape
-    outputs.check_space(8 * scene.lines * scene.samples * (p + 1) + 2**20)
     abundance, rmse = (
         outputs.raster(name, scene.lines, scene.samples, count) for name, count in (("abundance", p), ("rmse", 1))
     )
-    bands = Bands(pixels.stored.bands, pixels.stored.gain, pixels.stored.offset)
     sums = np.zeros(p)
     step = max(1, min(scene.lines, 2**24 // max(1, 8 * scene.samples * L)))
     for first in range(0, scene.lines, step):
@@ -291,7 +328,7 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            left = np.sqrt(np.square(spectra(raw, scene.layout, bands).reshape(-1, L) - A @ E.T).mean(axis=1))
+            left = np.sqrt(np.square(spectra(raw, scene.layout, pixels.bands).reshape(-1, L) - A @ E.T).mean(axis=1))
         left[masked], A[masked] = NODATA, NODATA
         abundance.write(lines, np.ascontiguousarray(A.reshape(n, scene.samples, p).transpose(0, 2, 1), np.float32))
         rmse.write(lines, left.reshape(n, scene.samples).astype(np.float32))

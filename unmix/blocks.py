@@ -19,18 +19,19 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a scene is cut: ``lines_per_block`` lines in each of ``slots`` buffers that are in flight at once."""
+    """How a scene is cut: ``lines_per_block`` lines in each of ``slots`` buffers that are in flight at once, from ``first`` on."""
 
     lines: int
     lines_per_block: int
     slots: int
+    first: int = 0
 
     def __iter__(self) -> Iterator[slice]:
-        for first in range(0, self.lines, self.lines_per_block):
+        for first in range(self.first, self.lines, self.lines_per_block):
             yield slice(first, min(first + self.lines_per_block, self.lines))
 
     def __len__(self) -> int:
-        return -(-self.lines // self.lines_per_block)
+        return -(-(self.lines - self.first) // self.lines_per_block)
 
 
 def block_shape(layout: str, lines: int, samples: int, bands: int) -> tuple[int, int, int]:

@@ -258,6 +258,21 @@ class Summary:
         self.add_sums(part.of_lines)
         self.of_lines = []
 
+    def said(self) -> dict[str, Any]:
+        """All of it, for a journal."""
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("sums", "of_lines", "failures")},
+            "failures": [list(place) for place in self.failures],
+            "sums": None if self.sums is None else [float(value) for value in self.sums],
+        }
+
+    @classmethod
+    def heard(cls, said: dict[str, Any]) -> "Summary":
+        """What `said` said."""
+        sums = None if said["sums"] is None else np.array(said["sums"])
+        failures = [(line, sample) for line, sample in said["failures"]]
+        return cls(**said | {"sums": sums, "failures": failures, "steps": list(said["steps"])})
+
     def add_steps(self, counts: list[int]) -> None:
         """Add a histogram to ``steps``."""
         self.steps += [0] * (len(counts) - len(self.steps))

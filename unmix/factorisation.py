@@ -18,6 +18,12 @@ MOST_STEPS, TOLERANCE = 200, 1e-4
 EVERY = 25  # paper 002
 # Of an endmember's mean: what is zero would stay so.
 FLOOR = 1e-4
+# No pixel may have more: its square, and sums of them, are float32 too.
+LARGEST = 1e15
+# Largest endmembers that are taken as they are.
+USUAL = 2.0**-4, 2.0**20
+# By so much a loss may seem to rise.
+ROUNDING = 1e-5
 Progress = Callable[[int, int], None]
 # A block's pixels and abundances, in the shapes that the engine asks for.
 Block = tuple[np.ndarray, np.ndarray]
@@ -138,13 +144,22 @@ def nmf(
     for name, values in (("X", X), ("E", E), ("A", A)):
         if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
             raise LibraryError(f"{name} holds values that are negative or not finite")
+    if X.max() > LARGEST:
+        raise LibraryError(f"X holds values above {LARGEST:g}, too large for float32's squares")
+    unit = unit_of(E)
     engine = engine_for((len(X), *E.shape), plan, device, threads)
     try:
-        block = filled(engine, X, A)
-        E, costs, converged = descend(engine, E, [block], True, plan)
+        block = filled(engine, X if unit == 1 else X * np.float32(unit), A)
+        E, costs, converged = descend(engine, E, [block], True, plan, unit)
         return Factors(E, block[1][: len(X), : E.shape[1]].copy(), costs, converged, engine.name)
     finally:
         engine.close()
+
+
+def unit_of(E: np.ndarray) -> float:
+    """The power of two that pixels and endmembers are multiplied by, as the updates divide by no less than 1.2e-7; mostly 1."""
+    highest = float(E.max())
+    return 1.0 if USUAL[0] <= highest <= USUAL[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
 
 
 def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:
@@ -192,6 +207,7 @@ def descend(
     blocks: Blocks,
     held: bool,
     plan: Plan,
+    unit: float = 1.0,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, float]], bool]:
     """Steps until the tolerance or the most.
@@ -205,6 +221,8 @@ def descend(
     held : bool
         There is one block, and it stays where it is.
     plan : Plan
+    unit : float
+        What the pixels have been multiplied by.
     progress : callable, optional
         Called with steps made and the most.
 
@@ -213,10 +231,16 @@ def descend(
     E : array (L, p), float32
     costs : list of (int, float)
     converged : bool
+
+    Raises
+    ------
+    LibraryError
+        Where the loss is not finite.
     """
-    engine.begin(E)
+    engine.begin(E * np.float32(unit))
+    to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
     steady = engine.hold(*next(iter(blocks))) if held else None
-    costs = [(0, cost_of(engine, blocks, steady))]
+    costs = [(0, to_loss * cost_of(engine, blocks, steady))]
     made, converged = 0, False
     while made < plan.steps and not converged:
         count = min(plan.every, plan.steps - made)
@@ -228,14 +252,21 @@ def descend(
                 if progress is not None:
                     progress(made + step + 1, plan.steps)
         made += count
-        costs.append((made, cost_of(engine, blocks, steady)))
+        costs.append((made, to_loss * cost_of(engine, blocks, steady)))
         if progress is not None:
             progress(made, plan.steps)
-        fallen, first = costs[-2][1] - costs[-1][1], costs[0][1]
-        converged = plan.tolerance > 0 and fallen < plan.tolerance * first
+        (_, first), (_, before), (_, now) = costs[0], costs[-2], costs[-1]
+        if not np.isfinite(first) or not np.isfinite(now):
+            raise LibraryError("the loss is not finite: are there values that are no data, or far too large?")
+        risen = now - before > ROUNDING * before
+        if risen:
+            log.warning(
+                f"the loss rose from {before:.6g} to {now:.6g} by step {made}: float32 does not hold what the pixels span"
+            )
+        converged = plan.tolerance > 0 and before - now < plan.tolerance * first and not risen
     if steady is not None:
         engine.fetch(steady, next(iter(blocks))[1])
-    return engine.E, costs, converged
+    return engine.E / np.float32(unit), costs, converged
 
 
 def cost_of(engine: Any, blocks: Blocks, steady: Any) -> float:

@@ -1,16 +1,18 @@
 """`run`: from a cube on disk to certified abundance maps on disk."""
 
+import hashlib
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import __version__
 from .blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout, cores, parse_size, plan_blocks
 from .certificate import Summary
 from .devices import Device, Line, Slot, choose_device
@@ -33,6 +35,7 @@ from .whole import finite
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
 MOST_WRITERS = 4
+HEAD = 2**16
 Progress = Callable[[int, int], None]
 
 
@@ -140,9 +143,23 @@ def run(
             )
         outputs = Outputs(folder, scene.stem, form)
         with outputs:
-            if outputs.are_there(overwrite, skip_existing):
+            asked = {
+                "method": row.name, "solver": how.name, "endmembers": None if library is None else library.digest(), "count": count,
+                "extract": extract if library is None else None, "seed": seed if library is None else None, "residual": residual,
+                "certificate": certificate, "format": form.name, "ortho": ortho, "top": top, "reading": how_read.said(),
+                "device": machine.name.partition(":")[0],
+            }  # fmt: skip
+            identity = {"unmix": __version__, "asked": asked, "input": identity_of(scene, Path(cube))}
+            past = outputs.look_back(identity, overwrite)
+            if past is not None and past.finishing is not None:
+                return outputs.take_names(past.finishing)
+            if past is None and outputs.are_there(overwrite, skip_existing, asked):
                 return {"input": input_of(scene), "skipped": True}
             found, passes, began = library, 1, time.perf_counter()
+            if past is not None:
+                log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
+                assert past.about is not None
+                found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
             if found is None:
                 wanted = "auto" if count is None else count
                 found, passes = extract_endmembers(scene, used, missing_value, wanted, extract, seed, budget, threads)
@@ -150,13 +167,19 @@ def run(
             extracting = time.perf_counter() - began
             problem = plan_problem(found, row, how, used, missing_value, scene.layout)
             layout = layout_of(scene, problem, settings)
-            if library is not None:
+            if library is not None and past is None:
                 check_scale(scene, found, used, missing_value, how_read.scale is not None)
+            shapes = {name: [scene.lines, scene.samples, bands] for name, bands in settings.rasters(problem).items()}
+            own = None if library is not None else found.said()
+            outputs.begin(identity, {"endmembers": own, "passes": passes, "rasters": shapes})
+            layout = replace(layout, first=past.lines if past is not None else 0)
             summary, seconds = solve_scene(scene, problem, layout, outputs, settings)
             report = report_of(scene, problem, machine.name, summary, seconds, layout, seed, passes, command, how_read)
             report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
-            report |= {"format": form.name, "top": top} | (
-                {"placed": scene.placement.size()} if ortho and scene.placement else {}
+            report |= (
+                {"asked": asked, "resumed_from": layout.first}
+                | {"format": form.name, "top": top}
+                | ({"placed": scene.placement.size()} if ortho and scene.placement else {})
             )
             assert summary.sums is not None
             map_headers(outputs, scene, found.names, f"{row.name} ({how.name})", summary.sums, used)
@@ -165,6 +188,17 @@ def run(
     finally:
         machine.close()
     return finite(report)
+
+
+def identity_of(scene: Cube, named: Path) -> dict[str, Any]:
+    """By what an input is known again: size, time, and what it begins with, of the header too."""
+    found: dict[str, Any] = {}
+    for what, path in (("data", scene.path), ("header", named)):
+        status = path.stat()
+        with open(path, "rb") as file:
+            begins = hashlib.sha256(file.read(HEAD)).hexdigest()[:16]
+        found[what] = {"bytes": status.st_size, "modified": status.st_mtime_ns, "begins": begins}
+    return found
 
 
 def refuse_contradictions(
@@ -250,7 +284,10 @@ def solve_scene(
     began = time.perf_counter()
     slots = machine.open(problem, line, layout)
     compiling = time.perf_counter() - began
-    summary, seconds = Summary(), Seconds(compiling=compiling)
+    past = outputs.past
+    summary = Summary() if past is None or past.summary is None else Summary.heard(past.summary)
+    seconds = Seconds(compiling=compiling)
+    line_bytes = sum(4 * scene.samples * bands for bands in sizes.values())
     writers = min(MOST_WRITERS, cores())
 
     def read(slot: Slot, lines: slice) -> None:
@@ -279,6 +316,7 @@ def solve_scene(
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
         for share in shares:
             summary.merge(share.result())
+        outputs.done(slot.lines.stop, lines * line_bytes, summary.said())
         if progress is not None:
             progress(slot.lines.stop, scene.lines)
 
@@ -289,6 +327,7 @@ def solve_scene(
         for name, count in sizes.items():
             place_map(scene.placement, outputs, name, count, settings.memory)
     if summary.solved == 0 and machine.solves:
+        outputs.journal.remove()  # there is nothing to go on from
         raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
     return summary, seconds
 

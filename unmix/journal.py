@@ -1,9 +1,9 @@
 """The journal of a run: which lines are written *and flushed*, so that the same command goes on from there.
 
 A text file beside the outputs, ``STEM_run.journal.part``, a line an entry with its CRC-32. The first says what was asked and of
-what; the second, once the endmembers are flushed, where they are from; each other one how many lines are done, what they add up
-to, and the CRC-32 of every line that came since. An entry is written when all that it speaks of is on the disk, at most one each 256 MiB or 5 s, since a
-flush stops the writing. The last line may be cut short by a power loss, and does not count then.
+what; the second where endmembers are from; each other one how many lines are done, what they add up to, and the CRC-32 of every
+line that came since. An entry is written when all that it speaks of is on the disk, at most one each 256 MiB or 5 s, since a flush
+stops the writing. The last line may be cut short by a power loss, and does not count then.
 """
 
 import base64

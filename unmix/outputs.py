@@ -1,7 +1,6 @@
-"""Outputs that are whole or not there: `.part` names until all is written and flushed, then every name at once."""
+"""The outputs of a run, whole or not there: `.part` names until all is written and flushed, then every name at once."""
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -9,7 +8,7 @@ import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,9 @@ from .io.export import FORMATS, OutputFormat
 from .io.header import format_header
 from .io.read import brief
 from .io.write import write_all
+from .journal import Journal, Past, difference, read_past
 from .library import Endmembers
+from .lock import Lock
 from .whole import digest_of, file_digest, finite, flush, signals_held
 
 log = logging.getLogger("unmix")
@@ -38,10 +39,12 @@ class Raster:
     be made by many threads, and costs less than the writing.
     """
 
-    def __init__(self, path: Path, lines: int, samples: int, bands: int) -> None:
+    def __init__(self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None) -> None:
         self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
         self.checks = np.zeros(lines, np.uint32)
-        self.file = open(path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
+        if checks is not None:  # of lines that an earlier run wrote
+            self.checks[: len(checks)] = checks
+        self.file = open(path, "wb" if checks is None else "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
@@ -112,36 +115,22 @@ class Outputs:
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.made = not folder.exists()
+        self.journal = Journal(folder / f"{stem}_run.journal.part")
+        self.past: Past | None = None
+        self.latest: tuple[int, dict[str, Any]] = (0, {})
+        self.naming = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lock = self.hold(self.part("_run.json"))
-        except BlockingIOError:
-            raise OutputError(f"{self.final('_run.json')}: another run holds this scene; wait for it") from None
+            self.lock = Lock(folder / f"{stem}_run.lock")
         except OSError as error:
             raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
-
-    @staticmethod
-    def hold(path: Path) -> IO[str]:
-        """Open and lock a file; `BlockingIOError` where another process has it."""
-        while True:
-            file = open(path, "a")  # noqa: SIM115 - held until the names are taken
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    return file
-            except FileNotFoundError:
-                pass
-            except OSError:
-                file.close()
-                raise
-            file.close()  # its holder took the name away between our opening and our locking
 
     def __enter__(self) -> "Outputs":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Whatever was not finished is taken away; what the system says of it becomes an `OutputError`."""
-        self.abandon()
+        """What was not finished is taken away, or kept to go on from; what the system says of it becomes an `OutputError`."""
+        self.keep() if self.worth_keeping() else self.abandon()
         if isinstance(error, OSError):
             what = error.strerror or brief(error)
             raise OutputError(f"{error.filename or self.folder}: writing failed: {what}") from None
@@ -159,14 +148,36 @@ class Outputs:
         """Finished outputs that are there already."""
         return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
 
-    def are_there(self, overwrite: bool, skip: bool) -> bool:
-        """Whether a finished run is to be left alone; `OutputError` where outputs exist and nobody said what to do."""
+    def are_there(self, overwrite: bool, skip: bool | None, asked: dict[str, Any] | None = None) -> bool:
+        """Whether a finished run, of what was ``asked``, is to be left alone; ``skip`` None: a command that cannot.
+
+        Raises
+        ------
+        OutputError
+            Where outputs exist and nobody said what to do, or they are to be skipped and something else was asked of them.
+        """
         existing = self.existing()
         if existing and skip and self.final("_run.json") in existing:
+            before = {} if asked is None else self.asked_before()
+            changed = difference(before, finite(asked or {}) | {"device": before.get("device")}) if before else []
+            if changed:
+                raise OutputError(
+                    f"{self.final('_run.json')}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o"
+                )
             return True
         if existing and not overwrite:
-            raise OutputError(f"{existing[0]}: exists already; use --overwrite, --skip-existing or -o")
+            raise OutputError(
+                f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * (skip is not None)} or -o"
+            )
         return False
+
+    def asked_before(self) -> dict[str, Any]:
+        """What the finished run says that it was asked; nothing where it does not say."""
+        try:
+            asked = json.loads(self.final("_run.json").read_text()).get("asked", {})
+        except (OSError, ValueError, AttributeError):
+            return {}
+        return asked if isinstance(asked, dict) else {}
 
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
@@ -175,9 +186,98 @@ class Outputs:
             raise OutputError(f"{self.folder}: {wanted} bytes of output, but {free} are free; make room or use -o")
 
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
-        """Begin ``STEM_name.img``."""
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands)
+        """Begin ``STEM_name.img``, or go on with it."""
+        checks = None if self.past is None else self.past.checks.get(name)
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks)
         return self.rasters[name]
+
+    def look_back(self, identity: dict[str, Any], overwrite: bool) -> Past | None:
+        """What an earlier run of the same left to go on from, checked; None where there is nothing, or nothing sound.
+
+        Raises
+        ------
+        OutputError
+            Where it was another run, and nobody said that it may be thrown away.
+        """
+        try:
+            past = read_past(self.journal.path)
+            if past is None:
+                return None
+            changed = difference(past.identity, identity)
+            if changed and not overwrite:
+                raise OutputError(
+                    f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with what it was "
+                    "begun with, or begin anew with --overwrite"
+                )
+            if changed:
+                log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
+            elif past.finishing is not None:
+                self.past = past
+            elif past.lines and past.about is not None:
+                self.check_parts(past)
+                self.past = past
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
+        if self.past is None:
+            self.journal.remove()
+        return self.past
+
+    def check_parts(self, past: Past) -> None:
+        """`ValueError` where a raster's lines are not what the journal says."""
+        assert past.about is not None
+        for name, (lines, samples, bands) in past.about["rasters"].items():
+            path, line = self.folder / f"{self.stem}_{name}.img.part", 4 * samples * bands
+            if len(past.checks[name]) > lines:
+                raise ValueError("more lines than there are")
+            with open(path, "rb") as file:
+                for i, check in enumerate(past.checks[name]):
+                    if zlib.crc32(file.read(line)) != check:
+                        raise ValueError(f"line {i} of {path.name} is not what was written")
+
+    def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
+        """Begin the journal, or go on with it."""
+        if self.past is not None:
+            self.journal.go_on(self.past)
+            self.latest = (self.past.lines, self.past.summary or {})
+            return
+        self.journal.begin(identity)
+        self.journal.append({"about": about})
+
+    def done(self, lines: int, written: int, summary: dict[str, Any]) -> None:
+        """All lines before ``lines`` are written, with so many bytes since the last call; recorded when that is due."""
+        self.latest = (lines, summary)
+        if self.journal.is_due(written):
+            self.journal.record(*self.latest, self.recorded())
+
+    def recorded(self) -> dict[str, Raster]:
+        """The rasters that the journal speaks of; what was placed is made from them."""
+        return {name: raster for name, raster in self.rasters.items() if not name.endswith(ORTHO)}
+
+    def worth_keeping(self) -> bool:
+        """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
+        if self.journal.file is None or not self.parts:
+            return False
+        if self.naming or any(raster.file.closed for raster in self.rasters.values()):
+            return self.naming or self.journal.lines > 0
+        with signals_held(), contextlib.suppress(OSError):
+            if self.latest[0] > self.journal.lines:
+                self.journal.record(*self.latest, self.recorded())
+        return self.journal.lines > 0
+
+    def keep(self) -> None:
+        """Let go of everything, but leave what a journal speaks of."""
+        with signals_held():
+            kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
+            for raster in self.rasters.values():
+                raster.file.close()
+            for path in self.parts:
+                if path not in kept:
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
+            self.parts = []
+            self.journal.close()
+            self.lock.release()
+        log.info(f"{self.final('')}: {self.journal.lines} lines are done and kept; the same command goes on from there")
 
     def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
         """Write ``STEM_name.hdr``, beside a raster of that name."""
@@ -211,16 +311,35 @@ class Outputs:
         last = self.part("_run.json")
         last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
         flush(last)
+        self.lock.check()
+        names = [path.name.removesuffix(".part") for path in sorted(self.parts, key=lambda path: path == last)]
         with signals_held():
-            self.final("_run.json").unlink(missing_ok=True)  # from here on an older run is not finished any more
-            for old in self.existing():
-                if self.folder / (old.name + ".part") not in self.parts:
-                    old.unlink()  # of an earlier run with more outputs: it would not belong to this one
-            for path in sorted(self.parts, key=lambda path: path == last):
-                os.replace(path, path.with_name(path.name[: -len(".part")]))
-            self.parts = []
+            if self.journal.file is not None:
+                self.journal.append({"finishing": names})
+                self.naming = True
+            self.take_names(names)
+
+    def take_names(self, names: list[str]) -> dict[str, Any]:
+        """Let the `.part` of these files fall, ``run.json`` last; those that did before, in a run that was cut off here, have.
+
+        Returns what ``run.json`` holds.
+        """
+        last = self.folder / names[-1]
+        if (self.folder / (names[-1] + ".part")).exists():
+            last.unlink(missing_ok=True)  # from here on an older run is not finished any more
+        for old in self.existing():
+            if old.name not in names:
+                old.unlink()  # of an earlier run with more outputs: it would not belong to this one
+        for name in names:
+            part = self.folder / (name + ".part")
+            if part.exists():
+                os.replace(part, self.folder / name)
+        self.parts = []
         flush(self.folder)
-        self.lock.close()
+        self.journal.remove()
+        self.lock.release()
+        report: dict[str, Any] = json.loads(last.read_text())
+        return report
 
     def convert(self, name: str) -> str:
         """Make a finished map what its format wants in place of the work file; returns its digest."""
@@ -247,7 +366,9 @@ class Outputs:
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
             self.parts = []
-            self.lock.close()
+            if self.journal.file is not None:  # or it is another's, whose run may go on
+                self.journal.remove()
+            self.lock.release()
             if self.made:
                 with contextlib.suppress(OSError):
                     self.folder.rmdir()

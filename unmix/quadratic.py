@@ -17,6 +17,7 @@ from .solvers.quadratic import OnCpu
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
+LARGEST = 1e150
 # Supports that a trial solves, each shown by the answer on the one before. With one, entries at the edge keep a problem of n = 20 000
 # open for good: after 1e4 steps its κ was 1e-4. The second or third was optimal after 16.
 TRIES = 20
@@ -63,7 +64,8 @@ def nnqp(
     """``min ½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
 
     Multiplicative updates (paper 003; `unmix.solvers.multiplicative`): after 16, 32, 64, … steps the support that shows is
-    solved, by Cholesky or (sparse) conjugate gradients, and corrected; the optimality conditions decide. Memory is Q and some vectors.
+    solved, by Cholesky or (sparse) conjugate gradients, and corrected; the optimality conditions decide. Memory is
+    that of Q a few times over where it is dense, else of Q and some vectors.
 
     Parameters
     ----------
@@ -119,7 +121,11 @@ def nnqp(
 
 def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
     """Q as float64, dense or CSR, and H, or what is wrong with them."""
-    Q = scipy.sparse.csr_matrix(Q, dtype=np.float64) if scipy.sparse.issparse(Q) else np.asarray(Q, np.float64)
+    Q = (
+        scipy.sparse.csr_matrix(Q, dtype=np.float64, copy=True)
+        if scipy.sparse.issparse(Q)
+        else np.asarray(Q, np.float64)
+    )
     if Q.ndim != 2 or Q.shape[0] != Q.shape[1] or 0 in Q.shape:
         raise LibraryError(f"Q must be square, and not empty; it has shape {Q.shape}")
     if H.ndim != 2 or H.shape[1] != Q.shape[0]:
@@ -127,6 +133,8 @@ def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
     values = Q.data if scipy.sparse.issparse(Q) else Q
     if not np.all(np.isfinite(values)) or not np.all(np.isfinite(H)):
         raise LibraryError(f"{'h' if np.all(np.isfinite(values)) else 'Q'} holds values that are not finite")
+    if max(np.abs(values).max(initial=0), np.abs(H).max(initial=0)) > LARGEST:
+        raise LibraryError(f"Q or h holds values above {LARGEST:g}, whose squares float64 does not hold; rescale them")
     if not np.all(Q.diagonal() > 0):
         where = int(np.flatnonzero(~(Q.diagonal() > 0))[0])
         raise LibraryError(f"Q[{where}, {where}] is {Q.diagonal()[where]:g}; the diagonal must be positive")
@@ -144,12 +152,13 @@ def least_curvature(Q: Any) -> float | None:
     circles = float((2 * diagonal - np.asarray(abs(Q).sum(axis=1)).ravel()).min())
     if circles > 0:
         return circles
-    if scipy.sparse.issparse(Q) or len(diagonal) > EIGENVALUES:
+    if len(diagonal) > EIGENVALUES:
         return None
+    Q = Q.toarray() if scipy.sparse.issparse(Q) else Q
     value, rounding = float(np.linalg.eigvalsh(Q)[0]), len(Q) * 2.3e-16 * float(np.trace(Q))
     if value < -rounding:
         raise LibraryError(f"Q is not convex: its smallest eigenvalue is {value:.1e}")
-    return value - rounding
+    return value - rounding if value > rounding else None if value < 0 else 0.0
 
 
 def search(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +211,8 @@ def of_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> np.nda
     own = Q[P][:, P]
     if scipy.sparse.issparse(own):
         jacobi = scipy.sparse.diags(1.0 / own.diagonal())
-        found, _ = scipy.sparse.linalg.cg(own, -h[P], x0=near[P], rtol=1e-13, maxiter=MOST_GRADIENTS, M=jacobi)
+        with np.errstate(all="ignore"):  # a singular support, which certifies nothing
+            found, _ = scipy.sparse.linalg.cg(own, -h[P], x0=near[P], rtol=1e-13, maxiter=MOST_GRADIENTS, M=jacobi)
         return np.asarray(found)
     try:
         factor = scipy.linalg.cho_factor(own, check_finite=False)

@@ -18,8 +18,9 @@ from .endmembers import pixel_spectrum, signal_of
 from .errors import LibraryError, MethodError
 from .io import missing
 from .io.cube import bytes_per_line
+from .io.header import nanometres
 from .library import load
-from .scene import Reading, open_scene
+from .scene import Reading, open_scene, parse_bands
 from .selection import Selection, least_collinear, select_bands
 from .solving import open_array
 from .whole import finite, write_whole
@@ -44,6 +45,8 @@ class Spectra:
         In nm.
     stem : Path
         What outputs are named after.
+    names : tuple of str or None
+        Of the samples.
     """
 
     X: np.ndarray | None
@@ -51,6 +54,7 @@ class Spectra:
     bands: np.ndarray
     wavelengths: np.ndarray | None
     stem: Path
+    names: tuple[str, ...] | None = None
 
 
 def bands_of(
@@ -112,7 +116,10 @@ def bands_of(
         found = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
     else:
         assert spectra.X is not None
-        found = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
+        try:
+            found = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
+        except LibraryError as error:
+            raise LibraryError(f"{source}, {target}: {error}") from None
     report = report_of(spectra, found, y, how, command)
     folder = spectra.stem.parent if out_dir is None else Path(out_dir)
     stem = folder / spectra.stem.name
@@ -127,6 +134,11 @@ def bands_of(
             log.info("no picture of the curve: matplotlib is not installed (pip install 'unmix[plot]')")
         else:
             files[f"{stem}_curve.png"] = picture
+    for one in (source, target):
+        if one is not None and any(
+            Path(name).exists() and Path(one).exists() and Path(name).samefile(one) for name in files
+        ):
+            raise MethodError(f"{one}: is an input, and would be replaced by an output; use -o")
     written = write_whole({Path(name): content for name, content in files.items()}, overwrite)
     return finite(report) | {"files": [str(path) for path in written]}
 
@@ -136,15 +148,17 @@ def read(
 ) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
     """Samples and target; see `bands_of`."""
     path = Path(source)
-    is_table = path.suffix.lower() in TABLES or (not path.exists() and ":" in path.name)
+    is_table = path.suffix.lower() in TABLES or (not path.exists() and ":" in str(source))
     values = None if target is None else read_target(Path(target))
     if is_table:
         if any(value is not None for key, value in reading.items() if key != "bands"):
             raise MethodError("options for reading a cube do not go with a table")
-        spectra = read_table(source)
+        spectra = read_table(source, reading.get("bands") or "good")
         y = None if values is None else values["value"]
         if y is not None and "line" in values:  # type: ignore[operator]
             raise LibraryError(f"{target}: names pixels, but {source} is a table")
+        if values is not None and spectra.names is not None and "name" in values:
+            y = by_name(spectra.names, values, source, target)
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
             raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
         return spectra, y
@@ -156,37 +170,65 @@ def read(
     if "line" not in values:
         raise LibraryError(f"{target}: of a cube, the target has columns line and sample (from 0), then the value")
     X = np.empty((len(values["value"]), len(used.index)))
-    for i, (line, sample) in enumerate(zip(values["line"].astype(int), values["sample"].astype(int))):
+    for i, (line, sample, row) in enumerate(
+        zip(values["line"].astype(int), values["sample"].astype(int), values["row"])
+    ):
         if not (0 <= line < scene.lines and 0 <= sample < scene.samples):
             raise LibraryError(
-                f"{target}: row {i + 1}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
+                f"{target}: row {row}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
             )
         X[i] = pixel_spectrum(scene, used, line, sample)
         raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
         if missing(raw, scene.layout, used, nodata)[sample]:
-            raise LibraryError(f"{target}: row {i + 1}: line {line}, sample {sample} is masked in {scene.path}")
+            raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")
     return Spectra(X, None, bands, waves, stem), values["value"]
 
 
-def read_table(source: str | os.PathLike[str]) -> Spectra:
-    """A table of spectra, a row each."""
+def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
+    """A table of spectra, a row each, at the bands of a list; ``good`` and ``all`` are all."""
     path = Path(source)
-    waves = None
+    waves, names = None, None
     if path.suffix.lower() in (".csv", ".txt") and path.is_file() and all(map(is_number, first_row(path))):
-        X = np.array([[float(cell) for cell in row] for row in numeric_rows(path)])
+        rows = numeric_rows(path)
+        axis = np.array([float(cell) for cell in rows[0]])
+        if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # no spectrum rises from band to band
+            log.info(f"{path}: its first row is taken for wavelengths")
+            waves, rows = nanometres(axis, ""), rows[1:]
+        X = np.array([[float(cell) for cell in row] for row in rows]).reshape(len(rows), len(axis))
     elif path.suffix.lower() in TABLES and path.suffix.lower() != ".npy":
         library = load(path)
-        X, waves = library.matrix.T, library.wavelengths
+        X, waves, names = library.matrix.T, library.wavelengths, library.names
+        if waves is not None and not (np.all(np.diff(waves) > 0) or np.all(np.diff(waves) < 0)):
+            raise LibraryError(f"{path}: its first row does not rise like wavelengths; is the header missing?")
         if not library.valid.all():
             raise LibraryError(
-                f"{path}: spectrum {int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1} has deleted channels"
+                f"{path}: spectrum {int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1} has deleted channels, or values that are not finite"
             )
     else:
         X = np.asarray(open_array(str(source)), np.float64)
         path = Path(str(source).rpartition(":")[0]) if not path.exists() else path
-    if X.ndim != 2:
-        raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted")
-    return Spectra(np.ascontiguousarray(X, np.float64), None, np.arange(1, X.shape[1] + 1), waves, path.with_suffix(""))
+    if X.ndim != 2 or len(X) < 2:
+        raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted, and two at least")
+    if not np.all(np.isfinite(X)):
+        row, column = (int(n) + 1 for n in np.argwhere(~np.isfinite(X))[0])
+        raise LibraryError(f"{source}: spectrum {row} has a value at band {column} that is not finite")
+    if which == "auto":
+        raise MethodError("--bands auto is for cubes")
+    bands = np.arange(X.shape[1]) if which in ("good", "all") else parse_bands(which, X.shape[1])
+    waves = None if waves is None else waves[bands]
+    return Spectra(np.ascontiguousarray(X[:, bands], np.float64), None, bands + 1, waves, path.with_suffix(""), names)
+
+
+def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target: Any) -> np.ndarray:
+    """The target in the order of the samples; `LibraryError` where names are not the same."""
+    place = {name: i for i, name in enumerate(values["name"])}
+    if len(place) != len(values["name"]) or set(place) != set(names) or len(names) != len(place):
+        odd = sorted(set(place) ^ set(names))
+        what = f"'{odd[0]}' is in one of them alone" if odd else "one comes twice"
+        raise LibraryError(
+            f"{target}: its names are not those of {source}: {what}; leave them out where the order is the same"
+        )
+    return np.array([values["value"][place[name]] for name in names])
 
 
 def first_row(path: Path) -> list[str]:
@@ -217,32 +259,43 @@ def is_number(text: str) -> bool:
     return True
 
 
-def read_target(path: Path) -> dict[str, np.ndarray]:
-    """``value``, and ``line`` and ``sample`` where the file has them."""
+def read_target(path: Path) -> dict[str, Any]:
+    """``value``, and ``line`` and ``sample``, or ``name``, where the file has them."""
+    if path.suffix.lower() not in (".csv", ".txt"):
+        raise LibraryError(f"{path}: a target is read from CSV")
     try:
         with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(cell.strip() for cell in row)]
+            rows = [
+                (n, [cell.strip() for cell in row])
+                for n, row in enumerate(csv.reader(file), 1)
+                if any(cell.strip() for cell in row)
+            ]
     except OSError as error:
         raise LibraryError(f"{path}: cannot be read: {error.strerror}") from None
     except csv.Error as error:
         raise LibraryError(f"{path}: is not a CSV table: {error}") from None
-    heading = [cell.lower() for cell in rows[0]] if rows and not is_number(rows[0][-1]) else None
+    heading = [cell.lower() for cell in rows[0][1]] if rows and not is_number(rows[0][1][-1]) else None
     rows = rows[1:] if heading else rows
     if not rows:
         raise LibraryError(f"{path}: holds no values")
-    columns = {"value": len(heading or rows[0]) - 1}
+    if ";" in rows[0][1][0]:
+        raise LibraryError(f"{path}: are its columns separated by ';'? Commas are wanted")
+    columns = {"value": len(heading or rows[0][1]) - 1}
     if heading and {"line", "sample"} <= set(heading):
         columns |= {"line": heading.index("line"), "sample": heading.index("sample")}
-    found = {name: np.empty(len(rows)) for name in columns}
-    for i, row in enumerate(rows):
+    if columns["value"] in (columns.get("line"), columns.get("sample")):
+        raise LibraryError(f"{path}: the target is the last column, which is '{heading[-1] if heading else ''}'")
+    found: dict[str, Any] = {name: np.empty(len(rows)) for name in columns}
+    for i, (n, row) in enumerate(rows):
         for name, column in columns.items():
             cell = row[column] if column < len(row) else ""
             whole = name == "value" or (cell.isascii() and cell.isdigit() and len(cell) < 10)
             if not (is_number(cell) and np.isfinite(float(cell)) and whole):
-                raise LibraryError(
-                    f"{path}: row {i + 1 + bool(heading)}, column {column + 1}: '{cell[:20]}' is no {name}"
-                )
+                raise LibraryError(f"{path}: row {n}, column {column + 1}: '{cell[:20]}' is no {name}")
             found[name][i] = float(cell)
+    found["row"] = [n for n, _ in rows]
+    if len(rows[0][1]) > 1 and "line" not in columns and not any(is_number(row[0]) for _, row in rows):
+        found["name"] = [row[0] for _, row in rows]
     return found
 
 

@@ -21,6 +21,9 @@ MOST = 100
 FOLDS = 5
 # Of the F test: an error whose probability of being no worse is above this is (Galvão et al. 2008).
 ALPHA = 0.25
+LARGEST = 1e140
+# Validation samples that an error is measured on, at least.
+FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ def select_bands(
             raise LibraryError("every band is constant")
         prepared = [samples_of(X, y, *part) for part in parts]
         squares = errors_of(engine, prepared, orders, counts, most, regression)
+        if not np.isfinite(squares).any():
+            raise LibraryError("every band is constant in some fold; use fewer --folds, or --validation")
         predicted = sum(len(part[1]) for part in parts)
         best = np.unravel_index(int(np.argmin(squares)), squares.shape)
         chain = orders[best[0], : best[1] + 1].astype(int)
@@ -202,6 +207,10 @@ def check(
         if not np.all(np.isfinite(values)):
             where = int(np.argwhere(~np.isfinite(values))[0, 0])
             raise LibraryError(f"{name} values that are not finite, first in row {where + 1}")
+    if max(np.abs(X).max(), np.abs(y).max()) > LARGEST:
+        raise LibraryError(
+            f"samples or target hold values above {LARGEST:g}, whose squares float64 does not hold; rescale them"
+        )
     if not np.ptp(y) > 0:
         raise LibraryError("the target is constant; there is nothing to predict")
     if validation is not None and folds is not None:
@@ -225,6 +234,10 @@ def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[
     else:
         parts = [np.sort(order[: max(1, round(validation * N))])]
     pairs = [(np.setdiff1d(np.arange(N), part), part) for part in parts]
+    if validation is not None and len(parts[0]) < FEWEST:
+        raise MethodError(
+            f"--validation {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; {FEWEST} at least"
+        )
     if min(len(calibration) for calibration, _ in pairs) < 2:
         raise LibraryError(f"{N} samples are too few: a regression needs two at least beside those that it predicts")
     return pairs

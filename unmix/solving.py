@@ -63,7 +63,8 @@ def open_array(spec: str | Path) -> Any:
     except CubeError as error:
         raise LibraryError(str(error)) from None
     except Exception as error:  # of the library that reads it
-        raise LibraryError(f"{path}: cannot be read: {brief(error)}") from None
+        what = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
+        raise LibraryError(f"{path}: {what}") from None
     if found.dtype.kind not in "fiu" or not 1 <= found.ndim <= 3 or 0 in found.shape:
         raise LibraryError(
             f"{path}: is {found.dtype} of shape {found.shape}; numbers of one to three axes are wanted, none empty"
@@ -136,6 +137,7 @@ def solve_files(
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
     """
+    refuse_inputs(out, a, b)
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise LibraryError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
@@ -209,6 +211,7 @@ def quadratic_files(
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
     """
+    refuse_inputs(out, q, h)
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
         raise LibraryError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
@@ -218,7 +221,10 @@ def quadratic_files(
     with Answers(out, rows, n, QUADRATIC, overwrite) as answers:
         for part in batches(rows, size):
             right = np.asarray(H[part] if H.ndim == 2 else H[None], np.float64)
-            found = nnqp(Q, right, device=device, threads=threads, steps=steps)
+            try:
+                found = nnqp(Q, right, device=device, threads=threads, steps=steps)
+            except LibraryError as error:
+                raise LibraryError(f"{q}, {h}: {error}") from None
             answers.write(part, vars(found))
             add_up(summary, part, found)
             summary["convex"] = found.convex
@@ -245,9 +251,28 @@ def open_matrix(spec: str | Path) -> Any:
     if not path.is_file():
         raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     try:
-        return scipy.sparse.load_npz(path)
+        found = scipy.sparse.load_npz(path)
+        plain = found.dtype.kind in "fiu"
+        found = found.tocsr() if plain and found.format in ("csr", "csc", "coo") else None
+        if found is not None:
+            if found.indices.dtype.kind != "i" or found.indptr.dtype.kind != "i":
+                raise ValueError("its indices are no integers")
+            found.check_format(full_check=True)
+            if found.nnz and found.indices.min() < 0:
+                raise ValueError("an index is negative")
     except Exception as error:  # of the library that reads it
-        raise LibraryError(f"{path}: is no matrix of scipy.sparse.save_npz: {brief(error)}") from None
+        raise LibraryError(f"{path}: is no sound matrix of scipy.sparse.save_npz: {brief(error)}") from None
+    if found is None:
+        raise LibraryError(f"{path}: is no matrix of numbers by rows, columns or places (CSR, CSC, COO)")
+    return found
+
+
+def refuse_inputs(out: Path, *inputs: str | Path) -> None:
+    """`MethodError` where the answers would replace what they are made of."""
+    for spec in inputs:
+        path = Path(spec) if Path(spec).exists() else Path(str(spec).rpartition(":")[0] or str(spec))
+        if path.exists() and out.exists() and out.samefile(path):
+            raise MethodError(f"{out}: is an input; choose another --out")
 
 
 def nothing_yet(systems: int, m: int, n: int) -> dict[str, Any]:

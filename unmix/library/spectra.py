@@ -3,9 +3,12 @@
 import csv
 import difflib
 import fnmatch
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +52,28 @@ class Endmembers:
     source: str = ""
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
+
+    def said(self) -> dict[str, Any]:
+        """All of it in words that JSON has, to the last bit."""
+        return {
+            "names": list(self.names), "matrix": [[value.hex() for value in row] for row in self.matrix.tolist()],
+            "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
+            "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
+            "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
+        }  # fmt: skip
+
+    @classmethod
+    def heard(cls, said: dict[str, Any]) -> "Endmembers":
+        """What `said` said."""
+        matrix = np.array([[float.fromhex(value) for value in row] for row in said["matrix"]])
+        axes = {key: None if said[key] is None else np.array(said[key]) for key in ("wavelengths", "fwhm")}
+        pixels = None if said["pixels"] is None else tuple((line, sample) for line, sample in said["pixels"])
+        classes = None if said["classes"] is None else tuple(said["classes"])
+        return cls(tuple(said["names"]), matrix, axes["wavelengths"], pixels, said["source"], classes, axes["fwhm"])
+
+    def digest(self) -> str:
+        """Of names and values."""
+        return hashlib.sha256(json.dumps([list(self.names), self.matrix.tolist()]).encode()).hexdigest()[:16]
 
     @property
     def valid(self) -> np.ndarray:

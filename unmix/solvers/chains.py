@@ -62,7 +62,7 @@ def chain_function(team: Team) -> Any:
         sync()
         j = start
         for m in range(most):
-            if not left[j] > DEPENDENT * gram[j, j]:
+            if not left[j] > 0.0:  # it is constant
                 return m
             root = left[j] ** 0.5
             sync()
@@ -72,7 +72,10 @@ def chain_function(team: Team) -> Any:
             value, index = 0.0, -1
             for i in range(rank(), K, size()):
                 rows[m, i] /= root
-                left[i] = left[i] - rows[m, i] * rows[m, i] if i != j else -1.0
+                rest = left[i] - rows[m, i] * rows[m, i]
+                left[i] = (
+                    rest if i != j and rest > DEPENDENT * gram[i, i] else -1.0
+                )  # a mixture of the chain is out of it
                 if left[i] > value:
                     value, index = left[i], i
             if rank() == 0:

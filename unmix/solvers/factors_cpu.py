@@ -98,7 +98,7 @@ def add_parts(first, last, p, ends, nums, dens):
         for part in range(1, nums.shape[0]):
             for b in range(first, last):
                 ends.fresh[k, b] += nums[part, k, b]
-    if first == 0:
+    if first == 0 and last > 0:  # with more threads than bands, some have none
         for part in range(1, dens.shape[0]):
             for i in range(dens.shape[1]):
                 for k in range(p):
@@ -241,7 +241,7 @@ class OnCpu:
     def cut(self, pixels: int) -> np.ndarray:
         """Where the parts of a block begin and end."""
         tiles = padded(pixels, ROWS) // ROWS
-        count = max(1, min(MOST_PARTS, -(-pixels // PIXELS_A_PART), tiles))
+        count = max(1, min(MOST_PARTS, -(-tiles * ROWS // PIXELS_A_PART), tiles))
         return np.arange(count + 1) * tiles // count * ROWS
 
     def steps(self, block: tuple[np.ndarray, np.ndarray], count: int, fresh: bool = True, turn: bool = True) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, float64
 
+from ..errors import MethodError
 from .cuda import cuda_kernel
 from .factors import LEAST, LOSSES, on_simplex, renew
 from .recording import Recording
@@ -23,6 +24,7 @@ MET = 16
 THREADS = OWNED * WARPS
 PLAIN = 4 if SIMULATED else 128  # threads of the kernels that finish
 FEW = 4 if SIMULATED else 32  # of those with much to do for each row: rows are few, and blocks should be many
+MOST_ENDMEMBERS = 256  # whose rows fit the shared memory of a block
 ADDING = 4 if SIMULATED else 1024  # of those that add up over all pixels
 # Blocks to work on: what an H100 holds at once of these, which take 116 registers a thread (a step of the benchmark: 74 µs; with twice
 # as many 79, with half as many 99).
@@ -221,6 +223,8 @@ class OnGpu:
     name = "cuda"
 
     def __init__(self, L: int, p: int, most: int, loss: str, sum_to_one: bool) -> None:
+        if p > MOST_ENDMEMBERS:
+            raise MethodError(f"{p} endmembers: a GPU factorises with at most {MOST_ENDMEMBERS}; use --device cpu")
         self.L, self.p, self.divergence = L, p, LOSSES[loss]
         self.spectra = cuda.device_array((p, L), np.float32)
         self.below_pixels, self.below_bands = (cuda.device_array((p, p), np.float64) for _ in range(2))

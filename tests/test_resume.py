@@ -1,0 +1,253 @@
+"""Runs that are cut off go on from where they were, to the same bytes; what is unsound begins anew, and says so."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import unmix
+from unmix.journal import read_past
+from unmix.lock import Lock
+from unmix.synth import Scene, synthesise
+
+# A run that records every block, of a few lines each, and takes its time: `kill` finds it anywhere.
+SLOW = """
+import sys, time, unmix, unmix.journal as journal
+journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
+due = journal.Journal.is_due
+journal.Journal.is_due = lambda self, written: (time.sleep(float(sys.argv[3])), due(self, written))[1]
+from unmix.io.envi import EnviCube
+read, taken = EnviCube.read, [0]
+def counted(self, lines, out):
+    taken[0] += lines.stop - lines.start
+    return read(self, lines, out)
+EnviCube.read = counted
+report = unmix.run(sys.argv[1], out_dir=sys.argv[2], count=3, device="cpu", memory="200K", certificate=True)
+print(report["resumed_from"], taken[0])
+"""
+NAMES = (
+    "s_abundance.img",
+    "s_abundance.hdr",
+    "s_rmse.img",
+    "s_certificate.img",
+    "s_endmembers.csv",
+    "s_endmembers.sli",
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A scene, and its outputs of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    synthesise(folder / "s.hdr", Scene(400, 60, 40, 3, seed=1))
+    report = unmix.run(folder / "s.hdr", out_dir=folder / "o", count=3, device="cpu", memory="200K", certificate=True)
+    return folder, {name: (folder / "o" / name).read_bytes() for name in NAMES}, report
+
+
+def start(folder, out, pause=0.01, *words):
+    """The slow run as a process."""
+    return subprocess.Popen([sys.executable, "-c", SLOW, str(folder / "s.hdr"), str(out), str(pause), *words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def wait_for(out, lines, process):
+    """Until the journal says that so many lines are done."""
+    for _ in range(3000):
+        try:
+            past = read_past(out / "s_run.journal.part")
+        except ValueError:
+            past = None
+        if past is not None and past.lines >= lines:
+            return
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+    raise AssertionError("nothing was recorded")
+
+
+def same(out, expected):
+    """Whether the outputs are those of the undisturbed run, and nothing else is left."""
+    assert {name: (out / name).read_bytes() == content for name, content in expected.items()} == dict.fromkeys(
+        expected, True
+    )
+    assert not list(out.glob("*.part")) and not list(out.glob("*.lock"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_at_random_moments(tmp_path, whole, number):
+    """Killed thrice on the way; every time it goes on, reads only what is left, and ends in the same bytes."""
+    folder, expected, _ = whole
+    random, out, least = np.random.default_rng(int(number)), tmp_path / "o", 1
+    for _ in range(3):
+        process = start(folder, out)
+        wait_for(out, random.integers(least, least + 120), process)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode != 0 and not (out / "s_run.json").exists()
+        past = read_past(out / "s_run.journal.part")
+        assert least <= past.lines <= 400 and not list(out.glob("*.img"))
+        least = min(past.lines + 1, 270)
+    done = start(folder, out, 0.0)
+    said, errors = done.communicate(timeout=60)
+    assert done.returncode == 0, errors
+    resumed, read = map(int, said.split())
+    assert resumed == past.lines and read == 400 - resumed  # no line that was done, and none for endmembers
+    same(out, expected)
+    assert json.loads((out / "s_run.json").read_text())["resumed_from"] == resumed
+
+
+def cut_off(tmp_path, whole, lines=100):
+    """A run that was killed: its folder."""
+    out = tmp_path / "o"
+    process = start(whole[0], out)
+    wait_for(out, lines, process)
+    process.kill()
+    process.communicate()
+    return out
+
+
+def again(whole, out, **changed):
+    """The same run, to its end."""
+    settings = {"count": 3, "device": "cpu", "memory": "200K", "certificate": True} | changed
+    return unmix.run(whole[0] / "s.hdr", out_dir=out, **settings)
+
+
+@pytest.mark.parametrize(
+    "damage", ["part scribbled", "part short", "part gone", "journal scribbled", "journal of nothing"]
+)
+def test_what_is_damaged_begins_anew_and_says_so(tmp_path, whole, caplog, damage):
+    out = cut_off(tmp_path, whole)
+    part, journal = out / "s_abundance.img.part", out / "s_run.journal.part"
+    raw = bytearray(journal.read_bytes())
+    if damage == "part scribbled":
+        with open(part, "r+b") as file:
+            file.seek(5000)
+            file.write(b"\x00\x01\x02")
+    elif damage == "part short":
+        os.truncate(part, 4000)
+    elif damage == "part gone":
+        part.unlink()
+    elif damage == "journal scribbled":
+        raw[len(raw) // 2] ^= 4
+        journal.write_bytes(raw)
+    else:
+        journal.write_bytes(b"\xff" * 300 + b"\n")
+    with caplog.at_level(logging.WARNING, "unmix"):
+        report = again(whole, out)
+    assert report["resumed_from"] == 0 and "damaged" in caplog.text and "begins anew" in caplog.text
+    same(out, whole[1])
+
+
+def test_a_last_entry_cut_short_does_not_count(tmp_path, whole):
+    out = cut_off(tmp_path, whole)
+    journal = out / "s_run.journal.part"
+    before = read_past(journal)
+    os.truncate(journal, journal.stat().st_size - 7)
+    after = read_past(journal)
+    assert 0 < after.lines < before.lines
+    assert again(whole, out)["resumed_from"] == after.lines
+    same(out, whole[1])
+
+
+def test_another_memory_budget_goes_on_too(tmp_path, whole):
+    out = cut_off(tmp_path, whole)
+    assert again(whole, out, memory="1G")["resumed_from"] > 0
+    same(out, whole[1])
+
+
+def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, caplog):
+    out = cut_off(tmp_path, whole)
+    for changed, words in (
+        ({"seed": 1}, r"seed \(0, now 1\)"),
+        ({"method": "nnls"}, "method"),
+        ({"lines": "0:300"}, "reading"),
+    ):
+        with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{words}"):
+            again(whole, out, **changed)
+    header = whole[0] / "s.hdr"
+    stamps = header.stat()
+    os.utime(header, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 10**9))
+    with pytest.raises(unmix.OutputError, match="header modified"):
+        again(whole, out)
+    os.utime(header, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    with caplog.at_level(logging.INFO, "unmix"):
+        assert again(whole, out, seed=1, overwrite=True)["resumed_from"] == 0
+    assert "begins anew" in caplog.text and not list(out.glob("*.part"))
+
+
+def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
+    """The disk is full half-way: what is done is kept, and the same command ends it."""
+    out, write, written = tmp_path / "o", os.pwrite, [0]
+    monkeypatch.setattr("unmix.journal.FLUSH_BYTES", 1)
+
+    def until_full(descriptor, data, place):
+        written[0] += len(data)
+        if written[0] > 300_000:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data, place)
+
+    monkeypatch.setattr("os.pwrite", until_full)
+    with pytest.raises(unmix.OutputError, match="No space left"):
+        again(whole, out)
+    assert not (out / "s_run.json").exists() and read_past(out / "s_run.journal.part").lines > 0
+    monkeypatch.setattr("os.pwrite", write)
+    assert again(whole, out)["resumed_from"] > 0
+    same(out, whole[1])
+
+
+def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
+    """Some names are taken, and the process dies: the next takes the others, and computes nothing."""
+    out, replace, taken = tmp_path / "o", os.replace, [0]
+
+    def thrice(*paths):
+        taken[0] += 1
+        if taken[0] > 3:
+            raise KeyboardInterrupt
+        replace(*paths)
+
+    monkeypatch.setattr("unmix.outputs.os.replace", thrice)
+    with pytest.raises(KeyboardInterrupt):
+        again(whole, out)
+    assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
+    monkeypatch.setattr("unmix.outputs.os.replace", replace)
+    monkeypatch.setattr("unmix.job.solve_scene", None)
+    assert again(whole, out)["pixels"]["all"] == 24_000
+    same(out, whole[1])
+
+
+def test_two_runs_at_once(tmp_path, whole):
+    """One does it, the other leaves with a clear line; nothing is damaged."""
+    out = tmp_path / "o"
+    first = start(whole[0], out)
+    wait_for(out, 20, first)
+    with pytest.raises(unmix.OutputError, match=rf"another run \(process {first.pid} on .*\) holds this scene"):
+        again(whole, out)
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    same(out, whole[1])
+
+
+def test_locks_of_other_hosts(tmp_path):
+    """One that beats is respected, one that has not for ten minutes is taken over; who lost it finds out."""
+    path = tmp_path / "s_run.lock"
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 4}))
+    with pytest.raises(unmix.OutputError, match="process 4 on elsewhere"):
+        Lock(path)
+    os.utime(path, (time.time() - 700,) * 2)
+    mine = Lock(path)
+    os.utime(path, (time.time() - 700,) * 2)  # as if this one had stopped beating
+    thief = Lock(path)
+    with pytest.raises(unmix.OutputError, match="took this scene over"):
+        mine.check()
+    mine.release()
+    assert path.exists()
+    thief.check()
+    thief.release()
+    assert not path.exists()
+    path.write_text("no json")
+    Lock(path).release()

@@ -1,0 +1,109 @@
+"""Who works on a scene: a lock with a heartbeat, so that two runs never write one scene, on one host or on several.
+
+The lock is a file with host and process in it. On one host the system's own lock (flock) holds it, and lets go when its process dies;
+what another host sees of it over a network is its time, which is renewed as long as the run lives. One without a beat for ten
+minutes is taken over, and the run that lost it finds out before it takes names.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from .errors import OutputError
+
+BEAT, STALE = 30.0, 600.0
+
+
+class Lock:
+    """Held from construction to `release`.
+
+    Parameters
+    ----------
+    path : Path
+        The lock's file; made.
+
+    Raises
+    ------
+    OutputError
+        Where another run holds it; with its host and process.
+    OSError
+        Where the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = self.take()
+        self.over = threading.Event()
+        self.heart = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
+        self.heart.start()
+
+    def take(self) -> IO[str]:
+        """Open and lock the file, and write who we are into it."""
+        while True:
+            file = open(self.path, "a+")  # noqa: SIM115 - held until it is released
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                    self.refuse_if_held(file, elsewhere=True)
+                    file.truncate(0)
+                    file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
+                    file.flush()
+                    return file
+            except FileNotFoundError:
+                pass
+            except BlockingIOError:
+                self.refuse_if_held(file, elsewhere=False)
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.unlink()  # its holder does not beat any more
+            except BaseException:
+                file.close()
+                raise
+            file.close()  # its holder took the name away between our opening and our locking
+
+    def refuse_if_held(self, file: IO[str], elsewhere: bool) -> None:
+        """`OutputError` where somebody's beat is young; ``elsewhere``: on another host than ours."""
+        file.seek(0)
+        try:
+            holder = json.loads(file.read(4096))
+            host, process = str(holder["host"]), int(holder["pid"])
+        except (ValueError, KeyError, TypeError):
+            host, process = "", 0
+        age = time.time() - os.fstat(file.fileno()).st_mtime
+        ours = not host or host == socket.gethostname()
+        if (elsewhere and ours) or age > STALE:
+            return
+        who = f" (process {process} on {host})" if host else ""
+        raise OutputError(f"{self.path}: another run{who} holds this scene; wait for it")
+
+    def beat(self) -> None:
+        """Renew the file's time until the end."""
+        while not self.over.wait(BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(self.file.fileno())
+
+    def check(self) -> None:
+        """Raise `OutputError` where another run took the scene over."""
+        try:
+            ours = os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
+        except FileNotFoundError:
+            ours = False
+        if not ours:
+            raise OutputError(
+                f"{self.path}: another run took this scene over, since this one did not beat for ten minutes"
+            )
+
+    def release(self) -> None:
+        """Take the file away, unless it is another's by now, and let go."""
+        if self.file.closed:
+            return
+        self.over.set()
+        with contextlib.suppress(OSError, OutputError):
+            self.check()
+            self.path.unlink()
+        self.file.close()
