@@ -62,7 +62,7 @@ def command(
     from unmix import nmf_scene
 
     log = options.set_up_log(verbose, quiet, log_file)
-    with progress(progress_kind, cube.name) as report:
+    with progress(progress_kind, cube.name, "steps") as report:
         found = nmf_scene(cube, count=options.number_or_auto(count), progress=report, command=sys.argv, **settings)
     if as_json:
         click.echo(json.dumps(found))

@@ -1,7 +1,10 @@
 """`unmix run`: endmembers, then certified abundances."""
 
+import contextlib
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,14 @@ from .main import NO_MEMORY
 from .progress import progress
 
 EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
+# When the next scene's first bytes are asked for, and how many.
+NEARLY, AHEAD = 0.8, 256 * 2**20
 
 
 @click.command("run")
-@click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
+@click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path))
+@click.option("--list", "listed", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+              help="More cubes, one a line, or with NUL between them (find -print0); - is stdin.")  # fmt: skip
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
@@ -46,9 +53,7 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
 @click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out.")
 @options.extraction
 @options.outputs
-@click.option(
-    "--skip-existing", is_flag=True, help="Leave scenes with finished outputs alone, whatever they were made with."
-)
+@click.option("--skip-existing", is_flag=True, help="Leave scenes alone that are finished, with the same options.")
 @click.option(
     "--device",
     default="auto",
@@ -87,6 +92,7 @@ EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
 @options.logs
 def command(
     cubes: tuple[Path, ...],
+    listed: Path | None,
     as_json: bool,
     progress_kind: str,
     count: str | None,
@@ -100,17 +106,24 @@ def command(
     Outputs stand beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, the last when all is
     done. Exit code 0 means that every pixel of an exact solver is certified. Library and cube must be in one unit:
     the scale factor and gains of the header are applied, or --scale instead.
+
+    A run that was cut off (Ctrl-C, kill -9, a full disk, a power loss) goes on from what was flushed when the same command is
+    given again. Of many cubes, one that fails does not stop the others (exit code 4):
+    find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     from unmix import run
 
     log = options.set_up_log(verbose, quiet, log_file)
     settings["count"] = options.number_or_auto(count)
+    cubes = (*cubes, *read_list(listed)) if listed is not None else cubes
+    if not cubes:
+        raise click.UsageError("name a CUBE, or a --list of some")
     refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    codes = []
-    for cube in cubes:
+    codes, words = [], {"done": 0, "skipped": 0, "failed": 0}
+    for cube, following in zip(cubes, (*cubes[1:], None)):
         try:
             with progress(progress_kind, cube.name) as report:
-                result = run(cube, progress=report, command=sys.argv, **settings)
+                result = run(cube, progress=looking_ahead(report, following), command=sys.argv, **settings)
         except (UnmixError, MemoryError) as error:
             if isinstance(error, MemoryError):
                 error = OutputError(f"{cube}: {NO_MEMORY}")
@@ -120,14 +133,50 @@ def command(
                 raise
             log.error(str(error))
             codes.append(error.exit_code)
+            words["failed"] += 1
             continue
+        words["skipped" if result.get("skipped") else "done"] += 1
         codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
         log.info(sentence(cube, result, settings["out_dir"]))
         if as_json or result.get("dry_run"):
             click.echo(json.dumps(result))
+    if len(cubes) > 1:
+        log.info(f"{len(cubes)} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count))
     if len(set(codes)) == 1:
         return codes[0]
     return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED
+
+
+def read_list(path: Path) -> list[Path]:
+    """The cubes that a file names, or stdin: between NULs where there are any, else one a line."""
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"--list {path}: {error.strerror}") from None
+    names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
+    return [Path(os.fsdecode(name)) for name in names if name.strip()]
+
+
+def looking_ahead(report: Callable[[int, int], None] | None, following: Path | None) -> Callable[[int, int], None]:
+    """The report of a scene, which also lets the system read the first of the next one while the last of this one is written."""
+    asked = False
+
+    def both(done: int, total: int) -> None:
+        nonlocal asked
+        if following is not None and not asked and done >= NEARLY * total:
+            asked = True
+            will_need(following)
+        if report is not None:
+            report(done, total)
+
+    return both
+
+
+def will_need(cube: Path) -> None:
+    """Ask the system to read the beginning of a cube's data ahead."""
+    for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, AHEAD, os.POSIX_FADV_WILLNEED)
 
 
 def refuse_one_stem(

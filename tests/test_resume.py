@@ -251,3 +251,64 @@ def test_locks_of_other_hosts(tmp_path):
     assert not path.exists()
     path.write_text("no json")
     Lock(path).release()
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Twelve scenes, of which four are broken in different ways; the list of them."""
+    for i in range(12):
+        synthesise(tmp_path / f"s{i:02}.hdr", Scene(6, 10, 12, 3, seed=i))
+    os.truncate(tmp_path / "s01.img", 50)
+    (tmp_path / "s04.hdr").write_text("ENVI\nsamples = x\n")
+    (tmp_path / "s07.img").unlink()
+    np.full((6, 10, 12), np.nan, "<f4").tofile(tmp_path / "s09.img")
+    header = (tmp_path / "s09.hdr").read_text()
+    (tmp_path / "s09.hdr").write_text(
+        "\n".join("data type = 4" if line.startswith("data type") else line for line in header.splitlines())
+    )
+    return [tmp_path / f"s{i:02}.hdr" for i in range(12)]
+
+
+@pytest.mark.parametrize("between", ["\n", "\0"])
+def test_an_archive_from_a_list(tmp_path, archive, between):
+    """What is broken is named and does not stop the others; the second time only that is tried again."""
+    (tmp_path / "list").write_text(between.join(map(str, archive)) + between)
+    words = [
+        sys.executable,
+        "-m",
+        "unmix_cli.main",
+        "run",
+        "-n",
+        "2",
+        "--device",
+        "cpu",
+        "-o",
+        str(tmp_path / "o"),
+        "--json",
+        "--skip-existing",
+    ]
+    first = subprocess.run([*words, "--list", str(tmp_path / "list")], capture_output=True, text=True)
+    lines = [json.loads(line) for line in first.stdout.splitlines()]
+    broken = {str(archive[i]) for i in (1, 4, 7, 9)}
+    assert first.returncode == 4 and len(lines) == 12
+    assert {line["input"]["path"] for line in lines if "error" in line} == broken
+    assert "12 scenes: 8 done, 4 failed" in first.stderr and "Traceback" not in first.stderr
+    for name in broken:
+        assert sum(name.removesuffix("hdr") in line for line in first.stderr.splitlines()) == 1
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "o").iterdir()}
+    assert len(list((tmp_path / "o").glob("*_run.json"))) == 8 and not list((tmp_path / "o").glob("*.part"))
+    again = subprocess.run(
+        [*words, "--list", "-"], input=(tmp_path / "list").read_text(), capture_output=True, text=True
+    )
+    assert again.returncode == 4 and "12 scenes: 8 skipped, 4 failed" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "o").iterdir()} == before
+
+
+def test_a_list_that_is_none(tmp_path):
+    for words, said in (
+        ([], "name a CUBE"),
+        (["--list", str(tmp_path / "no")], "No such file"),
+        (["--list", os.devnull], "name a CUBE"),
+    ):
+        failed = subprocess.run([sys.executable, "-m", "unmix_cli.main", "run", *words], capture_output=True, text=True)
+        assert failed.returncode == 2 and said in failed.stderr

@@ -201,9 +201,8 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         if waves is not None and not (np.all(np.diff(waves) > 0) or np.all(np.diff(waves) < 0)):
             raise LibraryError(f"{path}: its first row does not rise like wavelengths; is the header missing?")
         if not library.valid.all():
-            raise LibraryError(
-                f"{path}: spectrum {int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1} has deleted channels, or values that are not finite"
-            )
+            bad = int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1
+            raise LibraryError(f"{path}: spectrum {bad} has deleted channels, or values that are not finite")
     else:
         X = np.asarray(open_array(str(source)), np.float64)
         path = Path(str(source).rpartition(":")[0]) if not path.exists() else path
