@@ -119,7 +119,8 @@ def command(
     if not cubes:
         raise click.UsageError("name a CUBE, or a --list of some")
     refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    codes, words = [], {"done": 0, "skipped": 0, "failed": 0}
+    codes: list[int] = []
+    words = {"done": 0, "skipped": 0, "failed": 0}
     for cube, following in zip(cubes, (*cubes[1:], None)):
         try:
             with progress(progress_kind, cube.name) as report:
@@ -129,7 +130,7 @@ def command(
                 error = OutputError(f"{cube}: {NO_MEMORY}")
             if as_json:
                 click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
-            if len(cubes) == 1 or isinstance(error, MethodError):
+            if len(cubes) == 1 or (isinstance(error, MethodError) and not codes):
                 raise
             log.error(str(error))
             codes.append(error.exit_code)
@@ -153,6 +154,7 @@ def read_list(path: Path) -> list[Path]:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise click.UsageError(f"--list {path}: {error.strerror}") from None
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name.strip()]
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
     "library": {"library", "io", "errors", "numpy", "scipy"},
     "whole": {"errors", "library", "numpy"},
-    "journal": {"errors", "numpy"},
+    "journal": {"errors", "io", "numpy"},
     "lock": {"errors"},
     "outputs": {"io", "errors", "journal", "library", "lock", "whole", "numpy"},
     "scene": {"io", "errors", "library", "numpy"},

@@ -169,12 +169,16 @@ def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, c
     ):
         with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{words}"):
             again(whole, out, **changed)
-    header = whole[0] / "s.hdr"
-    stamps = header.stat()
-    os.utime(header, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 10**9))
-    with pytest.raises(unmix.OutputError, match="header modified"):
+    image, header = whole[0] / "s.img", whole[0] / "s.hdr"
+    stamps, text = image.stat(), header.read_text()
+    os.utime(image, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 10**9))
+    with pytest.raises(unmix.OutputError, match="data modified"):
         again(whole, out)
-    os.utime(header, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    os.utime(image, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    header.write_text(text + "reflectance scale factor = 5\n")
+    with pytest.raises(unmix.OutputError, match="input header"):
+        unmix.run(image, out_dir=out, count=3, device="cpu", memory="200K", certificate=True)
+    header.write_text(text)
     with caplog.at_level(logging.INFO, "unmix"):
         assert again(whole, out, seed=1, overwrite=True)["resumed_from"] == 0
     assert "begins anew" in caplog.text and not list(out.glob("*.part"))
@@ -312,3 +316,126 @@ def test_a_list_that_is_none(tmp_path):
     ):
         failed = subprocess.run([sys.executable, "-m", "unmix_cli.main", "run", *words], capture_output=True, text=True)
         assert failed.returncode == 2 and said in failed.stderr
+
+
+def test_a_mask_that_changed(tmp_path, whole):
+    """Half a scene by one mask and half by another would be a map of nothing."""
+    from conftest import write_cube
+
+    folder, _, _ = whole
+    ones = np.ones((400, 60, 1), np.uint8)
+    mask = write_cube(tmp_path / "m.hdr", ones, "bsq").with_suffix(".img")
+    settings = {"count": 3, "device": "cpu", "memory": "200K", "mask": str(mask)}
+    stop_at(folder, tmp_path / "o", 100, **settings)
+    ones[::2] = 0
+    mask.write_bytes(ones.tobytes())
+    with pytest.raises(unmix.OutputError, match="mask"):
+        unmix.run(folder / "s.hdr", out_dir=tmp_path / "o", **settings)
+
+
+def stop_at(folder, out, line, error=KeyboardInterrupt, **settings):
+    """A run that ends with an error when so many lines are done."""
+
+    def report(done, total):
+        if done >= line:
+            raise error
+
+    with pytest.raises(error):
+        unmix.run(folder / "s.hdr", out_dir=out, progress=report, **settings)
+
+
+@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
+    """Nothing is lost where the second map does not become what it should."""
+    if form == "geotiff":
+        pytest.importorskip("rasterio")
+    from unmix.outputs import Outputs
+
+    out, convert, made = tmp_path / "o", Outputs.convert, []
+
+    def once(self, name):
+        made.append(name)
+        if len(made) == 2:
+            raise OSError(28, "No space left on device")
+        return convert(self, name)
+
+    monkeypatch.setattr(Outputs, "convert", once)
+    with pytest.raises(unmix.OutputError, match="No space left"):
+        again(whole, out, format=form)
+    monkeypatch.setattr(Outputs, "convert", convert)
+    monkeypatch.setattr("unmix.io.envi.EnviCube.read", None)  # nothing is read again
+    report = again(whole, out, format=form)
+    assert report["resumed_from"] == 400 and not list(out.glob("*.part")) and not list(out.glob("*.img"))
+    assert sum(report["steps"].values()) == 24_000
+
+
+def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
+    """By other commands; with --overwrite it is, and all of it goes."""
+    from unmix.outputs import save_library
+
+    folder, _, _ = whole
+    stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)
+    with pytest.raises(unmix.OutputError, match="an unfinished run would be lost"):
+        unmix.nmf_scene(folder / "s.hdr", count=3, steps=2, out_dir=tmp_path / "o", device="cpu")
+    with pytest.raises(unmix.OutputError, match="an unfinished run would be lost"):
+        save_library(unmix.Endmembers(("a",), np.ones((40, 1)), None), tmp_path / "o", "s", True)
+    unmix.nmf_scene(folder / "s.hdr", count=3, steps=2, out_dir=tmp_path / "o", device="cpu", overwrite=True)
+    assert not list(tmp_path.rglob("*.part"))
+    with pytest.raises(unmix.OutputError, match="is of another run"):
+        again(whole, tmp_path / "o", skip_existing=True)
+
+
+def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
+    """What somebody else wrote under a `.part` name meanwhile is not named."""
+    out, replace = tmp_path / "o", os.replace
+
+    def never(*paths):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmix.outputs.os.replace", never)
+    with pytest.raises(KeyboardInterrupt):
+        again(whole, out)
+    monkeypatch.setattr("unmix.outputs.os.replace", replace)
+    (out / "s_rmse.img.part").write_bytes(b"")
+    assert again(whole, out)["resumed_from"] == 0
+    same(out, whole[1])
+
+
+def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
+    """It stopped beating, another took over: it ends with a word, and the other's files are as they were."""
+    folder, out, theirs = whole[0], tmp_path / "o", []
+
+    def lose(done, total):
+        if not theirs:
+            path = out / "s_run.lock"
+            os.utime(path, (time.time() - 700,) * 2)
+            theirs.append(Lock(path))
+            (out / "s_abundance.img.part").unlink()
+            (out / "s_abundance.img.part").write_bytes(b"theirs")
+
+    with pytest.raises(unmix.OutputError, match="took this scene over"):
+        unmix.run(folder / "s.hdr", out_dir=out, count=3, device="cpu", memory="200K", progress=lose)
+    assert (out / "s_abundance.img.part").read_bytes() == b"theirs" and (out / "s_run.journal.part").exists()
+    theirs[0].check()
+    theirs[0].release()
+
+
+def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
+    folder, out = whole[0], tmp_path / "o"
+    stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
+    before = read_past(out / "s_run.journal.part").lines
+    usage = type("usage", (), {"free": 2**20})
+    monkeypatch.setattr("unmix.outputs.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(unmix.OutputError, match="are free"):
+        again(whole, out)
+    assert read_past(out / "s_run.journal.part").lines == before
+    usage.free = 2**20 + 400 * 60 * 28 - before * 60 * 28 + 100_000  # room for the rest alone
+    assert again(whole, out)["resumed_from"] == before
+    same(out, whole[1])
+
+
+def test_nodata_that_is_nan_is_the_same_nodata(tmp_path, whole):
+    stop_at(whole[0], tmp_path / "o", 100, count=3, device="cpu", memory="200K", nodata=float("nan"))
+    assert unmix.run(
+        whole[0] / "s.hdr", out_dir=tmp_path / "o", count=3, device="cpu", memory="200K", nodata=float("nan")
+    )["resumed_from"]

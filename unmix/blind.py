@@ -110,6 +110,7 @@ def nmf_scene(
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
     with Outputs(Path(out_dir) if out_dir is not None else scene.path.parent, scene.stem, form) as outputs:
+        outputs.refuse_unfinished(overwrite)
         outputs.are_there(overwrite, None)
         began = time.perf_counter()
         first = beginning(

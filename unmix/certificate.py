@@ -261,7 +261,12 @@ class Summary:
     def said(self) -> dict[str, Any]:
         """All of it, for a journal."""
         return {
-            **{name: value for name, value in vars(self).items() if name not in ("sums", "of_lines", "failures")},
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("sums", "of_lines", "failures", "steps")
+            },
+            "steps": {str(taken): pixels for taken, pixels in enumerate(self.steps) if pixels},
             "failures": [list(place) for place in self.failures],
             "sums": None if self.sums is None else [float(value) for value in self.sums],
         }
@@ -271,7 +276,10 @@ class Summary:
         """What `said` said."""
         sums = None if said["sums"] is None else np.array(said["sums"])
         failures = [(line, sample) for line, sample in said["failures"]]
-        return cls(**said | {"sums": sums, "failures": failures, "steps": list(said["steps"])})
+        steps = [0] * (1 + max(map(int, said["steps"]), default=-1))
+        for taken, pixels in said["steps"].items():
+            steps[int(taken)] = pixels
+        return cls(**said | {"sums": sums, "failures": failures, "steps": steps})
 
     def add_steps(self, counts: list[int]) -> None:
         """Add a histogram to ``steps``."""

@@ -1,6 +1,7 @@
 """`run`: from a cube on disk to certified abundance maps on disk."""
 
 import hashlib
+import json
 import logging
 import os
 import time
@@ -29,7 +30,7 @@ from .pipeline import Seconds, stream
 from .problem import Problem, plan_problem
 from .report import input_of, map_headers, plan_only, report_of
 from .rescue import rescue
-from .scene import Reading, check_scale, open_scene
+from .scene import Reading, check_scale, mask_of, open_scene
 from .whole import finite
 
 log = logging.getLogger("unmix")
@@ -149,7 +150,9 @@ def run(
                 "certificate": certificate, "format": form.name, "ortho": ortho, "top": top, "reading": how_read.said(),
                 "device": machine.name.partition(":")[0],
             }  # fmt: skip
-            identity = {"unmix": __version__, "asked": asked, "input": identity_of(scene, Path(cube))}
+            identity = finite(
+                {"unmix": __version__, "asked": asked, "input": identity_of(scene, used, missing_value, how_read)}
+            )
             past = outputs.look_back(identity, overwrite)
             if past is not None and past.finishing is not None:
                 return outputs.take_names(past.finishing)
@@ -190,13 +193,20 @@ def run(
     return finite(report)
 
 
-def identity_of(scene: Cube, named: Path) -> dict[str, Any]:
-    """By what an input is known again: size, time, and what it begins with, of the header too."""
-    found: dict[str, Any] = {}
-    for what, path in (("data", scene.path), ("header", named)):
-        status = path.stat()
-        with open(path, "rb") as file:
-            begins = hashlib.sha256(file.read(HEAD)).hexdigest()[:16]
+def identity_of(scene: Cube, used: Bands, missing_value: float | None, reading: Reading) -> dict[str, Any]:
+    """By what an input is known again: size, time and beginning of its data and mask, and all that its header says."""
+    waves = None if scene.wavelengths is None else scene.wavelengths.tolist()
+    said = [scene.lines, scene.samples, scene.layout, str(scene.dtype), used.index.tolist(), used.gain.tolist(), used.offset.tolist(),
+            repr(missing_value), waves, dict(scene.fields)]  # fmt: skip
+    found: dict[str, Any] = {"header": hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]}
+    files = {"data": scene.path} | ({} if reading.mask is None else {"mask": mask_of(reading.mask)[0]})
+    for what, path in files.items():
+        try:
+            status = path.stat()
+            with open(path, "rb") as file:
+                begins = hashlib.sha256(file.read(HEAD)).hexdigest()[:16]
+        except OSError as error:
+            raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
         found[what] = {"bytes": status.st_size, "modified": status.st_mtime_ns, "begins": begins}
     return found
 
@@ -276,9 +286,11 @@ def solve_scene(
     """Pass the scene through the device into the rasters; see `run`."""
     line = line_of(scene, settings)
     sizes = settings.rasters(problem)
-    largest = max(sizes.values()) if outputs.form.convert else 0  # a work file stands beside what it becomes
+    again = (
+        sum(sizes.values()) if outputs.form.convert else 0
+    )  # work files stand beside what they become until all is made
     placed = int(np.prod(scene.placement.shape)) if settings.ortho and scene.placement is not None else 0
-    outputs.check_space(4 * (scene.lines * scene.samples + placed) * (sum(sizes.values()) + largest) + 2**20)
+    outputs.check_space(4 * (scene.lines * scene.samples + placed) * (sum(sizes.values()) + again) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
     machine, progress = settings.machine, settings.progress
     began = time.perf_counter()
@@ -287,6 +299,7 @@ def solve_scene(
     past = outputs.past
     summary = Summary() if past is None or past.summary is None else Summary.heard(past.summary)
     seconds = Seconds(compiling=compiling)
+    outputs.latest = (layout.first, outputs.latest[1])
     line_bytes = sum(4 * scene.samples * bands for bands in sizes.values())
     writers = min(MOST_WRITERS, cores())
 
@@ -310,12 +323,14 @@ def solve_scene(
         return part
 
     def finish(slot: Slot) -> None:
+        if slot.lines.start != outputs.latest[0]:
+            return  # the block before it failed
         lines = slot.lines.stop - slot.lines.start
         step = max(1, -(-lines // writers))
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
-        for share in shares:
-            summary.merge(share.result())
+        for part in [share.result() for share in shares]:
+            summary.merge(part)
         outputs.done(slot.lines.stop, lines * line_bytes, summary.said())
         if progress is not None:
             progress(slot.lines.stop, scene.lines)

@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import OutputError
+from .io.write import write_all
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -66,7 +67,8 @@ class Journal:
         self.unflushed, self.last = 0, time.monotonic()
 
     def begin(self, identity: dict[str, Any]) -> None:
-        """Start anew."""
+        """Start anew, in a file of its own: who lost the scene may still write to the old one."""
+        self.path.unlink(missing_ok=True)
         self.file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
         self.lines = 0
         self.append({"identity": identity})
@@ -83,8 +85,18 @@ class Journal:
         """Write an entry and flush it."""
         assert self.file is not None
         text = json.dumps(entry)
-        self.file.write(f"{zlib.crc32(text.encode()):08x} {text}\n".encode())
-        os.fsync(self.file.fileno())
+        end = self.file.tell()
+        try:
+            write_all(
+                self.file.fileno(), np.frombuffer(f"{zlib.crc32(text.encode()):08x} {text}\n".encode(), np.uint8), end
+            )
+            self.file.seek(0, os.SEEK_END)
+            os.fsync(self.file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.file.truncate(end)
+                self.file.seek(end)
+            raise
 
     def is_due(self, written: int) -> bool:
         """Whether so many bytes more, or the time, make an entry due."""

@@ -59,12 +59,20 @@ class Lock:
                 pass
             except BlockingIOError:
                 self.refuse_if_held(file, elsewhere=False)
-                with contextlib.suppress(FileNotFoundError):
-                    self.path.unlink()  # its holder does not beat any more
+                self.take_away(file)  # its holder does not beat any more
             except BaseException:
                 file.close()
                 raise
             file.close()  # its holder took the name away between our opening and our locking
+
+    def take_away(self, file: IO[str]) -> None:
+        """Remove a file that nobody renews, one taker at a time: another may have made a new one of that name by now."""
+        turn = self.path.with_name(self.path.name + ".turn")
+        with open(turn, "a") as ours, contextlib.suppress(FileNotFoundError):
+            fcntl.flock(ours, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                self.path.unlink()
+            turn.unlink()
 
     def refuse_if_held(self, file: IO[str], elsewhere: bool) -> None:
         """`OutputError` where somebody's beat is young; ``elsewhere``: on another host than ours."""
@@ -87,13 +95,17 @@ class Lock:
             with contextlib.suppress(OSError):
                 os.utime(self.file.fileno())
 
+    @property
+    def ours(self) -> bool:
+        """Whether the scene is still ours."""
+        try:
+            return not self.file.closed and os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
+        except OSError:
+            return False
+
     def check(self) -> None:
         """Raise `OutputError` where another run took the scene over."""
-        try:
-            ours = os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
-        except FileNotFoundError:
-            ours = False
-        if not ours:
+        if not self.ours:
             raise OutputError(
                 f"{self.path}: another run took this scene over, since this one did not beat for ten minutes"
             )

@@ -20,7 +20,7 @@ from .io.write import write_all
 from .journal import Journal, Past, difference, read_past
 from .library import Endmembers
 from .lock import Lock
-from .whole import digest_of, file_digest, finite, flush, signals_held
+from .whole import digest_of, file_digest, finite, flush, image_digest, signals_held
 
 log = logging.getLogger("unmix")
 
@@ -44,6 +44,8 @@ class Raster:
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # of lines that an earlier run wrote
             self.checks[: len(checks)] = checks
+        else:
+            path.unlink(missing_ok=True)  # a run that lost the scene may still write to an old file of that name
         self.file = open(path, "wb" if checks is None else "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
@@ -53,8 +55,8 @@ class Raster:
         if checks is None:
             rows = block.reshape(-1, line)
             checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
-        self.checks[lines] = checks
         write_all(self.file.fileno(), values, lines.start * line)
+        self.checks[lines] = checks
 
     def finish(self) -> str:
         """Flush to disk and close; returns the digest."""
@@ -75,6 +77,7 @@ def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: boo
     names = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
     finals = [outputs.final(name) for name in names]
     try:
+        outputs.refuse_unfinished(False)
         if outputs.final("_run.json").exists():
             raise OutputError(f"{finals[0]}: belongs to a finished run, which it would falsify; choose another -o")
         for final in finals:
@@ -118,7 +121,8 @@ class Outputs:
         self.journal = Journal(folder / f"{stem}_run.journal.part")
         self.past: Past | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
-        self.naming = False
+        self.naming = self.finished = False
+        self.dropped: list[Path] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / f"{stem}_run.lock")
@@ -130,7 +134,10 @@ class Outputs:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was not finished is taken away, or kept to go on from; what the system says of it becomes an `OutputError`."""
-        self.keep() if self.worth_keeping() else self.abandon()
+        if self.lock.ours:
+            self.keep() if self.worth_keeping() else self.abandon()
+        else:
+            self.let_go()
         if isinstance(error, OSError):
             what = error.strerror or brief(error)
             raise OutputError(f"{error.filename or self.folder}: writing failed: {what}") from None
@@ -159,7 +166,12 @@ class Outputs:
         existing = self.existing()
         if existing and skip and self.final("_run.json") in existing:
             before = {} if asked is None else self.asked_before()
-            changed = difference(before, finite(asked or {}) | {"device": before.get("device")}) if before else []
+            now = {key: value for key, value in finite(asked or {}).items() if key in before} | {
+                "device": before.get("device")
+            }
+            changed = (
+                difference(before, now) if "device" in before else difference(before, {k: now.get(k) for k in before})
+            )
             if changed:
                 raise OutputError(
                     f"{self.final('_run.json')}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o"
@@ -172,15 +184,35 @@ class Outputs:
         return False
 
     def asked_before(self) -> dict[str, Any]:
-        """What the finished run says that it was asked; nothing where it does not say."""
+        """What the finished run says that it was asked: of an older version of unmix, the method and the solver."""
         try:
-            asked = json.loads(self.final("_run.json").read_text()).get("asked", {})
+            report = json.loads(self.final("_run.json").read_text())
+            asked: dict[str, Any] = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
         except (OSError, ValueError, AttributeError):
-            return {}
-        return asked if isinstance(asked, dict) else {}
+            raise OutputError(f"{self.final('_run.json')}: cannot be read; use --overwrite or -o") from None
+        return asked
+
+    def unfinished(self) -> list[Path]:
+        """What an unfinished run left here, but for its journal."""
+        names = (self.folder / f"{self.stem}{suffix}.part" for suffix in SUFFIXES)
+        return [path for path in names if path.exists()]
+
+    def refuse_unfinished(self, overwrite: bool) -> None:
+        """For what is no `run`: `OutputError` where an unfinished one would be lost; with ``overwrite`` it is thrown away."""
+        if not self.journal.path.exists():
+            return
+        if not overwrite:
+            raise OutputError(
+                f"{self.journal.path}: an unfinished run would be lost; finish it, or use --overwrite or -o"
+            )
+        self.journal.remove()
+        for path in self.unfinished():
+            path.unlink(missing_ok=True)
 
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
+        there = [path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]]
+        wanted -= sum(there) if self.past is not None else 0
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
             raise OutputError(f"{self.folder}: {wanted} bytes of output, but {free} are free; make room or use -o")
@@ -212,6 +244,7 @@ class Outputs:
             if changed:
                 log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
             elif past.finishing is not None:
+                self.check_finishing(past.finishing)
                 self.past = past
             elif past.lines and past.about is not None:
                 self.check_parts(past)
@@ -219,8 +252,24 @@ class Outputs:
         except (ValueError, KeyError, TypeError, OSError) as error:
             log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
         if self.past is None:
-            self.journal.remove()
+            self.refuse_unfinished(True)
+        else:
+            self.journal.lines = self.past.lines
         return self.past
+
+    def check_finishing(self, names: list[str]) -> None:
+        """`ValueError` where what a run was about to name is not there, or not what it wrote."""
+        there = {name: self.folder / f"{name}.part" for name in names}
+        there = {name: path if path.exists() else self.folder / name for name, path in there.items()}
+        report = json.loads(there[names[-1]].read_text())
+        for name in names[:-1]:
+            path = there[name]
+            if name.endswith(".img"):
+                right = f"{ORTHO}." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
+            else:
+                right = file_digest(path) == report["digests"][name]
+            if not right:
+                raise ValueError(f"{path.name} is not what was written")
 
     def check_parts(self, past: Past) -> None:
         """`ValueError` where a raster's lines are not what the journal says."""
@@ -245,8 +294,9 @@ class Outputs:
 
     def done(self, lines: int, written: int, summary: dict[str, Any]) -> None:
         """All lines before ``lines`` are written, with so many bytes since the last call; recorded when that is due."""
+        self.lock.check()
         self.latest = (lines, summary)
-        if self.journal.is_due(written):
+        if self.journal.file is not None and self.journal.is_due(written):
             self.journal.record(*self.latest, self.recorded())
 
     def recorded(self) -> dict[str, Raster]:
@@ -255,14 +305,27 @@ class Outputs:
 
     def worth_keeping(self) -> bool:
         """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
-        if self.journal.file is None or not self.parts:
+        if self.naming or (self.past is not None and self.journal.file is None and self.journal.path.exists()):
+            return not self.finished
+        if self.journal.file is None:
             return False
-        if self.naming or any(raster.file.closed for raster in self.rasters.values()):
-            return self.naming or self.journal.lines > 0
+        self.record_all()
+        return self.journal.lines > 0
+
+    def record_all(self) -> None:
+        """Record what is done but not recorded yet, if that can be."""
+        if self.journal.file is None or any(raster.file.closed for raster in self.rasters.values()):
+            return
         with signals_held(), contextlib.suppress(OSError):
             if self.latest[0] > self.journal.lines:
                 self.journal.record(*self.latest, self.recorded())
-        return self.journal.lines > 0
+
+    def let_go(self) -> None:
+        """Touch nothing: what stands here is another's."""
+        for raster in self.rasters.values():
+            raster.file.close()
+        self.journal.close()
+        self.lock.release()
 
     def keep(self) -> None:
         """Let go of everything, but leave what a journal speaks of."""
@@ -273,6 +336,10 @@ class Outputs:
             for path in self.parts:
                 if path not in kept:
                     with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
+            if not self.naming:
+                for path in self.dropped:
+                    if path not in kept:
                         path.unlink(missing_ok=True)
             self.parts = []
             self.journal.close()
@@ -297,6 +364,7 @@ class Outputs:
 
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
+        self.record_all()
         digests = {}
         for name, raster in self.rasters.items():
             digests[f"{self.stem}_{name}.img"] = raster.finish()
@@ -317,6 +385,8 @@ class Outputs:
             if self.journal.file is not None:
                 self.journal.append({"finishing": names})
                 self.naming = True
+            for path in self.dropped:
+                path.unlink(missing_ok=True)
             self.take_names(names)
 
     def take_names(self, names: list[str]) -> dict[str, Any]:
@@ -334,7 +404,7 @@ class Outputs:
             part = self.folder / (name + ".part")
             if part.exists():
                 os.replace(part, self.folder / name)
-        self.parts = []
+        self.parts, self.finished = [], True
         flush(self.folder)
         self.journal.remove()
         self.lock.release()
@@ -351,8 +421,8 @@ class Outputs:
             raise
         except Exception as error:  # of the library that writes it
             raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
-        for path in (image, header):
-            path.unlink()
+        for path in (image, header):  # until all are made there is something to go on from
+            self.dropped.append(path)
             self.parts.remove(path)
         flush(out)
         return file_digest(out)
