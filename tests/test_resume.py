@@ -439,3 +439,31 @@ def test_nodata_that_is_nan_is_the_same_nodata(tmp_path, whole):
     assert unmix.run(
         whole[0] / "s.hdr", out_dir=tmp_path / "o", count=3, device="cpu", memory="200K", nodata=float("nan")
     )["resumed_from"]
+
+
+def test_an_input_that_shrinks_and_comes_back(tmp_path):
+    """Half-way the file is cut short: one line, and what is done is kept; the same file again, and it ends."""
+    synthesise(tmp_path / "s.hdr", Scene(300, 60, 40, 3, seed=1))
+    settings = {"count": 3, "device": "cpu", "memory": "200K"}
+    unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "whole", **settings)
+    image, out = tmp_path / "s.img", tmp_path / "o"
+    content, stamps = image.read_bytes(), image.stat()
+
+    def shrink(done, total):
+        if done >= 100 and image.stat().st_size == len(content):
+            os.truncate(image, len(content) * 2 // 3)
+
+    with pytest.raises(unmix.CubeError, match=r"s\.img"):
+        unmix.run(tmp_path / "s.hdr", out_dir=out, progress=shrink, **settings)
+    with pytest.raises(unmix.CubeError):  # it is too short to be opened now, and nothing is lost by trying
+        unmix.run(tmp_path / "s.hdr", out_dir=out, **settings)
+    image.write_bytes(content)
+    os.utime(image, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    assert unmix.run(tmp_path / "s.hdr", out_dir=out, **settings)["resumed_from"] >= 100
+    same(
+        out,
+        {
+            name: (tmp_path / "whole" / name).read_bytes()
+            for name in ("s_abundance.img", "s_rmse.img", "s_endmembers.sli")
+        },
+    )
