@@ -467,3 +467,21 @@ def test_an_input_that_shrinks_and_comes_back(tmp_path):
             for name in ("s_abundance.img", "s_rmse.img", "s_endmembers.sli")
         },
     )
+
+
+def test_a_fault_of_one_block_claims_no_later_one(tmp_path, whole, monkeypatch):
+    """One write fails, and those after it would not: the journal ends before it, and the run goes on from there."""
+    out, write, failed = tmp_path / "o", os.pwrite, []
+
+    def once(descriptor, data, place):
+        if place > 150_000 and not failed:
+            failed.append(place)
+            raise OSError(5, "Input/output error")
+        return write(descriptor, data, place)
+
+    monkeypatch.setattr("os.pwrite", once)
+    with pytest.raises(unmix.OutputError, match="Input/output error"):
+        again(whole, out)
+    monkeypatch.setattr("os.pwrite", write)
+    assert 0 < again(whole, out)["resumed_from"] < 400
+    same(out, whole[1])

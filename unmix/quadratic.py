@@ -18,8 +18,8 @@ from .solvers.quadratic import OnCpu
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
 LARGEST = 1e150
-# Supports that a trial solves, each shown by the answer on the one before. With one, entries at the edge keep a problem of n = 20 000
-# open for good: after 1e4 steps its κ was 1e-4. The second or third was optimal after 16.
+# Supports that a trial solves, each shown by the answer on the one before. With one, of n = 20 000 entries some stay on the wrong side
+# of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
 # Steps of conjugate gradients for a sparse support.
 MOST_GRADIENTS = 2000
