@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .blocks import cores, parse_size, plan_blocks
-from .devices import choose_device
+from .devices import is_gpu
 from .endmembers import automatic, extract_endmembers, signal_of
 from .errors import CubeError, LibraryError, MethodError
 from .factorisation import (
@@ -126,8 +126,9 @@ def nmf_scene(
         pixels = Pixels(scene, used, nodata, E, plan, unit, threads or cores())
         engine = None
         try:
-            held = pixels.plan_memory(budget, gpu_budget if on_gpu(device, threads) else None, outputs.folder)
-            engine = engine_for((pixels.most, *E.shape), plan, device, threads)
+            gpu = is_gpu(device, threads)
+            held = pixels.plan_memory(budget, gpu_budget if gpu else None, outputs.folder)
+            engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
             E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
             descending = time.perf_counter() - began
@@ -154,13 +155,6 @@ def nmf_scene(
         found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
         outputs.finish(report)
     return finite(report) | {"stem": scene.stem}
-
-
-def on_gpu(device: str, threads: int | None) -> bool:
-    """Whether that device is a GPU."""
-    machine = choose_device(device, threads)
-    machine.close()
-    return machine.name != "cpu"
 
 
 def beginning(
@@ -228,9 +222,8 @@ class Pixels:
         if not held:
             log.info(f"{self.scene.path}: does not fit --memory as float32; it is read once a step")
             self.scratch = tempfile.TemporaryFile(prefix="unmix-", dir=folder)  # noqa: SIM115
-            os.posix_fallocate(
-                self.scratch.fileno(), 0, 4 * pixels * p
-            )  # a full disk would end the process when the map is written to
+            # a full disk would end the process when the map is written to
+            os.posix_fallocate(self.scratch.fileno(), 0, 4 * pixels * p)
             self.kept = np.memmap(self.scratch, np.float32, "r+", shape=(pixels, p))
             self.begun = False
         return held

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .blocks import cores
-from .devices import choose_device
+from .devices import is_gpu
 from .errors import LibraryError, MethodError
 from .solvers.factors import LOSSES
 
@@ -147,7 +147,7 @@ def nmf(
     if X.max() > LARGEST:
         raise LibraryError(f"X holds values above {LARGEST:g}, too large for float32's squares")
     unit = unit_of(E)
-    engine = engine_for((len(X), *E.shape), plan, device, threads)
+    engine = engine_for((len(X), *E.shape), plan, is_gpu(device, threads), threads)
     try:
         block = filled(engine, X if unit == 1 else X * np.float32(unit), A)
         E, costs, converged = descend(engine, E, [block], True, plan, unit)
@@ -170,20 +170,16 @@ def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:
     return np.repeat(parts.astype(np.float32), p, axis=1)
 
 
-def engine_for(shape: tuple[int, ...], plan: Plan, device: str, threads: int | None) -> Any:
+def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | None) -> Any:
     """What makes the steps, for a shape: pixels of the largest block, bands, endmembers."""
     most, L, p = shape
-    machine = choose_device(device, threads)
-    try:
-        if machine.name == "cpu":
-            from .solvers.factors_cpu import OnCpu
-
-            return OnCpu(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
+    if gpu:
         from .solvers.factors_cuda import OnGpu
 
         return OnGpu(L, p, most, plan.loss, plan.sum_to_one)
-    finally:
-        machine.close()
+    from .solvers.factors_cpu import OnCpu
+
+    return OnCpu(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
 
 
 def filled(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:

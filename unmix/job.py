@@ -286,9 +286,8 @@ def solve_scene(
     """Pass the scene through the device into the rasters; see `run`."""
     line = line_of(scene, settings)
     sizes = settings.rasters(problem)
-    again = (
-        sum(sizes.values()) if outputs.form.convert else 0
-    )  # work files stand beside what they become until all is made
+    # work files stand beside what they become until all is made
+    again = sum(sizes.values()) if outputs.form.convert else 0
     placed = int(np.prod(scene.placement.shape)) if settings.ortho and scene.placement is not None else 0
     outputs.check_space(4 * (scene.lines * scene.samples + placed) * (sum(sizes.values()) + again) + 2**20)
     rasters = {name: outputs.raster(name, scene.lines, scene.samples, count) for name, count in sizes.items()}
@@ -299,7 +298,7 @@ def solve_scene(
     past = outputs.past
     summary = Summary() if past is None or past.summary is None else Summary.heard(past.summary)
     seconds = Seconds(compiling=compiling)
-    outputs.latest = (layout.first, outputs.latest[1])
+    outputs.latest = (layout.first, summary.said())
     line_bytes = sum(4 * scene.samples * bands for bands in sizes.values())
     writers = min(MOST_WRITERS, cores())
 

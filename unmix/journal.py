@@ -20,6 +20,7 @@ import numpy as np
 
 from .errors import OutputError
 from .io.write import write_all
+from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -175,3 +176,31 @@ def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> l
             short = all(len(str(value)) < 40 for value in (before, after))
             found.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))
     return found
+
+
+def check_lines(past: Past, folder: Path, stem: str) -> None:
+    """`ValueError` where a raster's lines are not what the journal says."""
+    assert past.about is not None
+    for name, (lines, samples, bands) in past.about["rasters"].items():
+        path, line = folder / f"{stem}_{name}.img.part", 4 * samples * bands
+        if len(past.checks[name]) > lines:
+            raise ValueError("more lines than there are")
+        with open(path, "rb") as file:
+            for i, check in enumerate(past.checks[name]):
+                if zlib.crc32(file.read(line)) != check:
+                    raise ValueError(f"line {i} of {path.name} is not what was written")
+
+
+def check_names(names: list[str], folder: Path) -> None:
+    """`ValueError` where what a run was about to name is not there, or not what it wrote."""
+    there = {name: folder / f"{name}.part" for name in names}
+    there = {name: path if path.exists() else folder / name for name, path in there.items()}
+    report = json.loads(there[names[-1]].read_text())
+    for name in names[:-1]:
+        path = there[name]
+        if name.endswith(".img"):
+            right = "_ortho." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
+        else:
+            right = file_digest(path) == report["digests"][name]
+        if not right:
+            raise ValueError(f"{path.name} is not what was written")

@@ -5,22 +5,19 @@ import json
 import logging
 import os
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .errors import OutputError
 from .io.export import FORMATS, OutputFormat
 from .io.header import format_header
 from .io.read import brief
-from .io.write import write_all
-from .journal import Journal, Past, difference, read_past
+from .journal import Journal, Past, check_lines, check_names, difference, read_past
 from .library import Endmembers
 from .lock import Lock
-from .whole import digest_of, file_digest, finite, flush, image_digest, signals_held
+from .raster import Raster
+from .whole import file_digest, finite, flush, signals_held
 
 log = logging.getLogger("unmix")
 
@@ -30,39 +27,6 @@ SUFFIXES = (
     *(f"_{name}{which}{ending}" for name in MAPS for which in ("", ORTHO) for one in FORMATS.values() for ending in one.endings),
     "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
 )  # fmt: skip
-
-
-class Raster:
-    """One float32 BIL image under way; lines may come in any order, each once.
-
-    Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
-    be made by many threads, and costs less than the writing.
-    """
-
-    def __init__(self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None) -> None:
-        self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
-        self.checks = np.zeros(lines, np.uint32)
-        if checks is not None:  # of lines that an earlier run wrote
-            self.checks[: len(checks)] = checks
-        else:
-            path.unlink(missing_ok=True)  # a run that lost the scene may still write to an old file of that name
-        self.file = open(path, "wb" if checks is None else "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
-
-    def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
-        values = np.ascontiguousarray(values, np.dtype("<f4"))
-        block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
-        if checks is None:
-            rows = block.reshape(-1, line)
-            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
-        write_all(self.file.fileno(), values, lines.start * line)
-        self.checks[lines] = checks
-
-    def finish(self) -> str:
-        """Flush to disk and close; returns the digest."""
-        os.fsync(self.file.fileno())
-        self.file.close()
-        return digest_of(self.checks)
 
 
 def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
@@ -244,10 +208,10 @@ class Outputs:
             if changed:
                 log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
             elif past.finishing is not None:
-                self.check_finishing(past.finishing)
+                check_names(past.finishing, self.folder)
                 self.past = past
             elif past.lines and past.about is not None:
-                self.check_parts(past)
+                check_lines(past, self.folder, self.stem)
                 self.past = past
         except (ValueError, KeyError, TypeError, OSError) as error:
             log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
@@ -257,37 +221,10 @@ class Outputs:
             self.journal.lines = self.past.lines
         return self.past
 
-    def check_finishing(self, names: list[str]) -> None:
-        """`ValueError` where what a run was about to name is not there, or not what it wrote."""
-        there = {name: self.folder / f"{name}.part" for name in names}
-        there = {name: path if path.exists() else self.folder / name for name, path in there.items()}
-        report = json.loads(there[names[-1]].read_text())
-        for name in names[:-1]:
-            path = there[name]
-            if name.endswith(".img"):
-                right = f"{ORTHO}." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
-            else:
-                right = file_digest(path) == report["digests"][name]
-            if not right:
-                raise ValueError(f"{path.name} is not what was written")
-
-    def check_parts(self, past: Past) -> None:
-        """`ValueError` where a raster's lines are not what the journal says."""
-        assert past.about is not None
-        for name, (lines, samples, bands) in past.about["rasters"].items():
-            path, line = self.folder / f"{self.stem}_{name}.img.part", 4 * samples * bands
-            if len(past.checks[name]) > lines:
-                raise ValueError("more lines than there are")
-            with open(path, "rb") as file:
-                for i, check in enumerate(past.checks[name]):
-                    if zlib.crc32(file.read(line)) != check:
-                        raise ValueError(f"line {i} of {path.name} is not what was written")
-
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
         """Begin the journal, or go on with it."""
         if self.past is not None:
             self.journal.go_on(self.past)
-            self.latest = (self.past.lines, self.past.summary or {})
             return
         self.journal.begin(identity)
         self.journal.append({"about": about})
@@ -297,7 +234,11 @@ class Outputs:
         self.lock.check()
         self.latest = (lines, summary)
         if self.journal.file is not None and self.journal.is_due(written):
-            self.journal.record(*self.latest, self.recorded())
+            self.record()
+
+    def record(self) -> None:
+        """Let the journal say what is done."""
+        self.journal.record(*self.latest, self.recorded())
 
     def recorded(self) -> dict[str, Raster]:
         """The rasters that the journal speaks of; what was placed is made from them."""
@@ -318,7 +259,7 @@ class Outputs:
             return
         with signals_held(), contextlib.suppress(OSError):
             if self.latest[0] > self.journal.lines:
-                self.journal.record(*self.latest, self.recorded())
+                self.record()
 
     def let_go(self) -> None:
         """Touch nothing: what stands here is another's."""

@@ -20,10 +20,11 @@ from .io import missing
 from .io.cube import bytes_per_line
 from .io.header import nanometres
 from .library import load
+from .library.table import is_number
 from .scene import Reading, open_scene, parse_bands
 from .selection import Selection, least_collinear, select_bands
 from .solving import open_array
-from .whole import finite, write_whole
+from .whole import finite, is_file, write_whole
 
 log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
@@ -135,9 +136,7 @@ def bands_of(
         else:
             files[f"{stem}_curve.png"] = picture
     for one in (source, target):
-        if one is not None and any(
-            Path(name).exists() and Path(one).exists() and Path(name).samefile(one) for name in files
-        ):
+        if one is not None and any(is_file(Path(name), one) for name in files):
             raise MethodError(f"{one}: is an input, and would be replaced by an output; use -o")
     written = write_whole({Path(name): content for name, content in files.items()}, overwrite)
     return finite(report) | {"files": [str(path) for path in written]}
@@ -247,15 +246,6 @@ def numeric_rows(path: Path) -> list[list[str]]:
             if not is_number(cell):
                 raise LibraryError(f"{path}: row {i + 1}, column {j + 1}: '{cell[:20]}' is not a number")
     return rows
-
-
-def is_number(text: str) -> bool:
-    """Whether ``float`` takes it."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_target(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from .blocks import cores
-from .devices import choose_device
+from .devices import is_gpu
 from .errors import LibraryError, MethodError
 from .solvers.chains import Samples
 
@@ -61,17 +61,13 @@ class Selection:
 
 def engine_for(device: str, threads: int | None) -> Any:
     """What makes chains and regressions."""
-    machine = choose_device(device, threads)
-    try:
-        if machine.name == "cpu":
-            from .solvers.chains_cpu import OnCpu
-
-            return OnCpu(threads or cores())
+    if is_gpu(device, threads):
         from .solvers.chains_cuda import OnGpu
 
         return OnGpu()
-    finally:
-        machine.close()
+    from .solvers.chains_cpu import OnCpu
+
+    return OnCpu(threads or cores())
 
 
 def select_bands(

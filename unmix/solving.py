@@ -17,7 +17,7 @@ from .io.matlab import Version73, open_variables
 from .io.read import brief, refuse_links
 from .quadratic import MOST_STEPS, Programme, nnqp
 from .systems import Batch, batches, solver_for, toeplitz
-from .whole import flush, signals_held
+from .whole import flush, is_file, signals_held
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.
@@ -269,10 +269,8 @@ def open_matrix(spec: str | Path) -> Any:
 
 def refuse_inputs(out: Path, *inputs: str | Path) -> None:
     """`MethodError` where the answers would replace what they are made of."""
-    for spec in inputs:
-        path = Path(spec) if Path(spec).exists() else Path(str(spec).rpartition(":")[0] or str(spec))
-        if path.exists() and out.exists() and out.samefile(path):
-            raise MethodError(f"{out}: is an input; choose another --out")
+    if any(is_file(out, spec) for spec in inputs):
+        raise MethodError(f"{out}: is an input; choose another --out")
 
 
 def nothing_yet(systems: int, m: int, n: int) -> dict[str, Any]:

@@ -51,6 +51,40 @@ def image_digest(path: Path, lines: int) -> str:
     return digest_of(checks)
 
 
+def is_file(path: Path, spec: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of an input, ``FILE`` or ``FILE:NAME``."""
+    named = Path(spec) if Path(spec).exists() else Path(str(spec).rpartition(":")[0] or str(spec))
+    return named.exists() and path.exists() and path.samefile(named)
+
+
+@contextlib.contextmanager
+def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) -> Iterator[list[Path]]:
+    """`.part` paths to write to; they are flushed and take their names together, or all are gone.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced (``help`` says what to do then), or cannot be written, ``where``.
+    """
+    parts = [final.with_name(final.name + ".part") for final in finals]
+    try:
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use {help}")
+        yield parts
+        for part in parts:
+            flush(part)
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or where}: writing failed: {error.strerror}") from None
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Path]:
     """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
 
@@ -67,56 +101,27 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Pa
     finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
         log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
-    parts = [final.with_name(final.name + ".part") for final in finals]
-    try:
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use --overwrite")
+    with named_together(finals, overwrite, out, "--overwrite") as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:
             endmembers.write(None, *parts)
-        for part in parts:
-            flush(part)
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or out}: writing failed: {error.strerror}") from None
-    finally:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
     return finals
 
 
 def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
-    """Write small files, all or none, each whole; returns the paths.
+    """Write small files of one folder, all or none, each whole; returns the paths.
 
     Raises
     ------
     OutputError
         Where one exists and may not be replaced, or cannot be written.
     """
-    parts = {path: path.with_name(path.name + ".part") for path in files}
     folder = next(iter(files)).parent
-    try:
-        for path in files:
-            if path.exists() and not overwrite:
-                raise OutputError(f"{path}: exists already; use --overwrite or -o")
+    with named_together(list(files), overwrite, folder, "--overwrite or -o") as parts:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            parts[path].write_bytes(content)
-            flush(parts[path])
-        with signals_held():
-            for path, part in parts.items():
-                os.replace(part, path)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        for part, content in zip(parts, files.values()):
+            part.write_bytes(content)
     return list(files)
 
 

@@ -54,7 +54,7 @@ def timed(call):
 
 def steps_alone(X, E, A, loss, device):
     """Seconds of 200 steps with everything in place: what paper 002 times."""
-    engine = engine_for((len(X), *E.shape), Plan(loss), device, None)
+    engine = engine_for((len(X), *E.shape), Plan(loss), device != "cpu", None)
     block = engine.hold(*filled(engine, X, A))
     engine.begin(E)
     engine.steps(block, 3)

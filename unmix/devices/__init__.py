@@ -59,4 +59,11 @@ def choose_device(name: str, threads: int | None = None) -> Device:
     return Cuda(int(index or 0))
 
 
-__all__ = ["Cpu", "Cuda", "Device", "Line", "Slot", "choose_device", "count_gpus", "simulated"]
+def is_gpu(name: str, threads: int | None = None) -> bool:
+    """Whether the device of that name is a GPU; raises as `choose_device`."""
+    machine = choose_device(name, threads)
+    machine.close()
+    return machine.name != "cpu"
+
+
+__all__ = ["Cpu", "Cuda", "Device", "Line", "Slot", "choose_device", "count_gpus", "is_gpu", "simulated"]

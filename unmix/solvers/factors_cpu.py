@@ -85,8 +85,8 @@ def step_range(first, last, p, X, A, ends, divergence, sum_to_one, own, num, den
         else:
             multiply(A, start * width, width, 1, ends.gram, 0, p, own.down, 0, rows, width, 0)
             renew_rows(A, start, rows, p, own.up, own.down, 1, False, sum_to_one)
-            multiply(A, start * width, 1, width, A, start * width, rows, den, 0, padded_rows(p), width, 1)
-        multiply(A, start * width, 1, width, own.Q, 0, rows, num, 0, padded_rows(p), L, 1)
+            multiply(A, start * width, 1, width, A, start * width, rows, den, 0, den.shape[0], width, 1)
+        multiply(A, start * width, 1, width, own.Q, 0, rows, num, 0, num.shape[0], L, 1)
 
 
 @compiled
@@ -132,7 +132,7 @@ def summarise(p, ends):
     for b in range(L):
         for k in range(p):
             ends.sums[0, k] += ends.columns[b, k]
-    multiply(ends.columns, 0, 1, width, ends.columns, 0, L, ends.gram, 0, padded_rows(p), width, 0)
+    multiply(ends.columns, 0, 1, width, ends.columns, 0, L, ends.gram, 0, ends.gram.shape[0], width, 0)
 
 
 @compiled
@@ -156,12 +156,6 @@ def steps_of(share, shares, count, fresh, turn, gate, cuts, p, X, A, ends, diver
             if share == 0:
                 summarise(p, ends)
             meet(gate, shares)
-
-
-@compiled
-def padded_rows(p):
-    """``p`` as whole tiles."""
-    return (p + ROWS - 1) // ROWS * ROWS
 
 
 @compiled

@@ -1,0 +1,43 @@
+"""An image under way."""
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from .io.write import write_all
+from .whole import digest_of
+
+
+class Raster:
+    """One float32 BIL image under way; lines may come in any order, each once.
+
+    Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
+    be made by many threads, and costs less than the writing.
+    """
+
+    def __init__(self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None) -> None:
+        self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
+        self.checks = np.zeros(lines, np.uint32)
+        if checks is not None:  # of lines that an earlier run wrote
+            self.checks[: len(checks)] = checks
+        else:
+            path.unlink(missing_ok=True)  # a run that lost the scene may still write to an old file of that name
+        self.file = open(path, "wb" if checks is None else "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
+
+    def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
+        """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
+        values = np.ascontiguousarray(values, np.dtype("<f4"))
+        block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
+        if checks is None:
+            rows = block.reshape(-1, line)
+            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
+        write_all(self.file.fileno(), values, lines.start * line)
+        self.checks[lines] = checks
+
+    def finish(self) -> str:
+        """Flush to disk and close; returns the digest."""
+        os.fsync(self.file.fileno())
+        self.file.close()
+        return digest_of(self.checks)
