@@ -40,7 +40,7 @@ def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: st
     STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, as
     --bands of other commands takes them: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
-    from unmix.selecting import bands_of
+    from unmix.jobs.bands import bands_of
 
     log = options.set_up_log(verbose, quiet, log_file)
     names = ("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "mask", "dataset", "wavelengths")

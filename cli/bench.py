@@ -51,7 +51,7 @@ def command(
 
     Both are run in turn in one process, after one run that warms up; endmembers are given. Nothing is kept.
     """
-    from unmix.bench import bench
+    from unmix.jobs.bench import bench
 
     options.set_up_log(verbose, quiet, log_file)
     rows = bench(devices=devices or ("auto",), streams=streams or (4,), **settings)

@@ -34,7 +34,7 @@ def command(
     The names of the files that were written go to stdout.
     """
     from unmix.endmembers import extract_endmembers
-    from unmix.outputs import save_library
+    from unmix.outputs.maps import save_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)

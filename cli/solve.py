@@ -48,8 +48,8 @@ def command(
     With --quadratic: min ½ xᵀQx + hᵀx over x >= 0, by multiplicative updates and a solve on the support; for Q that is large and sparse
     (a FILE.npz of scipy.sparse.save_npz): unmix solve Q.npz h.npy --quadratic -o x.npy
     """
-    from unmix.solving import quadratic_files, solve_files
-    from unmix.whole import finite
+    from unmix.jobs.solve import quadratic_files, solve_files
+    from unmix.outputs.whole import finite
 
     if quadratic and toeplitz_pulse:
         raise click.UsageError("--quadratic and --toeplitz contradict each other")

@@ -51,7 +51,7 @@ def command(
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 a pixel.
     """
     from unmix.blocks import parse_size
-    from unmix.synth import Scene, synthesise
+    from unmix.jobs.synth import Scene, synthesise
 
     try:
         decibels = None if snr == "none" else float(snr)

@@ -27,7 +27,7 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
 
     STEM is what their names begin with: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
     """
-    from unmix.verify import verify
+    from unmix.jobs.verify import verify
 
     verdict = verify(stem, cube, everything, sample)
     if as_json:

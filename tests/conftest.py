@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unmix.devices import count_gpus, simulated
-from unmix.synth import Scene, synthesise
+from unmix.jobs.synth import Scene, synthesise
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"

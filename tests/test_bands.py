@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from unmix_cli.main import cli
 
 import unmix
+from unmix.arrays.selection import REGRESSIONS, cut, engine_for, least_collinear, samples_of, select_bands
 from unmix.devices import simulated
-from unmix.selection import REGRESSIONS, cut, engine_for, least_collinear, samples_of, select_bands
 
 
 def spectra(N, K, seed=0, noise=1e-3):

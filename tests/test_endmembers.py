@@ -10,9 +10,9 @@ from unmix.endmembers import count_endmembers, extract_endmembers
 from unmix.endmembers.hysime import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
+from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
 from unmix.scene import choose_bands
-from unmix.synth import Scene, synthesise
 
 
 def extract(path, p, seed=0, budget=2**30, threads=2):

@@ -9,8 +9,8 @@ import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, scratch, spectra
 from unmix.io.header import geotransform
+from unmix.jobs.verify import verify
 from unmix.scene import choose_bands
-from unmix.verify import verify
 
 FORMATS = {"neon": "NEON AOP", "emit": "EMIT L2A", "aviris3": "AVIRIS-3", "prisma": "PRISMA L2D", "tanager": "Tanager"}
 

@@ -22,49 +22,23 @@ MAY_IMPORT = {
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
     "library": {"library", "io", "errors", "numpy", "scipy"},
-    "whole": {"errors", "library", "numpy"},
-    "journal": {"errors", "io", "whole", "numpy"},
-    "raster": {"io", "whole", "numpy"},
-    "lock": {"errors"},
-    "outputs": {"io", "errors", "journal", "library", "lock", "raster", "whole", "numpy"},
     "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
     "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
-    "systems": {"blocks", "certificate", "devices", "errors", "solvers", "numpy"},
-    "quadratic": {"blocks", "certificate", "devices", "errors", "solvers", "numpy", "scipy"},
-    "solving": {
-        "blocks", "certificate", "errors", "io", "whole", "quadratic", "systems", "numpy", "h5py", "scipy",
-    },
-    "selection": {"blocks", "devices", "errors", "solvers", "numpy", "scipy"},
-    "selecting": {
-        "__init__", "blocks", "endmembers", "errors", "io", "whole", "library", "scene", "selection", "solving", "numpy",
-        "matplotlib",
-    },
-    "factorisation": {"blocks", "devices", "errors", "solvers", "numpy"},
-    "blind": {
-        "blocks", "devices", "endmembers", "errors", "factorisation", "io", "library", "outputs", "report", "scene", "solvers",
-        "whole", "numpy",
-    },
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
-    "synth": {"blocks", "io", "errors", "library", "numpy"},
-    "arrays": {"blocks", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "numpy"},
-    "job": {
-        "__init__", "blocks", "certificate", "devices", "endmembers", "errors", "io", "library", "methods", "outputs", "pipeline",
-        "problem", "report", "rescue", "scene", "whole", "numpy",
+    "arrays": {
+        "arrays", "blocks", "certificate", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "solvers",
+        "numpy", "scipy",
     },
-    "soundness": {
-        "arrays", "blocks", "devices", "errors", "io", "job", "library", "methods", "problem", "report", "scene", "numpy",
+    "outputs": {
+        "__init__", "outputs", "blocks", "certificate", "errors", "io", "library", "pipeline", "problem", "scene", "numpy",
     },
-    "report": {
-        "__init__", "blocks", "certificate", "io", "outputs", "library", "pipeline", "problem", "scene", "numpy",
+    "jobs": {
+        "__init__", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "io", "library", "methods", "outputs",
+        "pipeline", "problem", "rescue", "scene", "solvers", "numpy", "scipy", "h5py", "matplotlib",
     },
-    "bench": {"blocks", "devices", "io", "job", "outputs", "library", "methods", "pipeline", "problem", "scene"},
-    "verify": {"arrays", "certificate", "errors", "io", "outputs", "whole", "library", "methods", "scene", "numpy", "scipy"},
-    "__init__": {
-        "errors", "arrays", "blind", "factorisation", "quadratic", "selecting", "selection", "systems", "soundness", "io", "library",
-        "job", "scene",
-    },
+    "__init__": {"errors", "arrays", "jobs", "io", "library", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 
@@ -152,7 +126,9 @@ def public_things():
                 yield f"{module.__name__}.{name}", thing
 
 
-@pytest.mark.parametrize("name", ["unmix.arrays.solve", "unmix.job.run", "unmix.certificate.certify_function"])
+@pytest.mark.parametrize(
+    "name", ["unmix.arrays.pixels.solve", "unmix.jobs.run.run", "unmix.certificate.certify_function"]
+)
 def test_the_main_functions_are_documented_in_full(name):
     thing = dict(public_things())[name]
     names = [p for p in inspect.signature(thing).parameters if p not in ("progress", "command")]

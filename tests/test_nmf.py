@@ -12,8 +12,8 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.devices import simulated
+from unmix.jobs.verify import verify
 from unmix.solvers.factors import on_simplex
-from unmix.verify import verify
 
 
 def losses(X, E, A, loss):

@@ -14,8 +14,8 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
+from unmix.arrays.quadratic import certify, nnqp
 from unmix.devices import simulated
-from unmix.quadratic import certify, nnqp
 from unmix.solvers.quadratic import OnCpu
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import unmix
-from unmix.journal import read_past
-from unmix.lock import Lock
-from unmix.synth import Scene, synthesise
+from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs.journal import read_past
+from unmix.outputs.lock import Lock
 
 # A run that records every block, of a few lines each, and takes its time: `kill` finds it anywhere.
 SLOW = """
-import sys, time, unmix, unmix.journal as journal
+import sys, time, unmix, unmix.outputs.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(float(sys.argv[3])), due(self, written))[1]
@@ -187,7 +187,7 @@ def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, c
 def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
     """The disk is full half-way: what is done is kept, and the same command ends it."""
     out, write, written = tmp_path / "o", os.pwrite, [0]
-    monkeypatch.setattr("unmix.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 1)
 
     def until_full(descriptor, data, place):
         written[0] += len(data)
@@ -214,12 +214,12 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
             raise KeyboardInterrupt
         replace(*paths)
 
-    monkeypatch.setattr("unmix.outputs.os.replace", thrice)
+    monkeypatch.setattr("unmix.outputs.maps.os.replace", thrice)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
-    monkeypatch.setattr("unmix.outputs.os.replace", replace)
-    monkeypatch.setattr("unmix.job.solve_scene", None)
+    monkeypatch.setattr("unmix.outputs.maps.os.replace", replace)
+    monkeypatch.setattr("unmix.jobs.run.solve_scene", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
 
@@ -349,7 +349,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     """Nothing is lost where the second map does not become what it should."""
     if form == "geotiff":
         pytest.importorskip("rasterio")
-    from unmix.outputs import Outputs
+    from unmix.outputs.maps import Outputs
 
     out, convert, made = tmp_path / "o", Outputs.convert, []
 
@@ -371,7 +371,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
 
 def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     """By other commands; with --overwrite it is, and all of it goes."""
-    from unmix.outputs import save_library
+    from unmix.outputs.maps import save_library
 
     folder, _, _ = whole
     stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)
@@ -392,10 +392,10 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
     def never(*paths):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.os.replace", never)
+    monkeypatch.setattr("unmix.outputs.maps.os.replace", never)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
-    monkeypatch.setattr("unmix.outputs.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.maps.os.replace", replace)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
     same(out, whole[1])
@@ -425,7 +425,7 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
     before = read_past(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
-    monkeypatch.setattr("unmix.outputs.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("unmix.outputs.maps.shutil.disk_usage", lambda _: usage)
     with pytest.raises(unmix.OutputError, match="are free"):
         again(whole, out)
     assert read_past(out / "s_run.journal.part").lines == before

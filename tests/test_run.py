@@ -18,10 +18,10 @@ from conftest import write_csv, write_cube
 import unmix
 from unmix.certificate import CERTIFIED
 from unmix.devices import simulated
+from unmix.jobs.synth import Scene, synthesise
+from unmix.jobs.verify import verify
 from unmix.library import load
 from unmix.methods import METHODS
-from unmix.synth import Scene, synthesise
-from unmix.verify import verify
 
 
 def outputs(folder):
@@ -203,7 +203,7 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
     elif what == "no place":
         (tmp_path / "o").write_text("a file")
     elif what == "no space":
-        monkeypatch.setattr("unmix.outputs.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+        monkeypatch.setattr("unmix.outputs.maps.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
     elif what == "truncated":
         os.truncate(scene.with_suffix(".img"), 100)
     elif what == "shrinks":
@@ -219,15 +219,15 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
 
 def truncate_after_opening(scene, monkeypatch):
     """The input shrinks between the scale check and the reading of its last blocks."""
-    import unmix.job
+    import unmix.jobs.run
 
-    check = unmix.job.check_scale
+    check = unmix.jobs.run.check_scale
 
     def then_shrink(*arguments):
         check(*arguments)
         os.truncate(scene.with_suffix(".img"), 7 * 70 * 20 * 2 - 1)
 
-    monkeypatch.setattr("unmix.job.check_scale", then_shrink)
+    monkeypatch.setattr("unmix.jobs.run.check_scale", then_shrink)
 
 
 def full_disk(*arguments):
@@ -258,7 +258,7 @@ def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, 
 
 
 def test_another_run_holds_the_scene(tmp_path, scene, truth):
-    from unmix.outputs import Outputs
+    from unmix.outputs.maps import Outputs
 
     held = Outputs(tmp_path, "scene")
     with pytest.raises(unmix.OutputError, match=r"another run .*holds this scene"):
@@ -352,7 +352,7 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
 
 def test_verify_solves_again(tmp_path, scene, truth):
     """Files that agree with their digests, and are wrong all the same, are found by solving again."""
-    from unmix.whole import image_digest
+    from unmix.outputs.whole import image_digest
 
     for method in METHODS:
         unmix.run(scene, endmembers=truth, device="cpu", method=method, overwrite=True)
@@ -439,12 +439,12 @@ def test_only_the_largest(tmp_path, scene, truth, top):
 
 
 def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
-    import unmix.job
+    import unmix.jobs.run
 
-    def shifted(abundance, top, call=unmix.job.largest):
+    def shifted(abundance, top, call=unmix.jobs.run.largest):
         values, index = call(abundance, top)
         return values, np.where(index == 1, 2, index).astype(np.float32)
 
-    monkeypatch.setattr(unmix.job, "largest", shifted)
+    monkeypatch.setattr(unmix.jobs.run, "largest", shifted)
     unmix.run(scene, endmembers=truth, device="cpu", top=2)
     assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.jobs.verify import verify
 from unmix.scene import Reading, mask_of, open_scene, ranges
-from unmix.verify import verify
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
 

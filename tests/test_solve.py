@@ -11,8 +11,8 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
-from unmix.solving import LEAST_SQUARES, Answers, open_array, solve_files
-from unmix.systems import toeplitz
+from unmix.arrays.systems import toeplitz
+from unmix.jobs.solve import LEAST_SQUARES, Answers, open_array, solve_files
 
 
 @pytest.fixture

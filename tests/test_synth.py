@@ -6,8 +6,8 @@ import pytest
 
 import unmix
 from unmix.io import open_cube
+from unmix.jobs.synth import Scene, project_onto_simplex, synthesise
 from unmix.library import load
-from unmix.synth import Scene, project_onto_simplex, synthesise
 
 
 def cube_of(path, scene):

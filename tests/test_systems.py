@@ -9,7 +9,7 @@ from scipy.linalg import toeplitz as scipy_toeplitz
 from scipy.optimize import nnls as scipy_nnls
 
 import unmix
-from unmix.systems import nnls, toeplitz
+from unmix.arrays.systems import nnls, toeplitz
 
 
 def gaussians(m, sigma=4.32):

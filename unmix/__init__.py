@@ -13,26 +13,27 @@ from typing import TYPE_CHECKING, Any
 from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputError, UnmixError
 
 if TYPE_CHECKING:
-    from .arrays import Solution, solve
-    from .blind import nmf_scene
-    from .factorisation import Factors, nmf
+    from .arrays.factorisation import Factors, nmf
+    from .arrays.pixels import Solution, solve
+    from .arrays.quadratic import Programme, nnqp
+    from .arrays.selection import Selection, select_bands
+    from .arrays.systems import Batch, nnls
     from .io import open_cube
-    from .job import run
+    from .jobs.bands import bands_of
+    from .jobs.check import check
+    from .jobs.nmf import nmf_scene
+    from .jobs.run import run
     from .library import Endmembers
-    from .quadratic import Programme, nnqp
     from .scene import Reading
-    from .selecting import bands_of
-    from .selection import Selection, select_bands
-    from .soundness import check
-    from .systems import Batch, nnls
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "run": ".job", "check": ".soundness", "solve": ".arrays", "Solution": ".arrays", "open_cube": ".io", "Endmembers": ".library",
-    "Reading": ".scene", "nnls": ".systems", "Batch": ".systems", "nnqp": ".quadratic", "Programme": ".quadratic",
-    "nmf": ".factorisation", "Factors": ".factorisation", "nmf_scene": ".blind", "select_bands": ".selection",
-    "Selection": ".selection", "bands_of": ".selecting",
+    "run": ".jobs.run", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
+    "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.systems", "Batch": ".arrays.systems",
+    "nnqp": ".arrays.quadratic", "Programme": ".arrays.quadratic", "nmf": ".arrays.factorisation", "Factors": ".arrays.factorisation",
+    "select_bands": ".arrays.selection", "Selection": ".arrays.selection",
+    "open_cube": ".io", "Endmembers": ".library", "Reading": ".scene",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A run from a cold disk beside ``dd``: ``python tests/bench/cold.py FOLDER [PIXELS [DEVICE]]``.
 
 An int16 cube of Salinas-A pixels, 224 bands, is written to FOLDER (on the disk that is to be measured) and put out of the page
-cache before each turn. In pairs: ``dd`` to nowhere in pieces of 16 MiB, and `unmix.job`'s run with nine given endmembers, as `unmix
+cache before each turn. In pairs: ``dd`` to nowhere in pieces of 16 MiB, and `unmix.run` with nine given endmembers, as `unmix
 bench` times it, with maps in memory (/dev/shm). Prints a line of JSON: medians, and the median of the pairs' ratios.
 """
 

@@ -18,14 +18,14 @@ from scipy.optimize import nnls
 from whole import write_cube
 
 import unmix
-from unmix.bench import bench
 from unmix.blocks import Layout
 from unmix.devices import Cpu, Line
 from unmix.io.cube import Bands
+from unmix.jobs.bench import bench
+from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.synth import Scene, synthesise
 
 DATA = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("UNMIX_DATA", "../shared/data"))
 PIXELS = 200_000

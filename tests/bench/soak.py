@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import unmix
-from unmix.journal import read_past
-from unmix.synth import Scene, synthesise
+from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs.journal import read_past
 
 # A run that records every block of a few lines: its journal is flushed all the time, and takes a second.
 OFTEN = """
-import sys, time, unmix, unmix.journal as journal
+import sys, time, unmix, unmix.outputs.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(0.004), due(self, written))[1]

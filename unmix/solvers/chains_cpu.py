@@ -98,7 +98,7 @@ class OnCpu:
     def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
         """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinite where there is none.
 
-        ``how`` is a key of `unmix.selection.REGRESSIONS`.
+        ``how`` is a key of `unmix.arrays.selection.REGRESSIONS`.
         """
         most, V = squares.shape[1], len(samples.truth)
 

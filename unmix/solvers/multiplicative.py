@@ -4,7 +4,7 @@
 but products with Q is made, and the cost never rises. Entries only ever come near to zero: those below 1e-7 of the largest
 are set to it, and left out of all products from then on (75 to 95 % of them in the paper). Convergence is slow, 21 % of Jasper's
 pixels are certified after 1e3 steps; so after 16, 32, 64, … steps the support that shows is solved, and the optimality
-conditions decide (`unmix.quadratic` for systems of any size).
+conditions decide (`unmix.arrays.quadratic` for systems of any size).
 """
 
 import functools

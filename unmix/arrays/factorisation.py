@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .blocks import cores
-from .devices import is_gpu
-from .errors import LibraryError, MethodError
-from .solvers.factors import LOSSES
+from ..blocks import cores
+from ..devices import is_gpu
+from ..errors import LibraryError, MethodError
+from ..solvers.factors import LOSSES
 
 log = logging.getLogger("unmix")
 # As many as scikit-learn's, which is where its stop comes from, too.
@@ -174,10 +174,10 @@ def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | Non
     """What makes the steps, for a shape: pixels of the largest block, bands, endmembers."""
     most, L, p = shape
     if gpu:
-        from .solvers.factors_cuda import OnGpu
+        from ..solvers.factors_cuda import OnGpu
 
         return OnGpu(L, p, most, plan.loss, plan.sum_to_one)
-    from .solvers.factors_cpu import OnCpu
+    from ..solvers.factors_cpu import OnCpu
 
     return OnCpu(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
 

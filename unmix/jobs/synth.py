@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from .blocks import plan_blocks
-from .errors import MethodError, OutputError
-from .io.cube import INTERLEAVES
-from .io.envi import DTYPES
-from .io.header import format_header
-from .io.write import write_all
-from .library import Endmembers
+from ..blocks import plan_blocks
+from ..errors import MethodError, OutputError
+from ..io.cube import INTERLEAVES
+from ..io.envi import DTYPES
+from ..io.header import format_header
+from ..io.write import write_all
+from ..library import Endmembers
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import OutputError
-from .io.export import FORMATS, OutputFormat
-from .io.header import format_header
-from .io.read import brief
+from ..errors import OutputError
+from ..io.export import FORMATS, OutputFormat
+from ..io.header import format_header
+from ..io.read import brief
+from ..library import Endmembers
 from .journal import Journal, Past, check_lines, check_names, difference, read_past
-from .library import Endmembers
 from .lock import Lock
 from .raster import Raster
 from .whole import file_digest, finite, flush, signals_held

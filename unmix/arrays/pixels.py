@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .blocks import Layout
-from .devices import Line, Slot, choose_device
-from .errors import CubeError, LibraryError
-from .io.cube import Bands
-from .io.envi import DTYPES
-from .library import Endmembers
-from .methods import choose
-from .pipeline import Seconds, stream
-from .problem import plan_problem
-from .rescue import rescue
+from ..blocks import Layout
+from ..devices import Line, Slot, choose_device
+from ..errors import CubeError, LibraryError
+from ..io.cube import Bands
+from ..io.envi import DTYPES
+from ..library import Endmembers
+from ..methods import choose
+from ..pipeline import Seconds, stream
+from ..problem import plan_problem
+from ..rescue import rescue
 
 PIXELS_PER_BLOCK = 16384
 

@@ -10,14 +10,14 @@ import h5py
 import numpy as np
 import scipy.sparse
 
-from .blocks import parse_size
-from .certificate import CERTIFIED
-from .errors import CubeError, LibraryError, MethodError, OutputError
-from .io.matlab import Version73, open_variables
-from .io.read import brief, refuse_links
-from .quadratic import MOST_STEPS, Programme, nnqp
-from .systems import Batch, batches, solver_for, toeplitz
-from .whole import flush, is_file, signals_held
+from ..arrays.quadratic import MOST_STEPS, Programme, nnqp
+from ..arrays.systems import Batch, batches, solver_for, toeplitz
+from ..blocks import parse_size
+from ..certificate import CERTIFIED
+from ..errors import CubeError, LibraryError, MethodError, OutputError
+from ..io.matlab import Version73, open_variables
+from ..io.read import brief, refuse_links
+from ..outputs.whole import flush, is_file, signals_held
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.
@@ -121,7 +121,7 @@ def solve_files(
         ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets of those
         names.
     toeplitz_pulse : bool
-        A is a pulse (w,), or one for each system (N, w): `unmix.systems.toeplitz`.
+        A is a pulse (w,), or one for each system (N, w): `unmix.arrays.systems.toeplitz`.
     device, threads, memory, overwrite
         As for `unmix.run`.
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import cores
-from .certificate import CERTIFIED
-from .devices import choose_device
-from .errors import LibraryError
+from ..blocks import cores
+from ..certificate import CERTIFIED
+from ..devices import choose_device
+from ..errors import LibraryError
 
 log = logging.getLogger("unmix")
 # Systems that are worth the making of AᵀA, which costs as much as some dozen steps.
@@ -99,11 +99,11 @@ class solver_for:
         self.threads = threads or cores()
 
     def __enter__(self) -> Solve:
-        from .solvers.systems import Shared
+        from ..solvers.systems import Shared
 
         self.shared = Shared(self.A, self.A.ndim == 2 and self.most >= SHARING)
         if self.machine.name != "cpu":
-            from .solvers.systems_cuda import OnGpu
+            from ..solvers.systems_cuda import OnGpu
 
             self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = OnGpu(self.shared, self.most).solve
         else:
@@ -118,7 +118,7 @@ class solver_for:
 
     def on_cpu(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
         """Ranges of systems on a pool of threads."""
-        from .solvers.systems import solve_systems
+        from ..solvers.systems import solve_systems
 
         step = max(1, -(-len(B) // (4 * self.threads)))
         work = functools.partial(solve_systems, shared=self.shared, B=B, answers=answers)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from .errors import OutputError
+from ..errors import OutputError
 
 BEAT, STALE = 30.0, 600.0
 

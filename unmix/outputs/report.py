@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__
-from .blocks import Layout
-from .certificate import CERTIFIED, Summary
-from .io import Bands, Cube, bytes_per_line
-from .io.cube import band_names
-from .io.envi import MAP_FIELDS
-from .io.export import OutputFormat
-from .io.header import words
-from .library import Endmembers
-from .outputs import ORTHO, SUFFIXES, Outputs
-from .pipeline import Seconds
-from .problem import Problem
-from .scene import Reading
+from .. import __version__
+from ..blocks import Layout
+from ..certificate import CERTIFIED, Summary
+from ..io import Bands, Cube, bytes_per_line
+from ..io.cube import band_names
+from ..io.envi import MAP_FIELDS
+from ..io.export import OutputFormat
+from ..io.header import words
+from ..library import Endmembers
+from ..pipeline import Seconds
+from ..problem import Problem
+from ..scene import Reading
+from .maps import ORTHO, SUFFIXES, Outputs
 
 log = logging.getLogger("unmix")
 

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__
-from .blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout, cores, parse_size, plan_blocks
-from .certificate import Summary
-from .devices import Device, Line, Slot, choose_device
-from .endmembers import extract_endmembers
-from .errors import CubeError, MethodError
-from .io import Bands, Cube, bytes_per_line
-from .io.export import NODATA, require
-from .io.placement import Placement
-from .library import Endmembers, fit, load_parts
-from .library import select as choose_spectra
-from .methods import choose
-from .outputs import ORTHO, Outputs
-from .pipeline import Seconds, stream
-from .problem import Problem, plan_problem
-from .report import input_of, map_headers, plan_only, report_of
-from .rescue import rescue
-from .scene import Reading, check_scale, mask_of, open_scene
-from .whole import finite
+from .. import __version__
+from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout, cores, parse_size, plan_blocks
+from ..certificate import Summary
+from ..devices import Device, Line, Slot, choose_device
+from ..endmembers import extract_endmembers
+from ..errors import CubeError, MethodError
+from ..io import Bands, Cube, bytes_per_line
+from ..io.export import NODATA, require
+from ..io.placement import Placement
+from ..library import Endmembers, fit, load_parts
+from ..library import select as choose_spectra
+from ..methods import choose
+from ..outputs.maps import ORTHO, Outputs
+from ..outputs.report import input_of, map_headers, plan_only, report_of
+from ..outputs.whole import finite
+from ..pipeline import Seconds, stream
+from ..problem import Problem, plan_problem
+from ..rescue import rescue
+from ..scene import Reading, check_scale, mask_of, open_scene
 
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).

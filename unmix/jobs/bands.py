@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import parse_size
-from .endmembers import pixel_spectrum, signal_of
-from .errors import LibraryError, MethodError
-from .io import missing
-from .io.cube import bytes_per_line
-from .io.header import nanometres
-from .library import load
-from .library.table import is_number
-from .scene import Reading, open_scene, parse_bands
-from .selection import Selection, least_collinear, select_bands
-from .solving import open_array
-from .whole import finite, is_file, write_whole
+from ..arrays.selection import Selection, least_collinear, select_bands
+from ..blocks import parse_size
+from ..endmembers import pixel_spectrum, signal_of
+from ..errors import LibraryError, MethodError
+from ..io import missing
+from ..io.cube import bytes_per_line
+from ..io.header import nanometres
+from ..library import load
+from ..library.table import is_number
+from ..outputs.whole import finite, is_file, write_whole
+from ..scene import Reading, open_scene, parse_bands
+from .solve import open_array
 
 log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
@@ -292,7 +292,7 @@ def report_of(
     spectra: Spectra, found: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
 ) -> dict[str, Any]:
     """What ``STEM_bands.json`` says."""
-    from . import __version__
+    from .. import __version__
 
     waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[found.bands]]
     report = {"unmix": __version__, "command": list(command) if command is not None else None, "device": found.device,

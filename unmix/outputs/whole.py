@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import MethodError, OutputError
-from .library import Endmembers
+from ..errors import MethodError, OutputError
+from ..library import Endmembers
 
 log = logging.getLogger("unmix")
 

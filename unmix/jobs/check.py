@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import solve
-from .blocks import parse_size, plan_blocks
-from .errors import LibraryError, MethodError
-from .io import Bands, Cube, bytes_per_line, missing, spectra
-from .library import Endmembers, duplicates, fit, load_parts, select
-from .methods import Method, Solver, choose
-from .problem import UPDATED, WARN_CONDITION, condition_of, plan_problem, some_of
-from .report import input_of
-from .scene import Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
+from ..arrays.pixels import solve
+from ..blocks import parse_size, plan_blocks
+from ..errors import LibraryError, MethodError
+from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..library import Endmembers, duplicates, fit, load_parts, select
+from ..methods import Method, Solver, choose
+from ..outputs.report import input_of
+from ..problem import UPDATED, WARN_CONDITION, condition_of, plan_problem, some_of
+from ..scene import Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
 
 # Python and its libraries, before a block is held (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .io.write import write_all
+from ..io.write import write_all
 from .whole import digest_of
 
 

@@ -12,11 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import cores, parse_size, plan_blocks
-from .devices import is_gpu
-from .endmembers import automatic, extract_endmembers, signal_of
-from .errors import CubeError, LibraryError, MethodError
-from .factorisation import (
+from ..arrays.factorisation import (
     EVERY,
     FLOOR,
     LARGEST,
@@ -31,15 +27,19 @@ from .factorisation import (
     filled,
     unit_of,
 )
-from .io import Bands, Cube, bytes_per_line, spectra
-from .io.export import NODATA, require
-from .library import Endmembers, fit, load_parts
-from .outputs import Outputs
-from .report import map_headers, what_was_read
-from .scene import Reading, open_scene
-from .solvers.gather import Stored, floats_function
-from .solvers.lanes import WIDE
-from .whole import finite
+from ..blocks import cores, parse_size, plan_blocks
+from ..devices import is_gpu
+from ..endmembers import automatic, extract_endmembers, signal_of
+from ..errors import CubeError, LibraryError, MethodError
+from ..io import Bands, Cube, bytes_per_line, spectra
+from ..io.export import NODATA, require
+from ..library import Endmembers, fit, load_parts
+from ..outputs.maps import Outputs
+from ..outputs.report import map_headers, what_was_read
+from ..outputs.whole import finite
+from ..scene import Reading, open_scene
+from ..solvers.gather import Stored, floats_function
+from ..solvers.lanes import WIDE
 
 log = logging.getLogger("unmix")
 STARTS = ("vca", "spa", "random")

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from .blocks import cores
-from .devices import is_gpu
-from .errors import LibraryError, MethodError
-from .solvers.chains import Samples
+from ..blocks import cores
+from ..devices import is_gpu
+from ..errors import LibraryError, MethodError
+from ..solvers.chains import Samples
 
 # How the prefixes of chains are regressed.
 REGRESSIONS = {
@@ -62,10 +62,10 @@ class Selection:
 def engine_for(device: str, threads: int | None) -> Any:
     """What makes chains and regressions."""
     if is_gpu(device, threads):
-        from .solvers.chains_cuda import OnGpu
+        from ..solvers.chains_cuda import OnGpu
 
         return OnGpu()
-    from .solvers.chains_cpu import OnCpu
+    from ..solvers.chains_cpu import OnCpu
 
     return OnCpu(threads or cores())
 

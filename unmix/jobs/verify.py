@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from .certificate import CERTIFIED
-from .errors import CubeError, OutputError
-from .io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from .io.export import FORMATS, OutputFormat
-from .io.placement import Placement
-from .library import load
-from .methods import METHODS, SOLVERS, Method
-from .outputs import MAPS, ORTHO
-from .scene import Reading, open_part
-from .whole import file_digest, image_digest
+from ..certificate import CERTIFIED
+from ..errors import CubeError, OutputError
+from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from ..io.export import FORMATS, OutputFormat
+from ..io.placement import Placement
+from ..library import load
+from ..methods import METHODS, SOLVERS, Method
+from ..outputs.maps import MAPS, ORTHO
+from ..outputs.whole import file_digest, image_digest
+from ..scene import Reading, open_part
 
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
 TOLERANCE = 2e-6
@@ -256,7 +256,7 @@ def check_line(
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
     """Abundances (N, p) by scipy rather than by our solvers; a solver that is not exact has no reference but itself."""
     if not SOLVERS[solver].exact:
-        from .arrays import solve
+        from ..arrays.pixels import solve
 
         return solve(Y, E, method=method.name, solver=solver).abundances
     return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])

@@ -8,12 +8,12 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
-from .blocks import cores
-from .certificate import CERTIFIED
-from .devices import choose_device
-from .errors import LibraryError, MethodError
-from .solvers.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
-from .solvers.quadratic import OnCpu
+from ..blocks import cores
+from ..certificate import CERTIFIED
+from ..devices import choose_device
+from ..errors import LibraryError, MethodError
+from ..solvers.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
+from ..solvers.quadratic import OnCpu
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
@@ -106,7 +106,7 @@ def nnqp(
         if machine.name == "cpu":
             engine: Any = OnCpu(Q, H, threads or cores())
         else:
-            from .solvers.quadratic_cuda import OnGpu
+            from ..solvers.quadratic_cuda import OnGpu
 
             engine = OnGpu(Q, H)
         try:

@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .blocks import parse_size
-from .devices import choose_device
-from .io import bytes_per_line
-from .job import Settings, layout_of, solve_scene
-from .library import fit, load_parts
-from .methods import choose
-from .outputs import Outputs
-from .pipeline import Seconds
-from .problem import plan_problem
-from .scene import Reading, open_scene
+from ..blocks import parse_size
+from ..devices import choose_device
+from ..io import bytes_per_line
+from ..library import fit, load_parts
+from ..methods import choose
+from ..outputs.maps import Outputs
+from ..pipeline import Seconds
+from ..problem import plan_problem
+from ..scene import Reading, open_scene
+from .run import Settings, layout_of, solve_scene
 
 
 def bench(

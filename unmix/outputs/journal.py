@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from .errors import OutputError
-from .io.write import write_all
+from ..errors import OutputError
+from ..io.write import write_all
 from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0

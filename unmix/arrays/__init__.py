@@ -1,0 +1,1 @@
+"""What takes arrays and gives arrays: a module for each problem."""

@@ -1,0 +1,1 @@
+"""What takes files and leaves files: a module for each command."""
