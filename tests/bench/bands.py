@@ -85,7 +85,7 @@ def main():
     """Every row."""
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     highest = int(sys.argv[2]) if len(sys.argv) > 2 else ORDERS[-1]
-    engine = engine_for(device, None)
+    engine = engine_for(device != "cpu", None)
     X, y = near_infrared()
     samples = samples_of(X, y, *cut(N, 1 / 3, None, 0)[0])
     one, (orders, counts) = timed(lambda: engine.chains(samples.gram, M))

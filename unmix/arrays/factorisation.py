@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..blocks import cores
-from ..devices import is_gpu
+from ..devices import one_device
 from ..errors import LibraryError, MethodError
 from ..solvers.factors import LOSSES
 
@@ -147,13 +148,13 @@ def nmf(
     if X.max() > LARGEST:
         raise LibraryError(f"X holds values above {LARGEST:g}, too large for float32's squares")
     unit = unit_of(E)
-    engine = engine_for((len(X), *E.shape), plan, is_gpu(device, threads), threads)
-    try:
+    with (
+        one_device(device, threads) as machine,
+        closing(engine_for((len(X), *E.shape), plan, machine.name != "cpu", threads)) as engine,
+    ):
         block = filled(engine, X if unit == 1 else X * np.float32(unit), A)
         E, costs, converged = descend(engine, E, [block], True, plan, unit)
-        return Factors(E, block[1][: len(X), : E.shape[1]].copy(), costs, converged, engine.name)
-    finally:
-        engine.close()
+        return Factors(E, block[1][: len(X), : E.shape[1]].copy(), costs, converged, machine.name)
 
 
 def unit_of(E: np.ndarray) -> float:

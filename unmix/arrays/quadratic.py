@@ -10,7 +10,7 @@ import scipy.sparse.linalg
 
 from ..blocks import cores
 from ..certificate import CERTIFIED
-from ..devices import choose_device
+from ..devices import one_device
 from ..errors import LibraryError, MethodError
 from ..solvers.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from ..solvers.quadratic import OnCpu
@@ -101,8 +101,7 @@ def nnqp(
         raise MethodError(f"--steps {steps}: must be at least 1")
     Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
     least = least_curvature(Q)
-    machine = choose_device(device, threads)
-    try:
+    with one_device(device, threads) as machine:
         if machine.name == "cpu":
             engine: Any = OnCpu(Q, H, threads or cores())
         else:
@@ -113,8 +112,6 @@ def nnqp(
             X, taken = search(Q, H, engine, steps)
         finally:
             engine.close()
-    finally:
-        machine.close()
     kappa, delta, cost = certify(Q, H, X, max(least or 0.0, 0.0))
     return Programme(X, cost, kappa, delta, taken, None if least is None else True, machine.name)
 

@@ -1,5 +1,6 @@
 """`select_bands`: which bands predict a target, or are the least collinear: successive projections for regression (paper 001)."""
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from ..blocks import cores
-from ..devices import is_gpu
+from ..devices import one_device
 from ..errors import LibraryError, MethodError
 from ..solvers.chains import Samples
 
@@ -59,9 +60,9 @@ class Selection:
     device: str = "cpu"
 
 
-def engine_for(device: str, threads: int | None) -> Any:
+def engine_for(gpu: bool, threads: int | None) -> Any:
     """What makes chains and regressions."""
-    if is_gpu(device, threads):
+    if gpu:
         from ..solvers.chains_cuda import OnGpu
 
         return OnGpu()
@@ -129,8 +130,7 @@ def select_bands(
     if most is not None and not 1 <= most <= highest:
         raise MethodError(f"--most {most}: must be from 1 to {highest} (calibration samples less one, bands)")
     most = min(highest, MOST) if most is None else most
-    engine = engine_for(device, threads)
-    try:
+    with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
         calibration = parts[0][0] if validation is not None else np.arange(len(X))
         centred = X[calibration] - X[calibration].mean(axis=0)
         orders, counts = engine.chains(centred.T @ centred, most)
@@ -149,10 +149,8 @@ def select_bands(
         slopes, relevance, intercept = regression_of(X, y, bands)
         return Selection(
             bands, chain, rms(square, predicted), rms(float(squares[best]), predicted), slopes, relevance, intercept, curve,
-            engine.name,
+            machine.name,
         )  # fmt: skip
-    finally:
-        engine.close()
 
 
 def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", threads: int | None = None) -> Selection:
@@ -174,16 +172,13 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
     K = len(covariance)
     if not 1 <= count <= K:
         raise MethodError(f"--most {count}: must be from 1 to {K}, the bands in use")
-    engine = engine_for(device, threads)
-    try:
+    with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
         orders, counts = engine.chains(np.ascontiguousarray(covariance), count)
         volumes = [log_volume(covariance, orders[i, : counts[i]]) if counts[i] == count else -np.inf for i in range(K)]
         start = int(np.argmax(volumes))
         if counts[start] < count:
             raise MethodError(f"--most {count}: only {int(counts.max())} bands are not mixtures of each other")
-        return Selection(orders[start].astype(int), orders[start].astype(int), device=engine.name)
-    finally:
-        engine.close()
+        return Selection(orders[start].astype(int), orders[start].astype(int), device=machine.name)
 
 
 def log_volume(covariance: np.ndarray, bands: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..certificate import CERTIFIED
-from ..devices import choose_device
+from ..devices import one_device
 from ..errors import LibraryError
 
 log = logging.getLogger("unmix")
@@ -95,26 +95,29 @@ class solver_for:
         if not np.all(np.isfinite(A)):
             raise LibraryError("A holds values that are not finite")
         self.A, self.most = A, most
-        self.machine = choose_device(device, threads)
+        self.device = one_device(device, threads)
         self.threads = threads or cores()
 
     def __enter__(self) -> Solve:
         from ..solvers.systems import Shared
 
+        self.machine = self.device.__enter__()
         self.shared = Shared(self.A, self.A.ndim == 2 and self.most >= SHARING)
+        self.pool = ThreadPoolExecutor(self.threads, "systems")
+        self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = self.on_cpu
         if self.machine.name != "cpu":
             from ..solvers.systems_cuda import OnGpu
 
-            self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = OnGpu(self.shared, self.most).solve
-        else:
-            self.pool = ThreadPoolExecutor(self.threads, "systems")
-            self.run = self.on_cpu
+            try:
+                self.run = OnGpu(self.shared, self.most).solve
+            except BaseException:
+                self.__exit__()
+                raise
         return self.solve
 
     def __exit__(self, *_: object) -> None:
-        if self.machine.name == "cpu":
-            self.pool.shutdown()
-        self.machine.close()
+        self.pool.shutdown()
+        self.device.__exit__(None, None, None)
 
     def on_cpu(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
         """Ranges of systems on a pool of threads."""

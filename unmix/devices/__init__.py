@@ -1,12 +1,16 @@
-"""Where blocks are solved: `Cpu` and `Cuda`, behind one interface."""
+"""Where blocks are solved: `Cpu`, `Cuda` and `Several` GPUs, behind one interface."""
 
+import contextlib
 import ctypes
 import importlib.util
 import logging
+import re
+from collections.abc import Iterator
 
 from ..errors import DeviceError, MethodError
 from .cpu import Cpu
 from .cuda import Cuda, simulated
+from .several import Several
 from .slots import Device, Line, Slot
 
 log = logging.getLogger("unmix")
@@ -48,22 +52,53 @@ def choose_device(name: str, threads: int | None = None) -> Device:
                 reason = str(error)
         log.info(f"device: the CPU ({reason})")
         return Cpu(threads)
-    kind, _, index = name.partition(":")
-    if kind != "cuda" or not (index.isascii() and (index or "0").isdigit() and len(index) < 4):
-        raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda or cuda:K")
+    wanted = gpus_named(name)
     gpus = count_gpus()
-    if int(index or 0) >= gpus:
+    if gpus == 0 or max(wanted, default=0) >= gpus:
         raise DeviceError(f"{name}: {'no CUDA GPU' if gpus == 0 else f'only {gpus} GPUs'} here; use --device cpu")
     if not importlib.util.find_spec("numba_cuda"):
         raise DeviceError(f"{name}: numba-cuda is not installed; pip install 'unmix[cuda12]' or 'unmix[cuda13]'")
-    return Cuda(int(index or 0))
+    found = [Cuda(index) for index in wanted or range(gpus)]
+    return found[0] if len(found) == 1 else Several(found)
 
 
-def is_gpu(name: str, threads: int | None = None) -> bool:
-    """Whether the device of that name is a GPU; raises as `choose_device`."""
+def gpus_named(name: str) -> list[int]:
+    """The GPUs of ``cuda``, ``cuda:K``, ``cuda:K,L`` by index; none for ``cuda:all``.
+
+    Raises
+    ------
+    MethodError
+        Where the name is none of these, or names a GPU twice.
+    """
+    kind, _, which = name.partition(":")
+    words = (which or "0").split(",")
+    if kind != "cuda" or not (which == "all" or all(re.fullmatch("[0-9]{1,3}", word) for word in words)):
+        raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda, cuda:K, cuda:K,L or cuda:all")
+    wanted = [] if which == "all" else [int(word) for word in words]
+    if len(set(wanted)) < len(wanted):
+        raise MethodError(f"--device {name}: names a GPU twice")
+    return wanted
+
+
+@contextlib.contextmanager
+def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
+    """The device of that name; if it is a GPU, what this thread asks of CUDA goes to it until the end.
+
+    Raises
+    ------
+    MethodError
+        Where the name is none, or that of several GPUs.
+    DeviceError
+        As `choose_device`.
+    """
     machine = choose_device(name, threads)
-    machine.close()
-    return machine.name != "cpu"
+    try:
+        if isinstance(machine, Several):
+            raise MethodError(f"--device {name}: this works on one GPU; name it, as cuda:0")
+        with machine.gpu if isinstance(machine, Cuda) else contextlib.nullcontext():
+            yield machine
+    finally:
+        machine.close()
 
 
-__all__ = ["Cpu", "Cuda", "Device", "Line", "Slot", "choose_device", "count_gpus", "is_gpu", "simulated"]
+__all__ = ["Cpu", "Cuda", "Device", "Line", "Several", "Slot", "choose_device", "count_gpus", "one_device", "simulated"]

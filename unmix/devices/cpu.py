@@ -21,6 +21,7 @@ class Cpu:
 
     name = "cpu"
     solves = True
+    count = 1
     # Ranges a thread: enough that the last to finish is not waited for long.
     SHARES = 4
 

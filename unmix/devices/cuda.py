@@ -27,6 +27,7 @@ class Cuda:
     """
 
     solves = True
+    count = 1
     mirrors: dict[int, "Mirror"]
 
     def __init__(self, index: int) -> None:

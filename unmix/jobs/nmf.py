@@ -28,7 +28,7 @@ from ..arrays.factorisation import (
     unit_of,
 )
 from ..blocks import cores, parse_size, plan_blocks
-from ..devices import is_gpu
+from ..devices import one_device
 from ..endmembers import automatic, extract_endmembers, signal_of
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
@@ -109,7 +109,8 @@ def nmf_scene(
         raise MethodError("--count is for an extraction; all spectra of -e FILE are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
-    with Outputs(Path(out_dir) if out_dir is not None else scene.path.parent, scene.stem, form) as outputs:
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    with one_device(device, threads) as machine, Outputs(folder, scene.stem, form) as outputs:
         outputs.refuse_unfinished(overwrite)
         outputs.are_there(overwrite, None)
         began = time.perf_counter()
@@ -126,7 +127,7 @@ def nmf_scene(
         pixels = Pixels(scene, used, nodata, E, plan, unit, threads or cores())
         engine = None
         try:
-            gpu = is_gpu(device, threads)
+            gpu = machine.name != "cpu"
             held = pixels.plan_memory(budget, gpu_budget if gpu else None, outputs.folder)
             engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
@@ -137,7 +138,6 @@ def nmf_scene(
                 f"nmf ({loss}) from {first.source}",
             )  # fmt: skip
             sums, counts = write_maps(outputs, scene, pixels, found.matrix)
-            name = engine.name
         finally:
             pixels.close()
             if engine is not None:
@@ -145,7 +145,7 @@ def nmf_scene(
         if pixels.below:
             log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
         report = what_was_read(scene, used, nodata, command, how_read) | {
-            "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": name, "seed": seed,
+            "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
             "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
             "held": held, "seconds": {"descending": round(descending, 4), "total": round(time.perf_counter() - began, 4)},

@@ -269,7 +269,12 @@ def layout_of(scene: Cube, problem: Problem, settings: Settings) -> Layout:
     piece = scene.samples * scene.dtype.itemsize if scene.layout == "bsq" else None
     chunk = min(scene.lines_together, scene.lines)
     layout = plan_blocks(
-        scene.lines, line.bytes_in_flight(problem), settings.memory, settings.streams, piece=piece, chunk=chunk
+        scene.lines,
+        line.bytes_in_flight(problem),
+        settings.memory,
+        settings.streams * settings.machine.count,
+        piece=piece,
+        chunk=chunk,
     )
     layout = settings.machine.fit(problem, line, layout, settings.gpu_memory)
     if layout.lines_per_block < chunk:

@@ -1,0 +1,122 @@
+"""Several GPUs: the bytes of one, whatever is in flight; names of devices; one that fails."""
+
+import pytest
+import unmix
+from unmix.arrays import factorisation, quadratic, selection, systems
+from unmix.blocks import Layout
+from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device
+from unmix.errors import DeviceError, MethodError
+from unmix.jobs.synth import Scene, synthesise
+
+MAPS = ("s_abundance.img", "s_rmse.img", "s_residual.img", "s_certificate.img", "s_abundance.hdr")
+
+
+@pytest.fixture
+def pair():
+    """Two GPUs, or the only one twice: streams, buffers and solvers are apart all the same."""
+    if not count_gpus():
+        pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")
+    return lambda *_: Several([Cuda(0), Cuda(1 if count_gpus() > 1 else 0)])
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("streams, memory", [(1, "1G"), (2, "6k"), (3, "12k")])
+def test_same_bytes_as_one(tmp_path, monkeypatch, pair, streams, memory):
+    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    how = {"count": 3, "residual": True, "certificate": True, "memory": memory, "streams": streams}
+    one = unmix.run(tmp_path / "s.hdr", device="cuda", out_dir=tmp_path / "one", **how)
+    monkeypatch.setattr("unmix.jobs.run.choose_device", pair)
+    two = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "two", **how)
+    assert two["device"].startswith("cuda:0,") and one["device"] == "cuda:0"
+    assert two["certified"] and two["pixels"] == one["pixels"] and two["pixels"]["rescued"] == 0
+    for name in MAPS:
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes(), name
+
+
+@pytest.mark.sim
+def test_blocks_take_turns(tmp_path, monkeypatch, pair):
+    """Both get their share, no more than a block apart."""
+    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    several, blocks = pair(), {0: [], 1: []}
+    for i, gpu in enumerate(several.gpus):
+        monkeypatch.setattr(
+            gpu, "submit", lambda slot, call=gpu.submit, i=i: (blocks[i].append(slot.lines), call(slot))
+        )
+    monkeypatch.setattr("unmix.jobs.run.choose_device", lambda *_: several)
+    unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k")
+    assert abs(len(blocks[0]) - len(blocks[1])) <= 1 and len(blocks[1]) >= 3
+    assert {line for which in blocks.values() for part in which for line in range(part.start, part.stop)} == set(
+        range(11)
+    )
+
+
+@pytest.mark.sim
+def test_one_that_fails_is_named(tmp_path, monkeypatch, pair):
+    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    several = pair()
+
+    def fail(slot):
+        raise DeviceError("cuda:1: failed: an illegal address")
+
+    monkeypatch.setattr(several.gpus[1], "submit", fail)
+    monkeypatch.setattr("unmix.jobs.run.choose_device", lambda *_: several)
+    with pytest.raises(DeviceError, match="cuda:1: failed"):
+        unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k")
+    assert not list((tmp_path / "o").glob("*.img"))
+
+
+def test_each_gpu_keeps_to_its_memory():
+    """``fit`` is asked for what one holds."""
+
+    class Small:
+        name = "cuda:0"
+
+        def fit(self, problem, line, layout, memory):
+            return Layout(layout.lines, min(layout.lines_per_block, memory // layout.slots), layout.slots)
+
+    several = Several([Small(), Small(), Small()])
+    assert several.fit(None, None, Layout(100, 10, 9), 60) == Layout(100, 10, 9)
+    assert several.fit(None, None, Layout(100, 10, 8), 15) == Layout(100, 5, 8)
+    assert several.fit(None, None, Layout(100, 10, 2), 5) == Layout(100, 5, 2)
+
+
+@pytest.mark.parametrize("name, found", [("cuda", [0]), ("cuda:3", [3]), ("cuda:2,0", [2, 0]), ("cuda:all", [])])
+def test_names(name, found):
+    assert gpus_named(name) == found
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda:1,1", "cuda:0,", "cuda:,", "cuda:all,1", "cuda:-1", "cuda:x", "cuda:1.5", "gpu", "cuda:٣"]
+)
+def test_names_that_are_none(name):
+    with pytest.raises(MethodError):
+        gpus_named(name)
+
+
+def test_none_here_is_said(monkeypatch):
+    monkeypatch.setattr("unmix.devices.count_gpus", lambda: 0)
+    for name in ("cuda:all", "cuda:0,1", "cuda"):
+        with pytest.raises(DeviceError, match="no CUDA GPU here"):
+            choose_device(name)
+    monkeypatch.setattr("unmix.devices.count_gpus", lambda: 2)
+    with pytest.raises(DeviceError, match="only 2 GPUs"):
+        choose_device("cuda:0,2")
+
+
+@pytest.mark.parametrize("module", [factorisation, quadratic, selection, systems])
+def test_what_works_on_one_gpu_says_so(monkeypatch, module):
+    """And takes the one that is named: CUDA calls within go to it."""
+    assert module.one_device is one_device
+    monkeypatch.setattr("unmix.devices.choose_device", lambda *_: Several([]))
+    with pytest.raises(MethodError, match="works on one GPU"), one_device("cuda:all"):
+        pass
+
+
+@pytest.mark.gpu
+def test_the_named_gpu_is_current():
+    from numba import cuda
+
+    last = count_gpus() - 1
+    with one_device(f"cuda:{last}") as machine:
+        assert machine.name == f"cuda:{last}"
+        assert cuda.get_current_device().id == last
