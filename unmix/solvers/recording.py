@@ -18,8 +18,9 @@ class Recording:
 
         self.driver = driver
         handle = driver.CUstream(int(stream))
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        # Nothing may be freed meanwhile, and Python's garbage may hold what an earlier run had.
+        # Python's garbage may hold what an earlier run had: of this GPU's memory nothing is freed meanwhile, and freeing that of
+        # another, which cannot be put off from here, is no error.
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         with cuda.defer_cleanup():
             self.done(driver.cuStreamBeginCapture(handle, mode))
             try:
