@@ -1,6 +1,7 @@
 """Several GPUs: the bytes of one, whatever is in flight; names of devices; one that fails."""
 
 import pytest
+
 import unmix
 from unmix.arrays import factorisation, quadratic, selection, systems
 from unmix.blocks import Layout

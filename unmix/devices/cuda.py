@@ -1,6 +1,8 @@
 """A GPU: slots with pinned memory and a stream each. Nobody else sees either."""
 
+import atexit
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -15,6 +17,7 @@ from ..problem import Problem
 from .slots import Line, Slot, new_slots
 
 log = logging.getLogger("unmix")
+HELD: list[Any] = []  # what `leave_to_the_end` holds
 
 
 class Cuda:
@@ -40,6 +43,7 @@ class Cuda:
             self.gpu = cuda.gpus[index]
             with self.gpu:
                 cuda.current_context()
+            leave_to_the_end(index)
         except Exception as error:  # whatever a driver throws, the user gets one line
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
 
@@ -278,6 +282,25 @@ class Mirror:
         for name in names:
             if slot.results[name].size:
                 self.full[name][: len(slot.results[name])].copy_to_host(slot.results[name], stream=self.stream)
+
+
+@functools.cache
+def leave_to_the_end(index: int) -> None:
+    """Free nothing of that GPU when the process ends; the system does.
+
+    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads for each of them: seen
+    as "double free or corruption" and as a segmentation fault after all was done (exit codes 134, 139).
+    """
+    if simulated():
+        return
+    from numba import cuda
+
+    def hold() -> None:
+        with cuda.gpus[index]:
+            HELD.append(cuda.defer_cleanup())
+            HELD[-1].__enter__()
+
+    atexit.register(hold)  # the last to be registered is the first to be run: before numba's own
 
 
 def first_line(error: BaseException) -> str:
