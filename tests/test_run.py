@@ -439,12 +439,12 @@ def test_only_the_largest(tmp_path, scene, truth, top):
 
 
 def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
-    import unmix.jobs.run
+    import unmix.jobs.lines
 
-    def shifted(abundance, top, call=unmix.jobs.run.largest):
+    def shifted(abundance, top, call=unmix.jobs.lines.largest):
         values, index = call(abundance, top)
         return values, np.where(index == 1, 2, index).astype(np.float32)
 
-    monkeypatch.setattr(unmix.jobs.run, "largest", shifted)
+    monkeypatch.setattr(unmix.jobs.lines, "largest", shifted)
     unmix.run(scene, endmembers=truth, device="cpu", top=2)
     assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

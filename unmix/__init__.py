@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
     from .library import Endmembers
+    from .options import Options
     from .scene import Reading
 
 __version__ = "0.1.0"
@@ -33,7 +34,7 @@ _LAZY = {
     "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.systems", "Batch": ".arrays.systems",
     "nnqp": ".arrays.quadratic", "Programme": ".arrays.quadratic", "nmf": ".arrays.factorisation", "Factors": ".arrays.factorisation",
     "select_bands": ".arrays.selection", "Selection": ".arrays.selection",
-    "open_cube": ".io", "Endmembers": ".library", "Reading": ".scene",
+    "open_cube": ".io", "Endmembers": ".library", "Reading": ".scene", "Options": ".options",
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "OutputError", "Programme",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
     "Reading", "Selection", "Solution", "UnmixError", "bands_of", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube", "run",
     "select_bands", "solve",
 ]  # fmt: skip

@@ -248,6 +248,11 @@ class Summary:
         self.take(solved, masked, pixels - solved - masked, failed, kappa, delta, steps, counts.sums)
 
     def merge(self, part: "Summary") -> None:
+        """Add what was counted of the lines that follow, and forget which line had which sums."""
+        self.append(part)
+        self.of_lines = []
+
+    def append(self, part: "Summary") -> None:
         """Add what was counted of the lines that follow."""
         for name in ("solved", "masked", "partly_nodata", "certified", "failed", "rescued"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
@@ -256,7 +261,6 @@ class Summary:
         self.failures += part.failures[: MOST_FAILURES - len(self.failures)]
         self.add_steps(part.steps)
         self.add_sums(part.of_lines)
-        self.of_lines = []
 
     def said(self) -> dict[str, Any]:
         """All of it, for a journal."""

@@ -182,8 +182,9 @@ class Cuda:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
     def stages(self) -> dict[str, float]:
-        """Copying and solving, from events."""
-        return {} if simulated() else dict(self.spent)
+        """Copying and solving since the last call, from events."""
+        spent, self.spent = self.spent, {"copying": 0.0, "solving": 0.0}
+        return {} if simulated() else spent
 
     def close(self) -> None:
         for mirror in self.mirrors.values():
@@ -293,7 +294,7 @@ def leave_to_the_end(index: int) -> None:
     """
     if simulated():
         return
-    from numba import cuda
+    from ..solvers.cuda import cuda
 
     def hold() -> None:
         with cuda.gpus[index]:

@@ -96,8 +96,8 @@ class Device(Protocol):
 
     ``fit`` cuts them to the device's own memory and ``open`` makes the slots, once a run; ``submit`` starts a block;
     ``wait`` ends with its answers (with none, where ``solves`` was set False to time all the rest); ``stages`` says what
-    the device's own clock measured, by `unmix.pipeline.Seconds`' names; ``close`` lets go of everything. ``count`` devices
-    work side by side.
+    the device's own clock measured since the last call, by `unmix.pipeline.Seconds`' names; ``close`` lets go of everything.
+    ``count`` devices work side by side.
     """
 
     name: str

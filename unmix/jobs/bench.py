@@ -8,16 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..blocks import parse_size
-from ..devices import choose_device
 from ..io import bytes_per_line
 from ..library import fit, load_parts
 from ..methods import choose
+from ..options import Options
 from ..outputs.maps import Outputs
 from ..pipeline import Seconds
 from ..problem import plan_problem
 from ..scene import Reading, open_scene
-from .run import Settings, layout_of, solve_scene
+from .run import Alone
 
 
 def bench(
@@ -67,33 +66,36 @@ def bench(
     UnmixError
         As `unmix.run`.
     """
-    row, how = choose(method, solver)
     scene, used, missing_value = open_scene(cube, Reading(**reading))
     library = fit(load_parts(Path(endmembers)), scene, used.index)
+    row, how = choose(method, solver)
     problem = plan_problem(library, row, how, used, missing_value, scene.layout)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
     found = []
     for name in devices:
         for count in streams:
-            machine = choose_device(name, threads)
-            settings = Settings(
-                machine, parse_size(str(memory)), parse_size(str(gpu_memory)), count, False, False, None
+            options = Options(
+                method, solver, device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=count
             )
             taken: dict[bool, list[Seconds]] = {False: [], True: []}
+            alone = Alone(options)
+            machine = alone.machine
             try:
-                layout = layout_of(scene, problem, settings)
+                layout = alone.plan(scene, problem, options)
                 with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
                     for turn in range(repeats + 1):
                         for machine.solves in (False, True):
                             outputs = Outputs(Path(folder), scene.stem)
                             try:
-                                _, seconds = solve_scene(scene, problem, layout, outputs, settings)
+                                for what, bands in options.maps(*problem.E.shape).items():
+                                    outputs.raster(what, scene.lines, scene.samples, bands)
+                                _, seconds = alone.solve(scene, problem, layout, outputs, options, None)
                             finally:
                                 outputs.abandon()
                             if turn > 0:
                                 taken[machine.solves].append(seconds)
             finally:
-                machine.close()
+                alone.close()
             ratio = statistics.median(run.total / copy.total for run, copy in zip(taken[True], taken[False]))
             found.append({
                 "device": machine.name, "method": row.name, "solver": how.name, "endmembers": len(library.names),

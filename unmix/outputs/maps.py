@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..certificate import Summary
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
@@ -229,11 +230,19 @@ class Outputs:
         self.journal.begin(identity)
         self.journal.append({"about": about})
 
-    def done(self, lines: int, written: int, summary: dict[str, Any]) -> None:
-        """All lines before ``lines`` are written, with so many bytes since the last call; recorded when that is due."""
+    def summary(self) -> Summary:
+        """What the lines add up to that an earlier run left; of none, where there was none."""
+        past = self.past
+        found = Summary() if past is None or past.summary is None else Summary.heard(past.summary)
+        self.latest = (0 if past is None else past.lines, found.said())
+        return found
+
+    def done(self, lines: slice, summary: dict[str, Any]) -> None:
+        """These lines, and all before them, are written, and add up to ``summary``; recorded when that is due."""
         self.lock.check()
-        self.latest = (lines, summary)
-        if self.journal.file is not None and self.journal.is_due(written):
+        self.latest = (lines.stop, summary)
+        line = sum(4 * raster.samples * raster.bands for raster in self.recorded().values())
+        if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line):
             self.record()
 
     def record(self) -> None:

@@ -16,9 +16,9 @@ from ..certificate import CERTIFIED, Summary
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.envi import MAP_FIELDS
-from ..io.export import OutputFormat
 from ..io.header import words
 from ..library import Endmembers
+from ..options import Options
 from ..pipeline import Seconds
 from ..problem import Problem
 from ..scene import Reading
@@ -87,31 +87,19 @@ def input_of(scene: Cube) -> dict[str, Any]:
 
 
 def plan_only(
-    scene: Cube,
-    method: str,
-    solver: str,
-    device: str,
-    used: Bands,
-    folder: Path,
-    library: Endmembers | None,
-    residual: bool,
-    certificate: bool,
-    form: OutputFormat,
-    ortho: bool,
-    top: int | None,
+    scene: Cube, options: Options, device: str, used: Bands, folder: Path, library: Endmembers | None
 ) -> dict[str, Any]:
     """What `run` would do, without doing it: all that can be known before the scene is read."""
-    maps = ["abundance", "rmse", *(["residual"] if residual else []), *(["certificate"] if certificate else [])]
-    maps += [] if top is None else ["index"]
-    kinds = ("", ORTHO) if ortho else ("",)
-    names = [f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings]
+    maps = options.maps(1, 1)
+    kinds = ("", ORTHO) if options.ortho else ("",)
+    names = [f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in options.form.endings]
     names += [name for name in SUFFIXES if name.startswith(("_endmembers", "_run"))]
     outputs = [folder / (scene.stem + name) for name in names]
     return {
         "input": input_of(scene),
         "dry_run": True,
-        "method": method,
-        "solver": solver,
+        "method": options.row.name,
+        "solver": options.how.name,
         "device": device,
         "lines": scene.lines,
         "samples": scene.samples,
@@ -149,10 +137,9 @@ def report_of(
     summary: Summary,
     seconds: Seconds,
     layout: Layout,
-    seed: int,
+    options: Options,
     passes: int,
     command: Sequence[str] | None,
-    reading: Reading,
 ) -> dict[str, Any]:
     """The contents of ``run.json``."""
     pixels = scene.lines * scene.samples
@@ -168,12 +155,12 @@ def report_of(
             f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
             f"the first (line, sample): {first}"
         )
-    return what_was_read(scene, problem.bands, problem.nodata, command, reading) | {
+    return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
         "exact": problem.solver.exact,
         "device": device,
-        "seed": seed,
+        "seed": options.seed,
         "endmembers": {
             "names": list(found.names),
             "source": found.source,

@@ -1,0 +1,143 @@
+"""Lines of a scene, through a device into rasters: what a run does with all of them, and a worker of a cluster with some."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+
+from ..blocks import Layout, cores, plan_blocks
+from ..certificate import Summary
+from ..devices import Device, Line, Slot
+from ..io import Cube, bytes_per_line
+from ..io.export import NODATA
+from ..options import Options
+from ..outputs.raster import Raster
+from ..pipeline import Seconds, stream
+from ..problem import Problem
+from ..rescue import rescue
+
+log = logging.getLogger("unmix")
+# Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
+MOST_WRITERS = 4
+Done = Callable[[slice, Summary], None]
+
+
+def line_of(scene: Cube, options: Options) -> Line:
+    """What one line of the scene holds in a slot."""
+    home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
+    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=True)
+
+
+def layout_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> Layout:
+    """How the scene is cut, from the bounds on host and GPU memory."""
+    line = line_of(scene, options)
+    piece = scene.samples * scene.dtype.itemsize if scene.layout == "bsq" else None
+    chunk = min(scene.lines_together, scene.lines)
+    slots = options.streams * machine.count
+    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), options.budget, slots, piece=piece, chunk=chunk)
+    layout = machine.fit(problem, line, layout, options.gpu_budget)
+    if layout.lines_per_block < chunk:
+        log.warning(
+            f"{scene.path}: its chunks hold {chunk} lines, of which {layout.lines_per_block} fit --memory: each is "
+            f"decompressed {-(-chunk // layout.lines_per_block)} times; raise --memory"
+        )
+    return layout
+
+
+def solve_lines(
+    scene: Cube, problem: Problem, layout: Layout, slots: list[Slot], rasters: Mapping[str, Raster], machine: Device,
+    options: Options, done: Done, seconds: Seconds,
+) -> None:  # fmt: skip
+    """Pass the lines of a layout through the device into the rasters.
+
+    Parameters
+    ----------
+    scene : Cube
+    problem : Problem
+    layout : Layout
+        The lines, and how they are cut.
+    slots : list of Slot
+        What ``machine.open`` made.
+    rasters : mapping of str to Raster
+        By the names of `Options.maps`.
+    machine : Device
+    options : Options
+    done : callable
+        Called with the lines of each block when they are written, in order, and with what they add up to.
+    seconds : Seconds
+        Added to.
+    """
+    writers, reached = min(MOST_WRITERS, cores()), layout.first
+
+    def read(slot: Slot, lines: slice) -> None:
+        slot.hold(lines, scene.read(lines, slot.buffer))
+
+    def finish_lines(slot: Slot, start: int, stop: int) -> Summary:
+        """Lines of a block: what the solver missed, what adds up, what is written."""
+        raw, results, counts = slot.part(start, stop, problem.layout)
+        part, first = Summary(), slot.lines.start + start
+        checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
+        if machine.solves and counts is not None:
+            part.take_from_gpu(counts, results["rmse"].size)
+            checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
+        elif machine.solves:
+            part.rescued = rescue(problem, raw, results) if problem.solver.exact else 0
+            part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
+        maps = maps_of(results, options)
+        for name, raster in rasters.items():
+            raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
+        return part
+
+    def finish(slot: Slot) -> None:
+        nonlocal reached
+        if slot.lines.start != reached:
+            return  # the block before it failed
+        lines = slot.lines.stop - slot.lines.start
+        step = max(1, -(-lines // writers))
+        shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
+        wait(shares)  # all, also where one fails: none may touch the slot afterwards
+        summary = Summary()
+        for part in [share.result() for share in shares]:
+            summary.append(part)
+        reached = slot.lines.stop
+        done(slot.lines, summary)
+
+    with ThreadPoolExecutor(writers, "finish") as pool:
+        stream(layout, slots, read, machine, finish, seconds)
+    seconds.settle(machine.stages())
+
+
+def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:
+    """What is written of some lines, by the names of the maps."""
+    maps = dict(results)
+    if options.certificate:
+        maps["certificate"] = certificate_bands(results)
+    if options.top is not None:
+        maps["abundance"], maps["index"] = largest(results["abundance"], options.top)
+    return maps
+
+
+def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest abundances of each pixel, and whose they are.
+
+    Parameters
+    ----------
+    abundance : array (n, p, samples), float32
+    top : int
+
+    Returns
+    -------
+    values, index : arrays (n, min(top, p), samples), float32
+        Largest first, of equal ones the first endmember; index from 1, and 0 where the abundance is 0. −9999 where masked.
+    """
+    p = abundance.shape[1]
+    order = np.argsort(-abundance, axis=1, kind="stable")[:, : min(top, p)]
+    values = np.take_along_axis(abundance, order, axis=1)
+    index = np.where(values == 0, 0, order + 1).astype(np.float32)
+    return values, np.where(values == np.float32(NODATA), np.float32(NODATA), index)
+
+
+def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
+    """κ, δ and steps as float32 (lines, 3, samples)."""
+    return np.stack([results[name].astype(np.float32) for name in ("kappa", "delta", "steps")], axis=1)

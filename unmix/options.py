@@ -1,0 +1,149 @@
+"""What may be asked of a run, in one place: `unmix.run`, `unmix.batch` and their workers all hold the same."""
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .blocks import parse_size
+from .errors import MethodError
+from .io.export import OutputFormat, require
+from .library import Endmembers
+from .methods import Method, Solver, choose
+from .scene import Reading
+
+
+@dataclass(frozen=True)
+class Options:
+    """How scenes are to be unmixed.
+
+    Attributes
+    ----------
+    method : {"ucls", "scls", "nnls", "fcls"}
+        The constraints.
+    solver : str, optional
+        How; default is the first in the method's row of `unmix.methods.METHODS`.
+    endmembers : path-like or Endmembers, optional
+        A library; default is to extract ``count`` endmembers from the scene by ``extract`` with ``seed``.
+    select : str, optional
+        Names or classes of the library's spectra to use, ``A,B*``; see `unmix.library.select`.
+    count : int or "auto", optional
+        Number to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
+    extract : {"vca", "spa"}
+    seed : int
+    out_dir : path-like, optional
+        Where outputs go; default is beside the cube.
+    overwrite, skip_existing : bool
+        What to do where outputs exist; default is an error.
+    device : str
+        "auto", "cpu", "cuda", "cuda:K", "cuda:K,L" or "cuda:all".
+    memory, gpu_memory : str or int
+        Bounds on the blocks in host memory, and in that of each GPU, such as "256M".
+    threads, streams : int
+        CPU threads (default: all); blocks in flight, on each GPU.
+    residual, certificate : bool
+        Also write the residual cube; κ, δ and steps of each pixel.
+    format : str
+        Of the maps; a key of `unmix.io.export.FORMATS`.
+    ortho : bool
+        Also place the maps of a swath where its lookup table says (EMIT), as ``STEM_abundance_ortho`` and so on.
+    top : int, optional
+        Write only so many abundances of each pixel, the largest first: ``STEM_abundance``, and whose they are in ``STEM_index``
+        (from 1; 0 where there is none).
+    dry_run : bool
+        Say what would be done, and do nothing.
+    reading : Reading
+        How to read the scene.
+
+    Raises
+    ------
+    MethodError
+        Where something is unknown, or does not go together.
+    """
+
+    method: str = "fcls"
+    solver: str | None = None
+    endmembers: str | os.PathLike[str] | Endmembers | None = None
+    select: str | None = None
+    count: int | str | None = None
+    extract: str = "vca"
+    seed: int = 0
+    out_dir: str | os.PathLike[str] | None = None
+    overwrite: bool = False
+    skip_existing: bool = False
+    device: str = "auto"
+    memory: str | int = "1G"
+    gpu_memory: str | int = "1G"
+    threads: int | None = None
+    streams: int = 4
+    residual: bool = False
+    certificate: bool = False
+    format: str = "envi"
+    ortho: bool = False
+    top: int | None = None
+    dry_run: bool = False
+    reading: Reading = field(default_factory=Reading)
+
+    def __post_init__(self) -> None:
+        choose(self.method, self.solver)
+        require(self.format)
+        if self.top is not None and self.top < 1:
+            raise MethodError(f"--top {self.top}: must be at least 1")
+        if self.streams < 1 or (self.threads is not None and self.threads < 1):
+            raise MethodError("--streams and --threads must be at least 1")
+        if self.overwrite and self.skip_existing:
+            raise MethodError("--overwrite and --skip-existing contradict each other")
+        if self.endmembers is not None and self.count is not None:
+            raise MethodError(
+                "--count is for extraction; all spectra of -e FILE are used, or those that --select chooses"
+            )
+        if self.endmembers is None and self.select is not None:
+            raise MethodError("--select chooses from the spectra of -e FILE")
+        parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
+
+    @classmethod
+    def of(cls, **words: Any) -> "Options":
+        """From words of both, options and reading: ``method="nnls", lines="0:100"``; `TypeError` for one that is neither's."""
+        own = {field.name for field in fields(cls)} - {"reading"}
+        reading = Reading(**{name: value for name, value in words.items() if name not in own})
+        return cls(**{name: value for name, value in words.items() if name in own}, reading=reading)
+
+    @property
+    def row(self) -> Method:
+        """The method's row of the table."""
+        return choose(self.method, self.solver)[0]
+
+    @property
+    def how(self) -> Solver:
+        """The solver's row of the table."""
+        return choose(self.method, self.solver)[1]
+
+    @property
+    def form(self) -> OutputFormat:
+        """The format's row of the table."""
+        return require(self.format)
+
+    @property
+    def budget(self) -> int:
+        """``memory`` in bytes."""
+        return parse_size(str(self.memory))
+
+    @property
+    def gpu_budget(self) -> int:
+        """``gpu_memory`` in bytes."""
+        return parse_size(str(self.gpu_memory))
+
+    def asked(self, library: Endmembers | None, device: str) -> dict[str, Any]:
+        """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen."""
+        return {
+            "method": self.row.name, "solver": self.how.name, "endmembers": None if library is None else library.digest(),
+            "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
+            "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
+            "reading": self.reading.said(), "device": device.partition(":")[0],
+        }  # fmt: skip
+
+    def maps(self, L: int, p: int) -> dict[str, int]:
+        """The maps that are written, with the bands of each."""
+        sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
+        sizes |= {} if self.top is None else {"index": min(self.top, p)}
+        sizes |= {"residual": L} if self.residual else {}
+        return sizes | ({"certificate": 3} if self.certificate else {})
