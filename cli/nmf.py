@@ -10,7 +10,7 @@ import click
 from unmix.io.export import FORMATS
 
 from . import options
-from .progress import progress
+from .progress import Board
 
 
 @click.command("nmf")
@@ -62,8 +62,9 @@ def command(
     from unmix import nmf_scene
 
     log = options.set_up_log(verbose, quiet, log_file)
-    with progress(progress_kind, cube.name, "steps") as report:
-        found = nmf_scene(cube, count=options.number_or_auto(count), progress=report, command=sys.argv, **settings)
+    with Board(progress_kind, what="steps") as board:
+        number = options.number_or_auto(count)
+        found = nmf_scene(cube, count=number, progress=board.scene(cube), command=sys.argv, **settings)
     if as_json:
         click.echo(json.dumps(found))
     first, last = found["costs"][0], found["costs"][-1]

@@ -1,60 +1,121 @@
-"""Progress of a scene: a bar on a terminal, a JSON line a second for programs, nothing in cron."""
+"""Progress of scenes: bars on a terminal, JSON lines a second for programs, nothing in cron."""
 
-import contextlib
 import json
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import click
 
-Report = Callable[[int, int], None]
+from unmix.pipeline import Step
+
+Report = Callable[[Step], None]
 
 
-@contextlib.contextmanager
-def progress(kind: str, name: str, what: str = "lines") -> Iterator[Report | None]:
-    """Yield the function to call with lines done and in all, or None.
+class Board:
+    """Shows how far each scene is, and how far all of them are; any thread may report.
 
     Parameters
     ----------
     kind : {"auto", "bar", "json", "none"}
         "auto" is a bar where stderr is a terminal, else none.
-    name : str
-        The scene.
+    scenes : int
+        In all.
     what : str
-        What is counted.
+        What a scene's steps count.
     """
-    if kind == "auto":
-        kind = "bar" if sys.stderr is not None and sys.stderr.isatty() else "none"
-    with {"bar": bar, "json": json_lines, "none": nothing}[kind](name, what) as report:
-        yield report
+
+    def __init__(self, kind: str, scenes: int = 1, what: str = "lines") -> None:
+        self.kind, self.scenes, self.what, self.ended = kind, scenes, what, 0
+        if kind == "auto":
+            self.kind = "bar" if sys.stderr is not None and sys.stderr.isatty() else "none"
+        self.lock = threading.Lock()
+        self.began = time.monotonic()
+        self.said: dict[Path, float] = {}
+        self.last: dict[Path, int] = {}
+        self.pixels = self.bytes = 0
+        self.shown: Any = None
+
+    def __enter__(self) -> "Board":
+        if self.kind == "bar":
+            self.shown = bars(self.what)
+            self.shown.start()
+            self.all = self.shown.add_task("all", total=self.scenes, rate="scenes") if self.scenes > 1 else None
+            self.tasks: dict[Path, Any] = {}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown is not None:
+            self.shown.stop()
+
+    def scene(self, path: Path) -> Report | None:
+        """The function to call with a `Step` of that scene; None where nothing is shown."""
+        if self.kind == "none":
+            return None
+        return lambda step: self.report(path, step)
+
+    def report(self, path: Path, step: Step) -> None:
+        """Show a step."""
+        with self.lock:
+            new = step.done - self.last.get(path, step.first)
+            self.last[path] = step.done
+            self.pixels, self.bytes = self.pixels + new * step.pixels, self.bytes + new * step.bytes
+            (self.draw if self.kind == "bar" else self.say)(path, step)
+
+    def end(self, path: Path) -> None:
+        """That scene is done, or has failed."""
+        with self.lock:
+            self.ended += 1
+            self.last.pop(path, None)
+            self.said.pop(path, None)
+            if self.kind == "bar":
+                task = self.tasks.pop(path, None)
+                if task is not None and self.scenes > 1:
+                    self.shown.remove_task(task)
+                if self.all is not None:
+                    self.shown.update(self.all, completed=self.ended)
+
+    def rates(self) -> dict[str, float]:
+        """Pixels and gigabytes a second, since the beginning, of all scenes."""
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        return {
+            "pixels_per_second": round(self.pixels / seconds),
+            "gigabytes_per_second": round(self.bytes / seconds / 1e9, 3),
+        }
+
+    def draw(self, path: Path, step: Step) -> None:
+        """A bar for each scene under way."""
+        if path not in self.tasks:
+            self.tasks[path] = self.shown.add_task(path.name, total=step.total, rate=self.what)
+        now = self.rates()
+        rate = f"{self.what}  {now['pixels_per_second'] / 1e6:.2f} Mpixel/s  {now['gigabytes_per_second']:.2f} GB/s  {step.device}"
+        self.shown.update(
+            self.tasks[path], completed=step.done, total=step.total, rate=rate if step.pixels else self.what
+        )
+
+    def say(self, path: Path, step: Step) -> None:
+        """A line of JSON, at most one a second for each scene, and its last."""
+        now = time.monotonic()
+        if step.done < step.total and now - self.said.get(path, 0.0) < 1:
+            return
+        self.said[path] = now
+        line: dict[str, Any] = {"scene": path.name, f"{self.what}_done": step.done, self.what: step.total}
+        line |= {"scenes_done": self.ended, "scenes": self.scenes} if self.scenes > 1 else {}
+        line |= {**self.rates(), "device": step.device} if step.pixels else {}
+        click.echo(json.dumps(line), err=True)
 
 
-@contextlib.contextmanager
-def nothing(name: str, what: str) -> Iterator[None]:
-    yield None
-
-
-@contextlib.contextmanager
-def json_lines(name: str, what: str) -> Iterator[Report]:
-    said = 0.0
-
-    def report(done: int, total: int) -> None:
-        nonlocal said
-        if done == total or time.monotonic() - said >= 1:
-            said = time.monotonic()
-            click.echo(json.dumps({"scene": name, f"{what}_done": done, what: total}), err=True)
-
-    yield report
-
-
-@contextlib.contextmanager
-def bar(name: str, what: str) -> Iterator[Report]:
+def bars(what: str) -> Any:
+    """The terminal's bars."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(what),
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
                TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(name, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    return Progress(*columns, console=Console(stderr=True), transient=True)

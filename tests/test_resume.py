@@ -336,8 +336,8 @@ def test_a_mask_that_changed(tmp_path, whole):
 def stop_at(folder, out, line, error=KeyboardInterrupt, **settings):
     """A run that ends with an error when so many lines are done."""
 
-    def report(done, total):
-        if done >= line:
+    def report(step):
+        if step.done >= line:
             raise error
 
     with pytest.raises(error):
@@ -405,7 +405,7 @@ def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
     """It stopped beating, another took over: it ends with a word, and the other's files are as they were."""
     folder, out, theirs = whole[0], tmp_path / "o", []
 
-    def lose(done, total):
+    def lose(step):
         if not theirs:
             path = out / "s_run.lock"
             os.utime(path, (time.time() - 700,) * 2)
@@ -449,8 +449,8 @@ def test_an_input_that_shrinks_and_comes_back(tmp_path):
     image, out = tmp_path / "s.img", tmp_path / "o"
     content, stamps = image.read_bytes(), image.stat()
 
-    def shrink(done, total):
-        if done >= 100 and image.stat().st_size == len(content):
+    def shrink(step):
+        if step.done >= 100 and image.stat().st_size == len(content):
             os.truncate(image, len(content) * 2 // 3)
 
     with pytest.raises(unmix.CubeError, match=r"s\.img"):

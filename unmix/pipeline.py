@@ -27,6 +27,30 @@ class Worker(Protocol[SolvedT]):
     def wait(self, slot: SolvedT) -> None: ...
 
 
+@dataclass(frozen=True)
+class Step:
+    """How far a job is, for who watches it.
+
+    Attributes
+    ----------
+    done, total : int
+        Lines of a scene, or steps of a factorisation.
+    pixels, bytes : int
+        That one of these holds, and that are read for it.
+    device : str
+        What works on it.
+    first : int
+        What an earlier run had done.
+    """
+
+    done: int
+    total: int
+    pixels: int = 0
+    bytes: int = 0
+    device: str = ""
+    first: int = 0
+
+
 @dataclass
 class Seconds:
     """Time spent in each stage; all but the first overlap, so that their sum may exceed ``total``, which is theirs.
@@ -45,6 +69,11 @@ class Seconds:
         """Take what a device has measured by its own clock in place of what was seen from outside."""
         for stage, value in measured.items():
             setattr(self, stage, value)
+
+    def add(self, other: "Seconds") -> None:
+        """Add the stages of another, which ran beside; ``total`` stays one's own."""
+        for stage in ("compiling", "reading", "copying", "solving", "writing"):
+            setattr(self, stage, getattr(self, stage) + getattr(other, stage))
 
     def hidden(self) -> float | None:
         """How much of the shorter stages ran behind the longest: 1 where ``total`` is no more than that, 0 where all ran

@@ -11,6 +11,7 @@ import numpy as np
 from ..blocks import cores
 from ..devices import one_device
 from ..errors import LibraryError, MethodError
+from ..pipeline import Step
 from ..solvers.factors import LOSSES
 
 log = logging.getLogger("unmix")
@@ -25,7 +26,7 @@ LARGEST = 1e15
 USUAL = 2.0**-4, 2.0**20
 # By so much a loss may seem to rise.
 ROUNDING = 1e-5
-Progress = Callable[[int, int], None]
+Progress = Callable[[Step], None]
 # A block's pixels and abundances, in the shapes that the engine asks for.
 Block = tuple[np.ndarray, np.ndarray]
 
@@ -221,7 +222,7 @@ def descend(
     unit : float
         What the pixels have been multiplied by.
     progress : callable, optional
-        Called with steps made and the most.
+        Called with an `unmix.pipeline.Step`.
 
     Returns
     -------
@@ -247,11 +248,11 @@ def descend(
             for step in range(count):
                 one_pass(engine, blocks)
                 if progress is not None:
-                    progress(made + step + 1, plan.steps)
+                    progress(Step(made + step + 1, plan.steps))
         made += count
         costs.append((made, to_loss * cost_of(engine, blocks, steady)))
         if progress is not None:
-            progress(made, plan.steps)
+            progress(Step(made, plan.steps))
         (_, first), (_, before), (_, now) = costs[0], costs[-2], costs[-1]
         if not np.isfinite(first) or not np.isfinite(now):
             raise LibraryError("the loss is not finite: are there values that are no data, or far too large?")

@@ -28,14 +28,14 @@ from ..options import Options
 from ..outputs.maps import ORTHO, Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
-from ..pipeline import Seconds
+from ..pipeline import Seconds, Step
 from ..problem import Problem, plan_problem
 from ..scene import Reading, check_scale, mask_of, open_scene
 from .lines import layout_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
 HEAD = 2**16
-Progress = Callable[[int, int], None]
+Progress = Callable[[Step], None]
 
 
 def run(
@@ -52,7 +52,7 @@ def run(
     cube : path-like
         The scene (ENVI: header or data file).
     progress : callable, optional
-        Called with lines done and lines in all.
+        Called with an `unmix.pipeline.Step` after every block of lines.
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options
@@ -146,7 +146,7 @@ class Alone:
             summary.merge(part)
             outputs.done(lines, summary.said())
             if progress is not None:
-                progress(lines.stop, scene.lines)
+                progress(step_of(scene, lines.stop, self.name, layout.first))
 
         solve_lines(scene, problem, layout, slots, outputs.rasters, self.machine, options, done, seconds)
         return summary, seconds
@@ -246,6 +246,11 @@ def library_on(
     """The chosen spectra of a library on the bands in use."""
     parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
     return fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
+
+
+def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
+    """All lines before ``line`` are done, those from ``first`` on by this run."""
+    return Step(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
 
 
 def fill(

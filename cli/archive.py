@@ -1,0 +1,228 @@
+"""What `run` and `batch` share: the options of an unmixing, the list of scenes, and what became of each."""
+
+import json
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unmix.errors import MethodError, OutputError, UnmixError
+from unmix.io.export import FORMATS
+from unmix.methods import METHODS, SOLVERS
+
+from . import options
+from .main import NO_MEMORY
+
+EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
+
+unmixing = options.together(
+    click.option(
+        "--method",
+        type=click.Choice(list(METHODS)),
+        default="fcls",
+        show_default=True,
+        help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+    ),
+    click.option(
+        "--solver",
+        type=click.Choice(list(SOLVERS)),
+        default=None,
+        help="How: "
+        + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
+        + ".  [default: active-set, or direct without a search]",
+    ),
+    click.option(
+        "-e",
+        "--endmembers",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Spectra to use: CSV, ENVI or MATLAB library, text of the USGS or ECOSTRESS, or a folder of such.  [default: "
+        "extracted from the cube]",
+    ),
+    click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out."),
+    options.extraction,
+    options.outputs,
+    click.option("--skip-existing", is_flag=True, help="Leave scenes alone that are finished, with the same options."),
+    click.option(
+        "--device",
+        default="auto",
+        metavar="NAME",
+        show_default=True,
+        help="auto (the first GPU, else the CPU), cpu, cuda, cuda:K, cuda:K,L or cuda:all.",
+    ),
+    options.budget,
+    options.gpu_memory,
+    click.option(
+        "--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight."
+    ),
+    click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a."),
+    click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel."),
+    click.option(
+        "--top",
+        type=click.IntRange(1),
+        metavar="K",
+        help="Write only the K largest abundances of each pixel, and whose they are: STEM_abundance and STEM_index.",
+    ),
+    click.option(
+        "--ortho", is_flag=True, help="Also place the maps of a swath on the map, by its lookup table (EMIT)."
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(list(FORMATS)),
+        default="envi",
+        show_default=True,
+        help="Of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
+    ),
+    options.reading,
+)
+
+scenes = options.together(
+    click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path)),
+    click.option(
+        "--list",
+        "listed",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="FILE",
+        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin.",
+    ),
+    click.option(
+        "--shard",
+        metavar="I/N",
+        help="Only the I-th of every N cubes, I from 1: for array jobs, each with the same list.",
+    ),
+)
+
+said = options.together(
+    click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout."),
+    click.option(
+        "--progress",
+        "progress_kind",
+        type=click.Choice(["auto", "bar", "json", "none"]),
+        default="auto",
+        show_default=True,
+        help="A bar on a terminal, JSON lines, or nothing; on stderr.",
+    ),
+)  # fmt: skip
+
+
+def chosen_scenes(
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
+) -> tuple[Path, ...]:
+    """The cubes of the command line and of the list, or this shard's; `click.UsageError` where there are none, or two of one stem."""
+    cubes = (*cubes, *read_list(listed)) if listed is not None else cubes
+    if not cubes:
+        raise click.UsageError("name a CUBE, or a --list of some")
+    if shard is not None:
+        cubes = shard_of(cubes, shard)
+    refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
+    return cubes
+
+
+def shard_of(cubes: tuple[Path, ...], shard: str) -> tuple[Path, ...]:
+    """Every N-th of the cubes, from the I-th; none where there are fewer than I."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard, re.ASCII)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.UsageError(f"--shard {shard}: write I/N, I from 1 to N, such as 3/16 (sbatch --array=1-16)")
+    return cubes[int(match[1]) - 1 :: int(match[2])]
+
+
+def read_list(path: Path) -> list[Path]:
+    """The cubes that a file names, or stdin: between NULs where there are any, else one a line."""
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"--list {path}: {error.strerror}") from None
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
+    return [Path(os.fsdecode(name)) for name in names if name.strip()]
+
+
+def refuse_one_stem(
+    cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
+) -> None:
+    """Two inputs that would write the same outputs are a usage error; inputs that do not open are left for later."""
+    from unmix import open_cube
+
+    seen: dict[tuple[Path, str], Path] = {}
+    for cube in cubes if len(cubes) > 1 else ():
+        try:
+            stem = open_cube(cube, dataset, wavelengths).stem
+        except UnmixError:
+            continue
+        key = ((out_dir or cube.parent).resolve(), stem)
+        if key in seen:
+            hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
+            raise click.UsageError(f"{seen[key]} and {cube} have one stem and would write the same outputs; {hint}")
+        seen[key] = cube
+
+
+def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
+    """What became of a scene, in one line, and where its outputs are."""
+    if result.get("skipped"):
+        return f"{cube}: done already, skipped"
+    if result.get("dry_run"):
+        return f"{cube}: nothing was done (--dry-run)"
+    pixels = result["pixels"]
+    words = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
+    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {words}"
+    place = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
+    masked = pixels["masked"] + pixels["partly_nodata"]
+    p = len(result["endmembers"]["names"])
+    return (
+        f"{cube}: {result['method']} with {p} endmembers on {result['device']}: {proof}"
+        + (f", {masked} masked" if masked else "")
+        + f"; {result['seconds']['total']:.2f} s; {place}"
+    )
+
+
+class Outcomes:
+    """What became of each scene: a line of JSON on stdout, a sentence in the log, an exit code for all.
+
+    Parameters
+    ----------
+    count : int
+        Scenes in all.
+    as_json : bool
+        Whether each gets a line on stdout.
+    out_dir : Path, optional
+        Where outputs go.
+    """
+
+    def __init__(self, count: int, as_json: bool, out_dir: Path | None) -> None:
+        self.count, self.as_json, self.out_dir = count, as_json, out_dir
+        self.codes: list[int] = []
+        self.words = {"done": 0, "skipped": 0, "failed": 0}
+        self.log = logging.getLogger("unmix")
+
+    def ended(self, cube: Path, result: dict[str, Any]) -> None:
+        """A scene is done, or was skipped."""
+        self.words["skipped" if result.get("skipped") else "done"] += 1
+        self.codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
+        self.log.info(sentence(cube, result, self.out_dir))
+        if self.as_json or result.get("dry_run"):
+            click.echo(json.dumps(result))
+
+    def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
+        """A scene failed; raises the error again where it is the only one, or the first and the options are wrong."""
+        if isinstance(error, MemoryError):
+            error = OutputError(f"{cube}: {NO_MEMORY}")
+        if self.as_json:
+            click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
+        if self.count == 1 or (isinstance(error, MethodError) and not self.codes):
+            raise error
+        self.log.error(str(error))
+        self.codes.append(error.exit_code)
+        self.words["failed"] += 1
+
+    def summary(self) -> int:
+        """Say how many came to what; returns the exit code of all."""
+        if self.count > 1:
+            parts = ", ".join(f"{count} {word}" for word, count in self.words.items() if count)
+            self.log.info(f"{self.count} scenes: {parts}")
+        if len(set(self.codes)) <= 1:
+            return self.codes[0] if self.codes else 0
+        return SOME_FAILED if 0 in self.codes else EVERY_SCENE_FAILED
