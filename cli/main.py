@@ -18,6 +18,7 @@ from unmix.errors import UnmixError
 # Commands in the order of the help, with the line that stands there: a command's own file is imported when it runs.
 COMMANDS = {
     "run": "Endmembers, then certified abundances; the main job.",
+    "batch": "Many scenes over many machines.",
     "info": "What a cube is.",
     "check": "Would this run be sound? Headers and a sample of pixels.",
     "count": "Estimate the number of endmembers.",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .arrays.systems import Batch, nnls
     from .io import open_cube
     from .jobs.bands import bands_of
+    from .jobs.batch import batch
     from .jobs.check import check
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "run": ".jobs.run", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
+    "run": ".jobs.run", "batch": ".jobs.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.systems", "Batch": ".arrays.systems",
     "nnqp": ".arrays.quadratic", "Programme": ".arrays.quadratic", "nmf": ".arrays.factorisation", "Factors": ".arrays.factorisation",
     "select_bands": ".arrays.selection", "Selection": ".arrays.selection",
@@ -46,6 +47,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
-    "Reading", "Selection", "Solution", "UnmixError", "bands_of", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube", "run",
-    "select_bands", "solve",
+    "Reading", "Selection", "Solution", "UnmixError", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube",
+    "run", "select_bands", "solve",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from ..errors import DeviceError, MethodError
+from .claim import claim_gpu
 from .cpu import Cpu
 from .cuda import Cuda, simulated
 from .several import Several
@@ -101,4 +102,16 @@ def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
         machine.close()
 
 
-__all__ = ["Cpu", "Cuda", "Device", "Line", "Several", "Slot", "choose_device", "count_gpus", "one_device", "simulated"]
+__all__ = [
+    "Cpu",
+    "Cuda",
+    "Device",
+    "Line",
+    "Several",
+    "Slot",
+    "choose_device",
+    "claim_gpu",
+    "count_gpus",
+    "one_device",
+    "simulated",
+]

@@ -1,0 +1,68 @@
+"""`unmix batch`: many scenes over many machines."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import archive, options
+from .progress import Board
+
+
+@click.command("batch")
+@archive.scenes
+@click.option(
+    "--scheduler", metavar="URL", help="Of a Dask cluster, tcp://host:8786.  [default: workers on this machine]"
+)
+@click.option("--scheduler-file", type=click.Path(), metavar="FILE", help="The file that its scheduler wrote.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Without a scheduler: how many.  [default: one a GPU, or one]",
+)
+@click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
+@click.option("--patience", type=click.FloatRange(0), default=600, metavar="SECONDS", show_default=True,
+              help="How long to wait for a worker when there is none.")  # fmt: skip
+@archive.unmixing
+@archive.said
+@options.logs
+def command(
+    cubes: tuple[Path, ...],
+    listed: Path | None,
+    shard: str | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    as_json: bool,
+    progress_kind: str,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+    **settings: Any,
+) -> int:
+    """Unmix scenes over the workers of a Dask cluster: what run does, and the same bytes.
+
+    A scene goes to the workers in units of lines, which they write to their place; one that dies costs its unit. Cubes and outputs
+    lie where all of them see them, and --memory, --threads and --streams are each worker's. Without --scheduler or --scheduler-file
+    the workers are started on this machine, one a GPU. A batch that was cut off goes on when the same command is given again, and
+    so does unmix run with the same options. docs/cluster.md has SLURM, ssh and array jobs.
+    """
+    from unmix import batch
+
+    options.set_up_log(verbose, quiet, log_file)
+    if scheduler is not None and scheduler_file is not None:
+        raise click.UsageError("--scheduler and --scheduler-file name two clusters")
+    if settings["workers"] is not None and (scheduler is not None or scheduler_file is not None):
+        raise click.UsageError("--workers is for workers on this machine; a cluster has its own")
+    settings["count"] = options.number_or_auto(settings["count"])
+    cubes = archive.chosen_scenes(cubes, listed, shard, settings)
+    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
+    with Board(progress_kind, len(cubes)) as board:
+        ended = batch(
+            cubes, scheduler=scheduler, scheduler_file=scheduler_file, watch=board, command=sys.argv, **settings
+        )
+        for cube, result in ended:
+            board.end(cube)
+            outcomes.ended(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+    return outcomes.summary()

@@ -1,0 +1,41 @@
+"""A GPU for each process of a host: who comes first takes the first that is free."""
+
+import ctypes
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from .cuda import simulated
+
+HELD: list[IO[str]] = []  # locked until the process ends
+
+
+def claim_gpu(count: int) -> int:
+    """The index of a GPU that no other process of ours on this host has claimed; where all are taken, one to share.
+
+    Known by its UUID: two jobs of a cluster may each see another GPU as number 0.
+    """
+    for index in range(count):
+        path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
+        file = open(path, "a")  # noqa: SIM115 - held until the process ends
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            continue
+        HELD.append(file)
+        return index
+    return os.getpid() % count
+
+
+def uuid_of(index: int) -> str:
+    """What the driver calls a GPU on every machine."""
+    if simulated():
+        return f"simulated{index}"
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid(found, device):
+        return str(index)
+    return bytes(found).hex()

@@ -1,0 +1,92 @@
+"""`batch`: many scenes over many machines."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..blocks import parse_size
+from ..errors import MethodError, UnmixError
+from ..options import Options
+from .run import Progress, unmix_scene
+
+
+class Watch(Protocol):
+    """Who wants to know how far each scene is."""
+
+    def scene(self, path: Path) -> Progress | None: ...
+
+
+def batch(
+    cubes: Iterable[str | os.PathLike[str]],
+    *,
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    workers: int | None = None,
+    unit: str | int = "1G",
+    patience: float = 600.0,
+    watch: Watch | None = None,
+    command: Sequence[str] | None = None,
+    **options: Any,
+) -> Iterator[tuple[Path, dict[str, Any] | UnmixError | MemoryError]]:
+    """Unmix scenes over the workers of a Dask cluster; the same bytes as `unmix.run`, and resumed like it.
+
+    Parameters
+    ----------
+    cubes : iterable of path-like
+        Scenes, on a file system that all workers see; so must the outputs' be.
+    scheduler, scheduler_file : str, optional
+        The scheduler's address, ``tcp://host:8786``, or the file that it wrote. With neither, workers are started on this machine.
+    workers : int, optional
+        How many of these; default is one a GPU, or one.
+    unit : str or int
+        About so many bytes of a scene go to a worker at a time, such as "1G". A worker that dies costs no more.
+    patience : float
+        Seconds to wait for a worker when there is none.
+    watch : object, optional
+        Its ``scene(path)`` gives the ``progress`` of that scene; called from threads.
+    command : sequence of str, optional
+        The command line, for ``run.json``.
+    **options
+        As for `unmix.run`; memory, threads and streams are each worker's.
+
+    Yields
+    ------
+    cube : Path
+    result : dict or UnmixError
+        What `unmix.run` returns, or why the scene failed; in the order in which they end.
+
+    Raises
+    ------
+    DeviceError
+        Where there is no scheduler or worker, or none any more; what is done is kept, and the same call goes on.
+    """
+    try:
+        from .cluster import Cluster, SchedulerLost, Stopping, connected
+    except ImportError:
+        raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
+    chosen = Options.of(**options)
+    if chosen.dry_run:
+        raise MethodError("dry_run is for `unmix.run`")
+    todo = iter(Path(cube) for cube in cubes)
+    with connected(scheduler, scheduler_file, workers) as client:
+        cluster = Cluster(client, chosen, parse_size(str(unit)), patience)
+        running: dict[Future[dict[str, Any]], Path] = {}
+        with ThreadPoolExecutor(cluster.scenes_at_once, "scene") as pool:
+            try:
+                while True:
+                    while len(running) < cluster.scenes_at_once and (cube := next(todo, None)) is not None:
+                        progress = None if watch is None else watch.scene(cube)
+                        running[pool.submit(unmix_scene, cube, chosen, cluster, progress, command)] = cube
+                    if not running:
+                        return
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        cube, error = running.pop(future), future.exception()
+                        if isinstance(error, SchedulerLost | Stopping):
+                            raise error
+                        if error is not None and not isinstance(error, UnmixError | MemoryError):
+                            raise error
+                        yield cube, future.result() if error is None else error
+            finally:
+                cluster.places.stop()  # who is under way keeps what is done, and is waited for

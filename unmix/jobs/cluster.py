@@ -1,0 +1,346 @@
+"""A Dask cluster as `unmix.jobs.run.Workers`: a scene goes to it in units of lines, each written in place by one worker."""
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import Any
+
+from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import wait as wait_for
+
+from .. import __version__
+from ..blocks import Layout, cores, plan_blocks
+from ..certificate import Summary
+from ..devices import count_gpus
+from ..errors import DeviceError, UnmixError
+from ..io import Bands, Cube, bytes_per_line
+from ..io.read import brief
+from ..library import Endmembers
+from ..options import Options
+from ..outputs.maps import Outputs
+from ..outputs.whole import signals_held
+from ..pipeline import Seconds
+from ..problem import Problem
+from . import unit
+from .lines import line_of
+from .run import Progress, step_of
+
+log = logging.getLogger("unmix")
+# Units that a worker has at a time: one to work on, and one to go on with at once.
+EACH = 2
+# How long to wait for a worker when there is none, in seconds.
+PATIENCE = 600.0
+LOOK = 0.5
+
+
+class SchedulerLost(DeviceError):
+    """The scheduler does not answer any more; what was done is kept (exit 5)."""
+
+
+class Stopping(UnmixError):
+    """The archive is to stop."""
+
+
+class Places:
+    """Who takes the next unit: the worker that has the fewest, and no more than `EACH`.
+
+    Parameters
+    ----------
+    client : Client
+    patience : float
+        Seconds to wait for a worker when there is none.
+    """
+
+    def __init__(self, client: Client, patience: float) -> None:
+        self.client, self.patience = client, patience
+        self.changed = threading.Condition()
+        self.taken: dict[str, int] = {}
+        self.broken: set[str] = set()
+        self.over = False
+        self.looked = 0.0
+        self.seen = time.monotonic()
+        self.workers: list[str] = []
+
+    def look(self) -> None:
+        """See who is there, at most twice a second."""
+        if time.monotonic() - self.looked < LOOK:
+            return
+        self.check()
+        try:
+            there = [str(address) for address in self.client.nthreads()]
+        except Exception as error:  # whatever is thrown where the other end is gone
+            raise self.lost() from error
+        self.workers = [address for address in there if address not in self.broken]
+        self.looked = time.monotonic()
+        if self.workers:
+            self.seen = self.looked
+        elif self.broken:
+            raise DeviceError("no worker is left whose device works")
+        elif time.monotonic() - self.seen > self.patience:
+            raise DeviceError(f"no worker for {self.patience:.0f} s; the same command goes on when there are some")
+
+    def check(self) -> None:
+        """Raise where all is to stop, or the scheduler is gone."""
+        if self.over:
+            raise Stopping("stopped")
+        if self.client.status != "running":
+            raise self.lost()
+
+    def lost(self) -> SchedulerLost:
+        """The error of a scheduler that is gone."""
+        where = self.client.scheduler.address if self.client.scheduler is not None else "the scheduler"
+        return SchedulerLost(
+            f"{where}: the scheduler does not answer any more; what is done is kept, and the same command goes on"
+        )
+
+    def take(self, waiting: bool) -> str | None:
+        """A place with a worker, by its address; None where there is none and ``waiting`` is not asked for."""
+        with self.changed:
+            while True:
+                self.look()
+                address = min(self.workers, key=lambda one: self.taken.get(one, 0), default=None)
+                if address is not None and self.taken.get(address, 0) < EACH:
+                    self.taken[address] = self.taken.get(address, 0) + 1
+                    return address
+                if not waiting:
+                    return None
+                self.changed.wait(LOOK)
+
+    def give(self, address: str) -> None:
+        """It is free again."""
+        with self.changed:
+            self.taken[address] -= 1
+            self.changed.notify_all()
+
+    def drop(self, address: str) -> None:
+        """That worker's device does not work."""
+        with self.changed:
+            self.broken.add(address)
+            self.looked = 0.0
+
+    def stop(self) -> None:
+        """Let everybody who waits, or asks, stop."""
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+
+
+class Cluster:
+    """Workers of a Dask cluster; any number of scenes at a time, each in a thread of the caller's.
+
+    Parameters
+    ----------
+    client : Client
+    options : Options
+        Of all scenes; the device is one that every worker has, all of them of one kind.
+    unit_bytes : int
+        About so many stored bytes are a unit.
+    patience : float
+        Seconds to wait for a worker when there is none.
+
+    Raises
+    ------
+    DeviceError
+        Where workers have no such device, differ in its kind, or have another version of unmix.
+    """
+
+    def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float = PATIENCE) -> None:
+        self.client, self.unit_bytes = client, unit_bytes
+        self.places = Places(client, patience)
+        with contextlib.suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=patience)
+        self.places.look()
+        self.name = self.agree(options.device)
+        self.device = self.name if options.device == "auto" else options.device
+        log.info(f"{len(self.places.workers)} workers, {self.name}; dashboard: {client.dashboard_link}")
+
+    def agree(self, device: str) -> str:
+        """The kind of device that all workers have."""
+        answers = self.client.run(unit.describe, device, on_error="return")
+        if not answers:
+            raise DeviceError(f"no worker for {self.places.patience:.0f} s")
+        for address, answer in answers.items():
+            if isinstance(answer, DeviceError):
+                raise DeviceError(f"{address}: {answer}")
+            if isinstance(answer, UnmixError):
+                raise answer
+            if isinstance(answer, BaseException):
+                raise DeviceError(f"{address}: cannot run unmix: {type(answer).__name__}: {answer}")
+            if answer[0] != __version__:
+                raise DeviceError(f"{address}: has unmix {answer[0]}, but this is {__version__}; install one version")
+        kinds = sorted({kind for _, kind in answers.values()})
+        if len(kinds) > 1:
+            raise DeviceError(
+                "some workers have a GPU and some have none, and maps must come from one kind; name --device cpu or cuda"
+            )
+        return kinds[0]
+
+    @property
+    def scenes_at_once(self) -> int:
+        """Enough that small scenes keep every worker busy while others begin and end."""
+        return min(64, EACH * max(1, len(self.places.workers)) + 1)
+
+    def task(
+        self, scene: Cube, options: Options, problem: Problem | None = None, outputs: Outputs | None = None
+    ) -> unit.Task:
+        """What workers need to know of a scene."""
+        rasters = outputs.rasters if outputs is not None else {}
+        places = {name: (str(one.path.resolve()), one.lines, one.samples, one.bands) for name, one in rasters.items()}
+        own = replace(options, device=self.device)
+        own = own if problem is None else replace(own, endmembers=None, select=None)  # they are in the problem
+        return unit.Task(str(scene.path.resolve()), own, problem, places, uuid.uuid4().hex)
+
+    def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
+        """Let a worker begin with that, or another one if it dies."""
+        return self.client.submit(call, *words, workers=[place], allow_other_workers=True, pure=False)
+
+    def some(self, running: dict[Future, Any]) -> list[Future]:
+        """Those that ended; waits for one for a while."""
+        self.places.check()
+        try:
+            done = list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
+        except TimeoutError:
+            done = []
+        except CancelledError:
+            raise self.places.lost() from None
+        self.places.check()
+        with self.places.changed:
+            self.places.look()
+        return done
+
+    def answer(self, future: Future, place: str, what: str) -> Any:
+        """What a worker found; None where its device failed and another is to try."""
+        try:
+            error = future.exception(timeout=LOOK)
+        except (CancelledError, TimeoutError):
+            raise self.places.lost() from None
+        if error is None:
+            return future.result()
+        if isinstance(error, KilledWorker):
+            last = error.last_worker.address
+            raise DeviceError(
+                f"{what}: every worker that took it died, the last was {last}; out of memory? lower --memory"
+            )
+        if isinstance(error, DeviceError):
+            log.warning(f"{error}; {place} gets no more")
+            self.places.drop(place)
+            return None
+        if isinstance(error, UnmixError):
+            raise error
+        raise DeviceError(f"{what}: a worker failed: {type(error).__name__}: {error}")
+
+    def extract(self, scene: Cube, used: Bands, nodata: float | None, options: Options) -> tuple[Endmembers, int]:
+        """See `unmix.jobs.unit.extract_endmembers`."""
+        task = self.task(scene, options)
+        while True:
+            place = self.places.take(True)
+            assert place is not None
+            future = self.submit(place, unit.extract_endmembers, task)
+            try:
+                while not self.some({future: place}):
+                    pass
+                found = self.answer(future, place, f"{scene.path}: endmembers")
+            finally:
+                future.cancel()
+                self.places.give(place)
+            if found is not None:
+                return found
+
+    def plan(self, scene: Cube, problem: Problem, options: Options) -> Layout:
+        """Units in place of blocks: whole chunks, of about so many bytes; all of a file that each worker would inflate."""
+        line = line_of(scene, options).bytes_in_flight(problem)
+        plan_blocks(scene.lines, line, options.budget, 1)  # a budget that a worker could not keep to is said here
+        lines = max(1, self.unit_bytes // bytes_per_line(scene))
+        lines += -lines % min(scene.lines_together, scene.lines)
+        inflated = getattr(scene, "scratch", None) is not None
+        return Layout(scene.lines, scene.lines if inflated else min(lines, scene.lines), EACH)
+
+    def solve(
+        self,
+        scene: Cube,
+        problem: Problem,
+        layout: Layout,
+        outputs: Outputs,
+        options: Options,
+        progress: Progress | None,
+    ) -> tuple[Summary, Seconds]:
+        """Units to the workers, and what they answer to the journal, in order."""
+        began, summary, seconds = time.perf_counter(), outputs.summary(), Seconds()
+        task = self.task(scene, options, problem, outputs)
+        todo, running, arrived = deque(layout), dict[Future, tuple[slice, str]](), dict[int, unit.Unit]()
+        reached = layout.first
+        try:
+            while todo or running:
+                while todo and (place := self.places.take(not running)) is not None:
+                    lines = todo.popleft()
+                    running[self.submit(place, unit.solve_unit, task, lines.start, lines.stop)] = lines, place
+                for future in self.some(running):
+                    lines, place = running[future]
+                    found = self.answer(future, place, f"{scene.path}: lines {lines.start} to {lines.stop}")
+                    self.places.give(running.pop(future)[1])
+                    if found is None:
+                        todo.appendleft(lines)
+                    else:
+                        arrived[lines.start] = found
+                while reached in arrived:
+                    reached = self.note(arrived.pop(reached), outputs, summary, seconds)
+                    if progress is not None:
+                        progress(step_of(scene, reached, f"{len(self.places.workers)} x {self.name}", layout.first))
+        finally:
+            for future, (_, place) in running.items():
+                with contextlib.suppress(Exception):
+                    future.cancel()
+                self.places.give(place)
+        seconds.total = time.perf_counter() - began
+        return summary, seconds
+
+    @staticmethod
+    def note(found: unit.Unit, outputs: Outputs, summary: Summary, seconds: Seconds) -> int:
+        """Enter a unit into the journal; returns the line after it."""
+        for name, checks in found.checks.items():
+            outputs.rasters[name].checks[found.lines] = checks
+        summary.merge(found.summary)
+        seconds.add(found.seconds)
+        outputs.done(found.lines, summary.said())
+        return int(found.lines.stop)
+
+
+@contextlib.contextmanager
+def connected(scheduler: str | None, scheduler_file: str | None, workers: int | None) -> Iterator[Client]:
+    """A client of a scheduler, or of a cluster on this machine, a worker a GPU, which ends with it.
+
+    Raises
+    ------
+    DeviceError
+        Where the scheduler does not answer.
+    """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # who was lost, and when, is said by us in one line
+    with contextlib.ExitStack() as stack:
+        if scheduler is None and scheduler_file is None:
+            count = workers or count_gpus() or 1
+            with signals_held():  # a worker that knows nothing of Ctrl-C ends when we say so
+                local = LocalCluster(
+                    n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
+                    silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+            stack.callback(quietly, local.close)
+            client = Client(local)
+        else:
+            try:
+                client = Client(scheduler, scheduler_file=scheduler_file)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise DeviceError(f"{scheduler or scheduler_file}: no scheduler answers: {brief(error)}") from None
+        stack.callback(quietly, client.close)
+        yield client
+
+
+def quietly(call: Callable[[], Any]) -> None:
+    """What goes wrong at the end is nobody's business."""
+    with contextlib.suppress(Exception):
+        call()

@@ -1,0 +1,202 @@
+"""What a worker of a cluster does with a scene: its endmembers, or a unit of its lines, written to their place.
+
+A unit leaves nothing behind but its lines in the scene's `.part` files, flushed; they are the same bytes whoever writes them,
+and however often. So a retry is harmless, and so is a worker that was taken for dead.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import __version__
+from ..blocks import Layout
+from ..certificate import Summary
+from ..devices import Device, Slot, choose_device, claim_gpu, count_gpus
+from ..errors import DeviceError, OutputError, UnmixError
+from ..io import Cube
+from ..library import Endmembers
+from ..options import Options
+from ..outputs.raster import Raster
+from ..pipeline import Seconds
+from ..problem import Problem
+from ..scene import open_scene
+from .lines import layout_of, line_of, solve_lines
+from .run import extract
+
+log = logging.getLogger("unmix")
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to know of a scene.
+
+    Attributes
+    ----------
+    cube : str
+        Its whole path, on a file system that all see.
+    options : Options
+        Without a library: the endmembers are in the problem.
+    problem : Problem or None
+        Factored once for all workers, whose libraries may round otherwise; None while endmembers are wanted.
+    rasters : dict of (path, lines, samples, bands)
+        The maps under way.
+    key : str
+        Another for every scene and run.
+    version : str
+        Of the unmix that asks.
+    """
+
+    cube: str
+    options: Options
+    problem: Problem | None
+    rasters: dict[str, tuple[str, int, int, int]]
+    key: str
+    version: str = __version__
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Lines that are written and flushed: what they add up to, the CRC-32 of each by the raster's name, the time they took."""
+
+    lines: slice
+    summary: Summary
+    checks: dict[str, np.ndarray]
+    seconds: Seconds
+
+
+class Desk:
+    """What a worker's process keeps: its device, and the scene that it works on, with the device's buffers for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # one unit at a time: it uses all threads and the whole device
+        self.device = ""
+        self.machine: Device | None = None
+        self.key = ""
+        self.open: tuple[Cube, Layout, list[Slot]]
+
+    def take(self, device: str, threads: int) -> Device:
+        """The device of that name; ``cuda`` is a GPU of this process's own, where there is one for it."""
+        if self.machine is None or self.device != device:
+            if self.machine is not None:
+                self.machine.close()
+            gpus = count_gpus() if device == "cuda" else 0
+            self.machine, self.key = choose_device(f"cuda:{claim_gpu(gpus)}" if gpus else device, threads), ""
+            self.device = device
+        return self.machine
+
+    def place(self, task: Task, threads: int) -> tuple[Device, Cube, Layout, list[Slot]]:
+        """The scene of a task, open, with slots on the device."""
+        assert task.problem is not None
+        machine = self.take(task.options.device, threads)
+        if self.key != task.key:
+            self.key = ""
+            scene, _, _ = open_scene(task.cube, replace(task.options.reading, bands="all"))
+            layout = layout_of(scene, task.problem, task.options, machine)
+            self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
+            self.key = task.key
+        return machine, *self.open
+
+    def clear(self) -> None:
+        """Forget the device: it failed."""
+        self.key, self.machine = "", None
+
+
+DESK = Desk()
+
+
+def threads_of(options: Options) -> int:
+    """As many as were asked for, or as this worker was given."""
+    from distributed import get_worker
+
+    return options.threads or int(get_worker().state.nthreads)
+
+
+def in_one_line(call: Call) -> Call:
+    """What goes wrong on a worker, as an error of ours that says on which."""
+
+    @functools.wraps(call)
+    def called(task: Task, *rest: Any) -> Any:
+        here = f" (on {socket.gethostname()}, process {os.getpid()})"
+        try:
+            if task.version != __version__:
+                raise DeviceError(f"a worker has unmix {__version__}, but {task.version} asks; install one version")
+            with DESK.lock:
+                return call(task, *rest)
+        except UnmixError as error:
+            if isinstance(error, DeviceError):
+                DESK.clear()
+            raise type(error)(str(error) + here) from None
+        except MemoryError:
+            raise OutputError(f"{task.cube}: not enough memory{here}; lower --memory") from None
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise OutputError(f"{error.filename or task.cube}: {what}{here}") from None
+
+    return called  # type: ignore[return-value]
+
+
+def describe(device: str) -> tuple[str, str]:
+    """Version and kind of device, "cpu" or "cuda", of this worker; raises where it has no such device."""
+    with DESK.lock:
+        name = "cuda" if device == "auto" and count_gpus() else device
+        try:
+            machine = DESK.take(name, 1)
+        except DeviceError:
+            if device != "auto":
+                raise
+            machine = DESK.take("cpu", 1)
+        return __version__, machine.name.partition(":")[0]
+
+
+@in_one_line
+def extract_endmembers(task: Task) -> tuple[Endmembers, int]:
+    """The endmembers of a scene, and passes over its file."""
+    scene, used, nodata = open_scene(task.cube, task.options.reading)
+    return extract(scene, used, nodata, task.options, threads_of(task.options))
+
+
+@in_one_line
+def solve_unit(task: Task, first: int, stop: int) -> Unit:
+    """Solve these lines, and write them to their place."""
+    machine, scene, layout, slots = DESK.place(task, threads_of(task.options))
+    assert task.problem is not None
+    summary, seconds = Summary(), Seconds()
+    with opened(task) as rasters:
+        some = replace(layout, first=first, lines=stop)
+        solve_lines(
+            scene,
+            task.problem,
+            some,
+            slots,
+            rasters,
+            machine,
+            task.options,
+            lambda _, part: summary.append(part),
+            seconds,
+        )
+        for raster in rasters.values():
+            os.fsync(raster.file.fileno())
+        return Unit(
+            slice(first, stop), summary, {name: raster.checks[first:stop] for name, raster in rasters.items()}, seconds
+        )
+
+
+@contextlib.contextmanager
+def opened(task: Task) -> Iterator[dict[str, Raster]]:
+    """The maps under way, to be written to."""
+    with contextlib.ExitStack() as stack:
+        rasters = {}
+        for name, (path, lines, samples, bands) in task.rasters.items():
+            rasters[name] = Raster(Path(path), lines, samples, bands, np.empty(0, np.uint32))
+            stack.callback(rasters[name].file.close)
+        yield rasters
