@@ -24,7 +24,7 @@ from .progress import Board
 )
 @click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
 @click.option("--patience", type=click.FloatRange(0), default=600, metavar="SECONDS", show_default=True,
-              help="How long to wait for a worker when there is none.")  # fmt: skip
+              help="How long to wait for a scheduler's file, and for a worker when there is none.")  # fmt: skip
 @archive.unmixing
 @archive.said
 @options.logs

@@ -43,7 +43,7 @@ def batch(
     unit : str or int
         About so many bytes of a scene go to a worker at a time, such as "1G". A worker that dies costs no more.
     patience : float
-        Seconds to wait for a worker when there is none.
+        Seconds to wait for a scheduler's file, and for a worker when there is none.
     watch : object, optional
         Its ``scene(path)`` gives the ``progress`` of that scene; called from threads.
     command : sequence of str, optional
@@ -70,7 +70,7 @@ def batch(
     if chosen.dry_run:
         raise MethodError("dry_run is for `unmix.run`")
     todo = iter(Path(cube) for cube in cubes)
-    with connected(scheduler, scheduler_file, workers) as client:
+    with connected(scheduler, scheduler_file, workers, patience) as client:
         cluster = Cluster(client, chosen, parse_size(str(unit)), patience)
         running: dict[Future[dict[str, Any]], Path] = {}
         with ThreadPoolExecutor(cluster.scenes_at_once, "scene") as pool:

@@ -1,6 +1,7 @@
 """A Dask cluster as `unmix.jobs.run.Workers`: a scene goes to it in units of lines, each written in place by one worker."""
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -9,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, LocalCluster
@@ -24,7 +26,6 @@ from ..io.read import brief
 from ..library import Endmembers
 from ..options import Options
 from ..outputs.maps import Outputs
-from ..outputs.whole import signals_held
 from ..pipeline import Seconds
 from ..problem import Problem
 from . import unit
@@ -37,6 +38,10 @@ EACH = 2
 # How long to wait for a worker when there is none, in seconds.
 PATIENCE = 600.0
 LOOK = 0.5
+# How long a scheduler may take to answer the first time, in seconds.
+CONNECTING = 30.0
+# Run by each worker of this machine's own: a terminal sends Ctrl-C to all of us, and a worker ends when we say so.
+DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class SchedulerLost(DeviceError):
@@ -218,7 +223,9 @@ class Cluster:
         """What a worker found; None where its device failed and another is to try."""
         try:
             error = future.exception(timeout=LOOK)
-        except (CancelledError, TimeoutError):
+        except (CancelledError, TimeoutError) as gone:
+            error = gone
+        if isinstance(error, CancelledError | TimeoutError):
             raise self.places.lost() from None
         if error is None:
             return future.result()
@@ -312,7 +319,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def connected(scheduler: str | None, scheduler_file: str | None, workers: int | None) -> Iterator[Client]:
+def connected(
+    scheduler: str | None, scheduler_file: str | None, workers: int | None, patience: float
+) -> Iterator[Client]:
     """A client of a scheduler, or of a cluster on this machine, a worker a GPU, which ends with it.
 
     Raises
@@ -324,20 +333,32 @@ def connected(scheduler: str | None, scheduler_file: str | None, workers: int | 
     with contextlib.ExitStack() as stack:
         if scheduler is None and scheduler_file is None:
             count = workers or count_gpus() or 1
-            with signals_held():  # a worker that knows nothing of Ctrl-C ends when we say so
-                local = LocalCluster(
-                    n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
-                    silence_logs=logging.CRITICAL,
-                )  # fmt: skip
+            local = LocalCluster(
+                n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
+                silence_logs=logging.CRITICAL, preload=[DEAF],
+            )  # fmt: skip
             stack.callback(quietly, local.close)
             client = Client(local)
         else:
             try:
-                client = Client(scheduler, scheduler_file=scheduler_file)
+                client = Client(
+                    scheduler or address_in(Path(str(scheduler_file)), patience), timeout=min(patience, CONNECTING)
+                )
             except (OSError, TimeoutError, ValueError) as error:
                 raise DeviceError(f"{scheduler or scheduler_file}: no scheduler answers: {brief(error)}") from None
         stack.callback(quietly, client.close)
         yield client
+
+
+def address_in(file: Path, patience: float) -> str:
+    """The address that a scheduler wrote to a file; a job's may be there before it is."""
+    until = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            return str(json.loads(file.read_text())["address"])
+        if time.monotonic() > until:
+            raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
+        time.sleep(LOOK)
 
 
 def quietly(call: Callable[[], Any]) -> None:

@@ -1,0 +1,347 @@
+"""Many scenes over many workers: the bytes of `run`, whoever dies; and what is wrong with a cluster is said."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import unmix
+from unmix.errors import CubeError, DeviceError, OutputError
+from unmix.jobs.synth import Scene, synthesise
+
+distributed = pytest.importorskip("distributed")
+from unmix_cli.main import cli  # noqa: E402
+
+from unmix.jobs import unit  # noqa: E402
+from unmix.jobs.cluster import Cluster, Places  # noqa: E402
+from unmix.outputs.journal import read_past  # noqa: E402
+
+MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
+HOW = {"count": 4, "device": "cpu", "certificate": True, "memory": "4M"}
+LONG = 4000
+pytestmark = pytest.mark.skipif(
+    os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="workers are processes of their own"
+)
+
+
+class Watcher:
+    """Calls ``act`` once a scene is past a line."""
+
+    def __init__(self, act, line):
+        self.act, self.line, self.steps, self.acted = act, line, [], threading.Event()
+
+    def scene(self, path):
+        def report(step):
+            self.steps.append(step)
+            if step.done >= self.line and not self.acted.is_set():
+                self.acted.set()
+                self.act()
+
+        return report
+
+
+def bytes_of(folder, stem):
+    return {name: (folder / f"{stem}_{name}").read_bytes() for name in MAPS}
+
+
+@contextlib.contextmanager
+def processes(folder, workers):
+    """A scheduler and workers as a site runs them: processes of their own; yields the scheduler's file and process."""
+    file, python = folder / "scheduler.json", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    began = [subprocess.Popen([*python, "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
+                              stderr=subprocess.DEVNULL)]  # fmt: skip
+    try:
+        while not file.exists():
+            assert began[0].poll() is None
+            time.sleep(0.05)
+        words = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            "--scheduler-file",
+            str(file),
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+        ]
+        began += [subprocess.Popen([*words, "--no-nanny"], stderr=subprocess.DEVNULL) for _ in range(workers)]
+        yield str(file), began[0]
+    finally:
+        for process in began:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four workers on this machine, one thread each, restarted when they die."""
+    with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
+                                  silence_logs=50) as cluster:  # fmt: skip
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """A long scene and small ones, and what a run makes of them."""
+    folder = tmp_path_factory.mktemp("archive")
+    synthesise(folder / "long.hdr", Scene(LONG, 40, 50, 4, seed=1))
+    for i in range(5):
+        synthesise(folder / f"s{i}.hdr", Scene(30 + i, 20, 50, 4, seed=i + 2))
+    paths = [folder / f"{stem}.hdr" for stem in ("s0", "long", "s1", "s2", "s3", "s4")]
+    reports = {path.stem: unmix.run(path, out_dir=folder / "whole", **HOW) for path in paths}
+    return folder, paths, {stem: bytes_of(folder / "whole", stem) for stem in reports}, reports
+
+
+def test_the_bytes_and_the_counts_are_those_of_run(tmp_path, scenes, four):
+    _, paths, whole, reports = scenes
+    watch = Watcher(lambda: None, 0)
+    found = dict(unmix.batch(paths, scheduler=four, unit="64K", watch=watch, out_dir=tmp_path, **HOW))
+    assert set(found) == set(paths)
+    for path, report in found.items():
+        assert bytes_of(tmp_path, path.stem) == whole[path.stem], path
+        for key in (
+            "asked",
+            "pixels",
+            "endmembers",
+            "worst_kappa",
+            "worst_delta",
+            "steps",
+            "digests",
+            "certified",
+            "passes",
+        ):
+            assert report[key] == reports[path.stem][key], key
+        assert json.loads((tmp_path / f"{path.stem}_run.json").read_text())["digests"] == report["digests"]
+    assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.lock"))
+    long = [step.done for step in watch.steps if step.total == LONG]
+    assert len(long) > 40 and long == sorted(long) and long[-1] == LONG
+
+
+def test_one_scene_s_failure_is_its_own(tmp_path, scenes, four):
+    folder, paths, _, _ = scenes
+    synthesise(tmp_path / "short.hdr", Scene(30, 20, 50, 4, seed=9))
+    os.truncate(tmp_path / "short.img", 999)
+    library = folder / "s0_truth_endmembers.csv"
+    (tmp_path / "none.hdr").write_text("ENVI\nsamples = many\n")
+    how = {"endmembers": library, "device": "cpu", "memory": "4M", "out_dir": tmp_path / "o"}
+    found = dict(
+        unmix.batch([paths[0], tmp_path / "short.hdr", tmp_path / "none.hdr", paths[2]], scheduler=four, **how)
+    )
+    assert isinstance(found[tmp_path / "short.hdr"], CubeError) and isinstance(found[tmp_path / "none.hdr"], CubeError)
+    assert found[paths[0]]["certified"] and found[paths[2]]["certified"]
+    again = dict(unmix.batch([paths[0]], scheduler=four, **how))
+    assert isinstance(again[paths[0]], OutputError) and "exists" in str(again[paths[0]])
+
+
+def test_a_worker_that_is_killed_costs_its_unit(tmp_path, scenes, four):
+    """SIGKILL, twice, in the middle: the same bytes."""
+    _, paths, whole, _ = scenes
+    with distributed.Client(four) as client:
+        before = client.run(os.getpid)
+
+        def kill():
+            for pid in list(before.values())[:2]:
+                os.kill(pid, signal.SIGKILL)
+
+        watch = Watcher(kill, LONG // 3)
+        ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="64K", watch=watch, out_dir=tmp_path, **HOW)
+        assert watch.acted.is_set() and report["certified"]
+        client.wait_for_workers(4, timeout=60)
+        assert len(set(client.run(os.getpid).values()) & set(before.values())) == 2
+    assert bytes_of(tmp_path, "long") == whole["long"]
+
+
+def test_a_device_that_fails_is_left_out(tmp_path, scenes, four):
+    """A worker whose device fails gets no more; the others do its work."""
+    _, paths, whole, _ = scenes
+
+    def break_it(broken):
+        from unmix.errors import DeviceError
+        from unmix.jobs import unit
+
+        def place(task, threads):
+            raise DeviceError("cuda:0: failed: an illegal address")
+
+        vars(unit.DESK).pop("place", None)
+        if broken:
+            unit.DESK.place = place
+
+    with distributed.Client(four) as client:
+        address = next(iter(client.nthreads()))
+        client.run(break_it, True, workers=[address])
+        try:
+            ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "o", **HOW)
+            client.run(break_it, True)
+            ((_, error),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW)
+        finally:
+            client.run(break_it, False)
+    assert report["certified"] and bytes_of(tmp_path / "o", "long") == whole["long"]
+    assert isinstance(error, DeviceError) and "no worker is left" in str(error)
+
+
+def test_a_scheduler_that_is_lost(tmp_path, scenes):
+    """An error at once, nothing under a final name; what was done is kept, and `run` goes on from it."""
+    _, paths, whole, _ = scenes
+    with processes(tmp_path, 2) as (file, scheduler):
+        watch = Watcher(scheduler.kill, LONG // 3)
+        began = time.monotonic()
+        with pytest.raises(DeviceError, match="scheduler does not answer"):
+            list(
+                unmix.batch(
+                    [paths[1], paths[0]], scheduler_file=file, unit="64K", watch=watch, out_dir=tmp_path / "o", **HOW
+                )
+            )
+        assert time.monotonic() - began < 60
+    assert not list((tmp_path / "o").glob("long_*.img")) and not list((tmp_path / "o").glob("*.lock"))
+    past = read_past(tmp_path / "o" / "long_run.journal.part")
+    assert past.lines >= LONG // 3
+    report = unmix.run(paths[1], out_dir=tmp_path / "o", **HOW)
+    assert report["resumed_from"] == past.lines and bytes_of(tmp_path / "o", "long") == whole["long"]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_and_given_again(tmp_path, scenes, number, code):
+    """The command line with workers of its own: stopped by a signal, Ctrl-C by one to the whole group; again, and it ends."""
+    _, paths, whole, _ = scenes
+    words = [
+        sys.executable,
+        "-m",
+        "unmix_cli.main",
+        "batch",
+        str(paths[1]),
+        str(paths[0]),
+        "-n",
+        "4",
+        "--device",
+        "cpu",
+        "--certificate",
+    ]
+    words += ["--memory", "4M", "--unit", "32K", "--workers", "2", "-o", str(tmp_path)]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
+    image = tmp_path / "long_rmse.img.part"
+    while process.poll() is None and not (image.exists() and image.stat().st_size > 4 * 40 * 300):
+        time.sleep(0.01)
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    error = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == code, error
+    assert "Traceback" not in error and not list(tmp_path.glob("long_*.img")) and not list(tmp_path.glob("*.lock"))
+    past = read_past(tmp_path / "long_run.journal.part")
+    assert 0 < past.lines < LONG
+    done = subprocess.run([*words, "--json", "--skip-existing"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = {line["input"]["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert lines["long.img"]["resumed_from"] >= past.lines
+    assert bytes_of(tmp_path, "long") == whole["long"] and bytes_of(tmp_path, "s0") == whole["s0"]
+
+
+def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
+    h5py = pytest.importorskip("h5py")
+    synthesise(tmp_path / "s.hdr", Scene(100, 20, 50, 4, seed=1))
+    cube = np.fromfile(tmp_path / "s.img", np.int16).reshape(100, 50, 20).transpose(0, 2, 1)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("cube", data=cube, chunks=(7, 20, 50), compression="gzip")
+    how = HOW | {"dataset": "cube:yxb", "scale": 1e4}
+    unmix.run(tmp_path / "c.h5", out_dir=tmp_path / "one", **how)
+    watch = Watcher(lambda: None, 0)
+    list(unmix.batch([tmp_path / "c.h5"], scheduler=four, unit="30K", watch=watch, out_dir=tmp_path / "two", **how))
+    assert bytes_of(tmp_path / "two", "c") == bytes_of(tmp_path / "one", "c")
+    assert [step.done for step in watch.steps][:2] == [21, 42]
+
+
+class Client:
+    """As much of a client as `Places` and `Cluster` ask."""
+
+    status, dashboard_link, scheduler = "running", "", None
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def nthreads(self):
+        return dict.fromkeys(self.answers, 1)
+
+    def wait_for_workers(self, n_workers, timeout):
+        if not self.answers:
+            raise TimeoutError
+
+    def run(self, *_, **__):
+        return self.answers
+
+
+@pytest.mark.parametrize(
+    "answers, words",
+    [
+        ({"a": ("0.0.1", "cpu")}, "a: has unmix 0.0.1"),
+        ({"a": (unmix.__version__, "cpu"), "b": (unmix.__version__, "cuda")}, "some workers have a GPU and some have none"),
+        ({"a": DeviceError("cuda: no CUDA GPU here")}, "a: cuda: no CUDA GPU"),
+        ({"a": ModuleNotFoundError("No module named 'unmix'")}, "a: cannot run unmix: ModuleNotFoundError"),
+        ({}, "no worker for 0 s"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_workers_is_said(answers, words):
+    with pytest.raises(DeviceError, match=words):
+        Cluster(Client(answers), unmix.Options(), 2**30, 0.0)
+
+
+def test_places():
+    """Two units for each worker, the emptiest first; none for who is broken."""
+    places = Places(Client(["a", "b"]), 1.0)
+    assert sorted(places.take(False) for _ in range(4)) == ["a", "a", "b", "b"]
+    assert places.take(False) is None
+    places.give("b")
+    assert places.take(True) == "b"
+    places.give("b")
+    places.drop("b")
+    assert places.take(False) is None
+    places.give("a")
+    assert places.take(False) == "a"
+    places.drop("a")
+    with pytest.raises(DeviceError, match="no worker is left"):
+        places.take(True)
+
+
+def test_another_version_is_refused():
+    task = unit.Task("s.hdr", unmix.Options(), None, {}, "key", "0.0.1")
+    with pytest.raises(DeviceError, match=r"0\.0\.1 asks"):
+        unit.extract_endmembers(task)
+
+
+@pytest.mark.parametrize(
+    "words, code, text",
+    [
+        (["--scheduler", "tcp://127.0.0.1:1", "--scheduler-file", "f"], 2, "name two clusters"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], 2, "on this machine"),
+        (["--scheduler", "nonsense://x"], 5, "no scheduler answers"),
+        (["--scheduler-file", "none.json", "--patience", "0"], 5, "none.json: no scheduler wrote"),
+        (["--unit", "some"], 2, "not a size"),
+        (["--shard", "0/3"], 2, "I from 1 to N"),
+        (["--shard", "4/3"], 2, "I from 1 to N"),
+    ],
+)  # fmt: skip
+def test_command_lines_that_are_wrong(tmp_path, monkeypatch, scene, words, code, text):
+    monkeypatch.chdir(tmp_path)
+    process = subprocess.run(
+        [sys.executable, "-m", "unmix_cli.main", "batch", str(scene), *words], capture_output=True, text=True
+    )
+    assert process.returncode == code and text in process.stderr and len(process.stderr.splitlines()) == 1
+
+
+def test_shards_are_all_and_disjoint(tmp_path, scenes):
+    """Each array job takes its own; together they are the list."""
+    _, paths, _, _ = scenes
+    (tmp_path / "list").write_text("".join(f"{path}\n" for path in paths))
+    seen = []
+    for i in range(1, 5):
+        words = ["run", "--list", str(tmp_path / "list"), "--shard", f"{i}/4", "--dry-run", "-q", "--device", "cpu"]
+        result = CliRunner().invoke(cli, words, standalone_mode=False)
+        assert result.exception is None
+        seen.append([json.loads(line)["input"]["name"] for line in result.stdout.splitlines()])
+    assert sorted(name for each in seen for name in each) == sorted(f"{path.stem}.img" for path in paths)
+    assert [len(each) for each in seen] == [2, 2, 1, 1]
