@@ -77,10 +77,8 @@ class Places:
         if time.monotonic() - self.looked < LOOK:
             return
         self.check()
-        try:
+        with self.asking():
             there = [str(address) for address in self.client.nthreads()]
-        except Exception as error:  # whatever is thrown where the other end is gone
-            raise self.lost() from error
         self.workers = [address for address in there if address not in self.broken]
         self.looked = time.monotonic()
         if self.workers:
@@ -96,6 +94,14 @@ class Places:
             raise Stopping("stopped")
         if self.client.status != "running":
             raise self.lost()
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """The cluster is asked for something: whatever is thrown where its other end is gone becomes one error."""
+        try:
+            yield
+        except (CancelledError, OSError, RuntimeError, TimeoutError) as error:
+            raise self.lost() from error
 
     def lost(self) -> SchedulerLost:
         """The error of a scheduler that is gone."""
@@ -203,32 +209,27 @@ class Cluster:
 
     def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
         """Let a worker begin with that, or another one if it dies."""
-        return self.client.submit(call, *words, workers=[place], allow_other_workers=True, pure=False)
+        with self.places.asking():
+            return self.client.submit(call, *words, workers=[place], allow_other_workers=True, pure=False)
 
     def some(self, running: dict[Future, Any]) -> list[Future]:
         """Those that ended; waits for one for a while."""
         self.places.check()
-        try:
+        done: list[Future] = []
+        with self.places.asking(), contextlib.suppress(TimeoutError):
             done = list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
-        except TimeoutError:
-            done = []
-        except CancelledError:
-            raise self.places.lost() from None
-        self.places.check()
         with self.places.changed:
             self.places.look()
         return done
 
     def answer(self, future: Future, place: str, what: str) -> Any:
         """What a worker found; None where its device failed and another is to try."""
-        try:
+        with self.places.asking():
             error = future.exception(timeout=LOOK)
-        except (CancelledError, TimeoutError) as gone:
-            error = gone
-        if isinstance(error, CancelledError | TimeoutError):
-            raise self.places.lost() from None
-        if error is None:
-            return future.result()
+            if error is None:
+                return future.result()
+            if isinstance(error, CancelledError):
+                raise error
         if isinstance(error, KilledWorker):
             last = error.last_worker.address
             raise DeviceError(
@@ -329,8 +330,8 @@ def connected(
     DeviceError
         Where the scheduler does not answer.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # who was lost, and when, is said by us in one line
     with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet("distributed"))
         if scheduler is None and scheduler_file is None:
             count = workers or count_gpus() or 1
             local = LocalCluster(
@@ -359,6 +360,20 @@ def address_in(file: Path, patience: float) -> str:
         if time.monotonic() > until:
             raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
         time.sleep(LOOK)
+
+
+@contextlib.contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """A library's logs say nothing but the worst: who was lost, and when, is said by us in one line."""
+    logs = [logging.getLogger(each) for each in logging.root.manager.loggerDict if each.partition(".")[0] == name]
+    levels = [each.level for each in logs]
+    for each in logs:
+        each.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for each, level in zip(logs, levels):
+            each.setLevel(level)
 
 
 def quietly(call: Callable[[], Any]) -> None:
