@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,8 @@ def chosen_scenes(
     cubes = (*cubes, *read_list(listed)) if listed is not None else cubes
     if not cubes:
         raise click.UsageError("name a CUBE, or a --list of some")
-    if shard is not None:
-        cubes = shard_of(cubes, shard)
     refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    return cubes
+    return cubes if shard is None else shard_of(cubes, shard)
 
 
 def shard_of(cubes: tuple[Path, ...], shard: str) -> tuple[Path, ...]:
@@ -148,7 +147,12 @@ def refuse_one_stem(
     from unmix import open_cube
 
     seen: dict[tuple[Path, str], Path] = {}
-    for cube in cubes if len(cubes) > 1 else ():
+    # A stem begins as its file's name does: who shares that with nobody need not be opened.
+    names = [((out_dir or cube.parent).resolve(), cube.name.partition(".")[0]) for cube in cubes]
+    alike = Counter(names)
+    for cube, name in zip(cubes, names):
+        if alike[name] == 1:
+            continue
         try:
             stem = open_cube(cube, dataset, wavelengths).stem
         except UnmixError:
@@ -206,13 +210,13 @@ class Outcomes:
         if self.as_json or result.get("dry_run"):
             click.echo(json.dumps(result))
 
-    def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
-        """A scene failed; raises the error again where it is the only one, or the first and the options are wrong."""
+    def failed(self, cube: Path, error: UnmixError | MemoryError, first: bool = False) -> None:
+        """A scene failed; raises the error again where it is the only one, or the ``first`` of all and the options are wrong."""
         if isinstance(error, MemoryError):
             error = OutputError(f"{cube}: {NO_MEMORY}")
         if self.as_json:
             click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
-        if self.count == 1 or (isinstance(error, MethodError) and not self.codes):
+        if self.count == 1 or (first and isinstance(error, MethodError)):
             raise error
         self.log.error(str(error))
         self.codes.append(error.exit_code)

@@ -1,10 +1,16 @@
 """`unmix batch`: many scenes over many machines."""
 
+import contextlib
+import importlib
+import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
+
+from unmix.errors import DeviceError
 
 from . import archive, options
 from .progress import Board
@@ -58,11 +64,26 @@ def command(
     settings["count"] = options.number_or_auto(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
+    hush()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(
             cubes, scheduler=scheduler, scheduler_file=scheduler_file, watch=board, command=sys.argv, **settings
         )
-        for cube, result in ended:
-            board.end(cube)
-            outcomes.ended(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+        try:
+            for cube, result in ended:
+                board.end(cube)
+                outcomes.ended(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+        except DeviceError:
+            outcomes.summary()
+            raise
     return outcomes.summary()
+
+
+def hush() -> None:
+    """Dask says nothing: who was lost, and when, is said by us in one line."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("distributed")
+    for name in ["distributed", "asyncio", "tornado", *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in ("distributed", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed")

@@ -57,7 +57,7 @@ def command(
             try:
                 outcomes.ended(cube, run(cube, progress=report, command=sys.argv, **settings))
             except (UnmixError, MemoryError) as error:
-                outcomes.failed(cube, error)
+                outcomes.failed(cube, error, first=not outcomes.codes)
             board.end(cube)
     return outcomes.summary()
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import unmix
-from unmix.errors import CubeError, DeviceError, OutputError
+from unmix.errors import CubeError, DeviceError, OutputError, UnmixError
 from unmix.jobs.synth import Scene, synthesise
 
 distributed = pytest.importorskip("distributed")
@@ -72,7 +72,9 @@ def processes(folder, workers):
             "1",
             "--no-dashboard",
         ]
-        began += [subprocess.Popen([*words, "--no-nanny"], stderr=subprocess.DEVNULL) for _ in range(workers)]
+        began += [
+            subprocess.Popen([*words, "--no-nanny"], stderr=subprocess.DEVNULL, cwd=folder) for _ in range(workers)
+        ]
         yield str(file), began[0]
     finally:
         for process in began:
@@ -159,7 +161,7 @@ def test_a_worker_that_is_killed_costs_its_unit(tmp_path, scenes, four):
     assert bytes_of(tmp_path, "long") == whole["long"]
 
 
-def test_a_device_that_fails_is_left_out(tmp_path, scenes, four):
+def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
     """A worker whose device fails gets no more; the others do its work."""
     _, paths, whole, _ = scenes
 
@@ -180,11 +182,12 @@ def test_a_device_that_fails_is_left_out(tmp_path, scenes, four):
         try:
             ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "o", **HOW)
             client.run(break_it, True)
-            ((_, error),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW)
+            monkeypatch.setattr("unmix.jobs.cluster.GRACE", 0.0)
+            with pytest.raises(DeviceError, match="no worker is left"):
+                list(unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW))
         finally:
             client.run(break_it, False)
     assert report["certified"] and bytes_of(tmp_path / "o", "long") == whole["long"]
-    assert isinstance(error, DeviceError) and "no worker is left" in str(error)
 
 
 def test_a_scheduler_that_is_lost(tmp_path, scenes):
@@ -207,9 +210,51 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
     assert report["resumed_from"] == past.lines and bytes_of(tmp_path / "o", "long") == whole["long"]
 
 
+def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
+    """It is there, and says nothing: an error after a while, not a wait for ever."""
+    monkeypatch.setattr("unmix.jobs.cluster.FROZEN", 2.0)
+    _, paths, _, _ = scenes
+    with processes(tmp_path, 1) as (file, scheduler):
+        watch = Watcher(lambda: scheduler.send_signal(signal.SIGSTOP), LONG // 3)
+        with pytest.raises(DeviceError, match="scheduler does not answer"):
+            list(unmix.batch([paths[1]], scheduler_file=file, unit="64K", watch=watch, out_dir=tmp_path / "o", **HOW))
+    assert read_past(tmp_path / "o" / "long_run.journal.part").lines >= LONG // 3
+
+
+def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
+    """A mask, a scene and a folder by relative paths: workers see those of the caller, and use the threads they were given."""
+    monkeypatch.chdir(tmp_path)
+    synthesise(tmp_path / "s.hdr", Scene(30, 20, 50, 4, seed=2))
+    for where, value in ((tmp_path, 1), (tmp_path / "elsewhere", 0)):
+        where.mkdir(exist_ok=True)
+        mask = np.ones((30, 20), np.uint8)
+        mask[: 10 if value else 25] = 0
+        mask.tofile(where / "m.img")
+        (where / "m.hdr").write_text("ENVI\nsamples = 20\nlines = 30\nbands = 1\ndata type = 1\ninterleave = bsq\n")
+    how = HOW | {"mask": "m.hdr", "threads": 3}
+    alone = unmix.run("s.hdr", out_dir="one", **how)
+    with processes(tmp_path / "elsewhere", 1) as (file, _):
+        ((_, report),) = unmix.batch(["s.hdr"], scheduler_file=file, out_dir="two", **how)
+        with distributed.Client(scheduler_file=file) as client:
+            assert list(client.run(lambda: unit.DESK.machine.threads).values()) == [3]
+    assert report["pixels"] == alone["pixels"] and alone["pixels"]["masked"] == 200
+    assert bytes_of(tmp_path / "two", "s") == bytes_of(tmp_path / "one", "s")
+
+
+def test_a_straggler_does_not_touch_a_later_run(tmp_path, scenes):
+    """A unit that begins when its run is long over finds another file under the name, and leaves it alone."""
+    path = tmp_path / "s_rmse.img.part"
+    path.write_bytes(bytes(4 * 20))
+    task = unit.Task(
+        "s.hdr", unmix.Options(), None, {"rmse": unit.Place(str(path), 1, 20, 1, path.stat().st_ino + 1)}, "key"
+    )
+    with pytest.raises(OutputError, match="belongs to a later run"), unit.opened(task):
+        pass
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_and_given_again(tmp_path, scenes, number, code):
-    """The command line with workers of its own: stopped by a signal, Ctrl-C by one to the whole group; again, and it ends."""
+    """The command line with workers of its own, stopped by a signal to the whole group; again, and it ends."""
     _, paths, whole, _ = scenes
     words = [
         sys.executable,
@@ -229,7 +274,7 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
     image = tmp_path / "long_rmse.img.part"
     while process.poll() is None and not (image.exists() and image.stat().st_size > 4 * 40 * 300):
         time.sleep(0.01)
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    os.killpg(process.pid, number)
     error = process.communicate(timeout=60)[1].decode()
     assert process.returncode == code, error
     assert "Traceback" not in error and not list(tmp_path.glob("long_*.img")) and not list(tmp_path.glob("*.lock"))
@@ -256,20 +301,22 @@ def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
     assert [step.done for step in watch.steps][:2] == [21, 42]
 
 
+class Scheduler:
+    """As much of a scheduler as a client's `sync` asks."""
+
+    address, ncores = "tcp://nowhere:1", None
+
+
 class Client:
     """As much of a client as `Places` and `Cluster` ask."""
 
-    status, dashboard_link, scheduler = "running", "", None
+    status, dashboard_link, scheduler = "running", "", Scheduler()
 
     def __init__(self, answers):
         self.answers = answers
 
-    def nthreads(self):
+    def sync(self, call, workers, callback_timeout):
         return dict.fromkeys(self.answers, 1)
-
-    def wait_for_workers(self, n_workers, timeout):
-        if not self.answers:
-            raise TimeoutError
 
     def run(self, *_, **__):
         return self.answers
@@ -290,9 +337,11 @@ def test_what_is_wrong_with_workers_is_said(answers, words):
         Cluster(Client(answers), unmix.Options(), 2**30, 0.0)
 
 
-def test_places():
-    """Two units for each worker, the emptiest first; none for who is broken."""
-    places = Places(Client(["a", "b"]), 1.0)
+def test_places(monkeypatch):
+    """Two units for each worker, the emptiest first; none for who is broken, until it is another; and at last an error."""
+    monkeypatch.setattr("unmix.jobs.cluster.GRACE", 0.0)
+    places = Places(Client([]), 1000.0)
+    places.note({"a", "b"})
     assert sorted(places.take(False) for _ in range(4)) == ["a", "a", "b", "b"]
     assert places.take(False) is None
     places.give("b")
@@ -303,7 +352,14 @@ def test_places():
     places.give("a")
     assert places.take(False) == "a"
     places.drop("a")
+    places.note(set())  # both are gone for a moment: nobody gives up
+    places.note({"b"})
+    assert places.workers == ["b"]
+    places.drop("b")
     with pytest.raises(DeviceError, match="no worker is left"):
+        places.note({"b"})
+    places.stop()
+    with pytest.raises(UnmixError, match="stopped"):
         places.take(True)
 
 
@@ -331,6 +387,17 @@ def test_command_lines_that_are_wrong(tmp_path, monkeypatch, scene, words, code,
         [sys.executable, "-m", "unmix_cli.main", "batch", str(scene), *words], capture_output=True, text=True
     )
     assert process.returncode == code and text in process.stderr and len(process.stderr.splitlines()) == 1
+
+
+def test_two_of_one_stem_are_refused_in_every_shard(tmp_path):
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        synthesise(tmp_path / name / "s.hdr", Scene(10, 10, 20, 3))
+    words = [str(tmp_path / name / "s.hdr") for name in ("x", "y")]
+    result = CliRunner().invoke(
+        cli, ["run", *words, "--shard", "1/2", "-o", str(tmp_path / "o")], standalone_mode=False
+    )
+    assert "have one stem" in str(result.exception)
 
 
 def test_shards_are_all_and_disjoint(tmp_path, scenes):

@@ -1,11 +1,14 @@
 """Several GPUs: the bytes of one, whatever is in flight; names of devices; one that fails."""
 
+import subprocess
+import sys
+
 import pytest
 
 import unmix
 from unmix.arrays import factorisation, quadratic, selection, systems
 from unmix.blocks import Layout
-from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device
+from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError
 from unmix.jobs.synth import Scene, synthesise
 
@@ -111,6 +114,23 @@ def test_what_works_on_one_gpu_says_so(monkeypatch, module):
     monkeypatch.setattr("unmix.devices.choose_device", lambda *_: Several([]))
     with pytest.raises(MethodError, match="works on one GPU"), one_device("cuda:all"):
         pass
+
+
+@pytest.mark.sim
+def test_a_process_claims_one_gpu():
+    if not count_gpus():
+        pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")
+    code = "from unmix.devices import claim_gpu; print(claim_gpu(3), claim_gpu(3), flush=True); input()"
+    others = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)]
+    said = [others[0].stdout.readline()]
+    others.append(
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    )
+    said.append(others[1].stdout.readline())
+    for other in others:
+        other.communicate("\n")
+    assert said[0] == "0 0\n"
+    assert said[1] == "1 1\n" or (not simulated() and count_gpus() == 1)
 
 
 @pytest.mark.gpu

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,14 @@ class Reading:
     def said(self) -> dict[str, Any]:
         """What differs from the defaults, for ``run.json``; the mask by its whole path."""
         said = {f.name: value for f in fields(self) if (value := asdict(self)[f.name]) != f.default}
-        if self.mask is not None:
-            path, band = mask_of(self.mask)
-            said["mask"] = f"{path.resolve()}:{band + 1}"
-        return said
+        return said if self.mask is None else said | {"mask": self.anywhere().mask}
+
+    def anywhere(self) -> "Reading":
+        """The same for a process that stands in another folder: the mask by its whole path."""
+        if self.mask is None:
+            return self
+        path, band = mask_of(self.mask)
+        return replace(self, mask=f"{path.resolve()}:{band + 1}")
 
 
 def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tuple[Cube, Bands, float | None]:

@@ -41,26 +41,38 @@ def choose_device(name: str, threads: int | None = None) -> Device:
     DeviceError
         Where a GPU was named that is not there, or the CUDA extra is not installed.
     """
-    if name == "cpu":
+    if kind_of(name) == "cpu":
+        if name == "auto":
+            log.info(f"device: the CPU ({why_no_gpu()})")
         return Cpu(threads)
     if name == "auto":
-        gpus = count_gpus()
-        reason = "no CUDA GPU" if not gpus else "a GPU, but not numba-cuda (pip install 'unmix[cuda12]' or [cuda13])"
-        if gpus and importlib.util.find_spec("numba_cuda"):
-            try:
-                return Cuda(0)
-            except DeviceError as error:
-                reason = str(error)
-        log.info(f"device: the CPU ({reason})")
-        return Cpu(threads)
-    wanted = gpus_named(name)
-    gpus = count_gpus()
+        try:
+            return Cuda(0)
+        except DeviceError as error:
+            log.info(f"device: the CPU ({error})")
+            return Cpu(threads)
+    found = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
+    return found[0] if len(found) == 1 else Several(found)
+
+
+def kind_of(name: str) -> str:
+    """ "cpu" or "cuda": what `choose_device` would try, found without touching a GPU; raises as it does."""
+    if name in ("cpu", "auto"):
+        return "cpu" if name == "cpu" or why_no_gpu() else "cuda"
+    wanted, gpus = gpus_named(name), count_gpus()
     if gpus == 0 or max(wanted, default=0) >= gpus:
         raise DeviceError(f"{name}: {'no CUDA GPU' if gpus == 0 else f'only {gpus} GPUs'} here; use --device cpu")
     if not importlib.util.find_spec("numba_cuda"):
         raise DeviceError(f"{name}: numba-cuda is not installed; pip install 'unmix[cuda12]' or 'unmix[cuda13]'")
-    found = [Cuda(index) for index in wanted or range(gpus)]
-    return found[0] if len(found) == 1 else Several(found)
+    return "cuda"
+
+
+def why_no_gpu() -> str:
+    """Why ``auto`` is the CPU; nothing where it is not."""
+    if not count_gpus():
+        return "no CUDA GPU"
+    missing = not importlib.util.find_spec("numba_cuda")
+    return "a GPU, but not numba-cuda (pip install 'unmix[cuda12]' or [cuda13])" if missing else ""
 
 
 def gpus_named(name: str) -> list[int]:
@@ -112,6 +124,7 @@ __all__ = [
     "choose_device",
     "claim_gpu",
     "count_gpus",
+    "kind_of",
     "one_device",
     "simulated",
 ]

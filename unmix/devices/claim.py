@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from .cuda import simulated
 HELD: list[IO[str]] = []  # locked until the process ends
 
 
+@functools.cache
 def claim_gpu(count: int) -> int:
     """The index of a GPU that no other process of ours on this host has claimed; where all are taken, one to share.
 

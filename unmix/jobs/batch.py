@@ -63,17 +63,21 @@ def batch(
         Where there is no scheduler or worker, or none any more; what is done is kept, and the same call goes on.
     """
     try:
-        from .cluster import Cluster, SchedulerLost, Stopping, connected
+        from .cluster import MOST_SCENES, Cluster, ClusterLost, Stopping, connected
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
     chosen = Options.of(**options)
     if chosen.dry_run:
         raise MethodError("dry_run is for `unmix.run`")
-    todo = iter(Path(cube) for cube in cubes)
+    size = parse_size(str(unit))
+    paths = [Path(cube) for cube in cubes]
+    todo = iter(paths)
+    if not paths:
+        return
     with connected(scheduler, scheduler_file, workers, patience) as client:
-        cluster = Cluster(client, chosen, parse_size(str(unit)), patience)
+        cluster = Cluster(client, chosen, size, patience)
         running: dict[Future[dict[str, Any]], Path] = {}
-        with ThreadPoolExecutor(cluster.scenes_at_once, "scene") as pool:
+        with ThreadPoolExecutor(MOST_SCENES, "scene") as pool:
             try:
                 while True:
                     while len(running) < cluster.scenes_at_once and (cube := next(todo, None)) is not None:
@@ -83,10 +87,11 @@ def batch(
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         cube, error = running.pop(future), future.exception()
-                        if isinstance(error, SchedulerLost | Stopping):
+                        if isinstance(error, ClusterLost | Stopping):
                             raise error
                         if error is not None and not isinstance(error, UnmixError | MemoryError):
                             raise error
                         yield cube, future.result() if error is None else error
             finally:
                 cluster.places.stop()  # who is under way keeps what is done, and is waited for
+                pool.shutdown(cancel_futures=True)

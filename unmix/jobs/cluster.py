@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
 import uuid
@@ -38,14 +39,19 @@ EACH = 2
 # How long to wait for a worker when there is none, in seconds.
 PATIENCE = 600.0
 LOOK = 0.5
+# How long workers may be none but those whose devices failed, in seconds: one may just be starting again.
+GRACE = 30.0
+# After how long a scheduler that says nothing is lost; how long an answer may take to arrive before it is asked for again: seconds.
+FROZEN, FETCHING = 30.0, 5.0
+MOST_SCENES = 64
 # How long a scheduler may take to answer the first time, in seconds.
 CONNECTING = 30.0
 # Run by each worker of this machine's own: a terminal sends Ctrl-C to all of us, and a worker ends when we say so.
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
-class SchedulerLost(DeviceError):
-    """The scheduler does not answer any more; what was done is kept (exit 5)."""
+class ClusterLost(DeviceError):
+    """The scheduler, or every worker, is gone; what was done is kept (exit 5)."""
 
 
 class Stopping(UnmixError):
@@ -54,6 +60,8 @@ class Stopping(UnmixError):
 
 class Places:
     """Who takes the next unit: the worker that has the fewest, and no more than `EACH`.
+
+    A thread of its own asks the scheduler who is there, twice a second; nobody else waits for an answer with a lock in hand.
 
     Parameters
     ----------
@@ -67,46 +75,63 @@ class Places:
         self.changed = threading.Condition()
         self.taken: dict[str, int] = {}
         self.broken: set[str] = set()
-        self.over = False
-        self.looked = 0.0
-        self.seen = time.monotonic()
         self.workers: list[str] = []
+        self.over = threading.Event()
+        self.gone: ClusterLost | None = None
+        self.seen = time.monotonic()
+        self.lookout = threading.Thread(target=self.watch, name="lookout", daemon=True)
+        self.lookout.start()
 
-    def look(self) -> None:
-        """See who is there, at most twice a second."""
-        if time.monotonic() - self.looked < LOOK:
-            return
-        self.check()
-        with self.asking():
-            there = [str(address) for address in self.client.nthreads()]
-        self.workers = [address for address in there if address not in self.broken]
-        self.looked = time.monotonic()
-        if self.workers:
-            self.seen = self.looked
-        elif self.broken:
-            raise DeviceError("no worker is left whose device works")
-        elif time.monotonic() - self.seen > self.patience:
-            raise DeviceError(f"no worker for {self.patience:.0f} s; the same command goes on when there are some")
+    def watch(self) -> None:
+        """Look until all is over."""
+        while not self.over.is_set() and self.gone is None:
+            try:
+                with self.asking():
+                    scheduler: Any = self.client.scheduler
+                    there = self.client.sync(scheduler.ncores, workers=None, callback_timeout=FROZEN)
+                self.note(set(there))
+            except ClusterLost as lost:
+                with self.changed:
+                    self.gone = lost
+                    self.changed.notify_all()
+            self.over.wait(LOOK)
+
+    def note(self, there: set[str]) -> None:
+        """These workers are there."""
+        with self.changed:
+            self.broken &= there  # one that was started again may work
+            self.workers = sorted(there - self.broken)
+            now = time.monotonic()
+            if self.workers:
+                self.seen = now
+                self.changed.notify_all()
+            elif now - self.seen >= (min(self.patience, GRACE) if there else self.patience):
+                what = "no worker is left whose device works" if there else f"no worker for {self.patience:.0f} s"
+                raise ClusterLost(f"{what}; what is done is kept, and the same command goes on")
 
     def check(self) -> None:
-        """Raise where all is to stop, or the scheduler is gone."""
-        if self.over:
+        """Raise where all is to stop, or the cluster is gone."""
+        if self.over.is_set():
             raise Stopping("stopped")
+        if self.gone is not None:
+            raise self.gone
         if self.client.status != "running":
             raise self.lost()
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[None]:
-        """The cluster is asked for something: whatever is thrown where its other end is gone becomes one error."""
+    def asking(self, *but: type[Exception]) -> Iterator[None]:
+        """The cluster is asked for something: whatever is thrown where its other end is gone, ``but`` these, becomes one error."""
         try:
             yield
+        except but:
+            raise
         except (CancelledError, OSError, RuntimeError, TimeoutError) as error:
             raise self.lost() from error
 
-    def lost(self) -> SchedulerLost:
+    def lost(self) -> ClusterLost:
         """The error of a scheduler that is gone."""
-        where = self.client.scheduler.address if self.client.scheduler is not None else "the scheduler"
-        return SchedulerLost(
+        where = self.client.scheduler.address if self.client.scheduler is not None else "the cluster"
+        return ClusterLost(
             f"{where}: the scheduler does not answer any more; what is done is kept, and the same command goes on"
         )
 
@@ -114,7 +139,7 @@ class Places:
         """A place with a worker, by its address; None where there is none and ``waiting`` is not asked for."""
         with self.changed:
             while True:
-                self.look()
+                self.check()
                 address = min(self.workers, key=lambda one: self.taken.get(one, 0), default=None)
                 if address is not None and self.taken.get(address, 0) < EACH:
                     self.taken[address] = self.taken.get(address, 0) + 1
@@ -133,13 +158,18 @@ class Places:
         """That worker's device does not work."""
         with self.changed:
             self.broken.add(address)
-            self.looked = 0.0
+            self.workers = [one for one in self.workers if one != address]
+
+    def wait(self) -> None:
+        """Until there is a worker."""
+        with self.changed:
+            while not self.workers:
+                self.check()
+                self.changed.wait(LOOK)
 
     def stop(self) -> None:
         """Let everybody who waits, or asks, stop."""
-        with self.changed:
-            self.over = True
-            self.changed.notify_all()
+        self.over.set()
 
 
 class Cluster:
@@ -164,18 +194,19 @@ class Cluster:
     def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float = PATIENCE) -> None:
         self.client, self.unit_bytes = client, unit_bytes
         self.places = Places(client, patience)
-        with contextlib.suppress(TimeoutError):
-            client.wait_for_workers(1, timeout=patience)
-        self.places.look()
-        self.name = self.agree(options.device)
+        try:
+            self.places.wait()
+            self.name = self.agree(options.device)
+        except BaseException:
+            self.places.stop()
+            raise
         self.device = self.name if options.device == "auto" else options.device
         log.info(f"{len(self.places.workers)} workers, {self.name}; dashboard: {client.dashboard_link}")
 
     def agree(self, device: str) -> str:
         """The kind of device that all workers have."""
-        answers = self.client.run(unit.describe, device, on_error="return")
-        if not answers:
-            raise DeviceError(f"no worker for {self.places.patience:.0f} s")
+        with self.places.asking():
+            answers = self.client.run(unit.describe, device, on_error="return")
         for address, answer in answers.items():
             if isinstance(answer, DeviceError):
                 raise DeviceError(f"{address}: {answer}")
@@ -195,15 +226,20 @@ class Cluster:
     @property
     def scenes_at_once(self) -> int:
         """Enough that small scenes keep every worker busy while others begin and end."""
-        return min(64, EACH * max(1, len(self.places.workers)) + 1)
+        return min(MOST_SCENES, EACH * max(1, len(self.places.workers)) + 1)
 
     def task(
         self, scene: Cube, options: Options, problem: Problem | None = None, outputs: Outputs | None = None
     ) -> unit.Task:
         """What workers need to know of a scene."""
         rasters = outputs.rasters if outputs is not None else {}
-        places = {name: (str(one.path.resolve()), one.lines, one.samples, one.bands) for name, one in rasters.items()}
-        own = replace(options, device=self.device)
+        places = {
+            name: unit.Place(
+                str(one.path.resolve()), one.lines, one.samples, one.bands, os.fstat(one.file.fileno()).st_ino
+            )
+            for name, one in rasters.items()
+        }
+        own = replace(options, device=self.device, reading=options.reading.anywhere())
         own = own if problem is None else replace(own, endmembers=None, select=None)  # they are in the problem
         return unit.Task(str(scene.path.resolve()), own, problem, places, uuid.uuid4().hex)
 
@@ -216,20 +252,24 @@ class Cluster:
         """Those that ended; waits for one for a while."""
         self.places.check()
         done: list[Future] = []
-        with self.places.asking(), contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError), self.places.asking(TimeoutError):
             done = list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
-        with self.places.changed:
-            self.places.look()
         return done
 
     def answer(self, future: Future, place: str, what: str) -> Any:
         """What a worker found; None where its device failed and another is to try."""
-        with self.places.asking():
-            error = future.exception(timeout=LOOK)
-            if error is None:
-                return future.result()
-            if isinstance(error, CancelledError):
-                raise error
+        found = None
+        while found is None:  # a worker may die with the answer in hand: then another makes it again
+            self.places.check()
+            with contextlib.suppress(TimeoutError), self.places.asking(TimeoutError):
+                error = future.exception(timeout=LOOK)
+                if isinstance(error, CancelledError):
+                    raise error
+                if error is not None:
+                    break
+                found = future.result(timeout=FETCHING)
+        if found is not None:
+            return found
         if isinstance(error, KilledWorker):
             last = error.last_worker.address
             raise DeviceError(
@@ -255,7 +295,7 @@ class Cluster:
                     pass
                 found = self.answer(future, place, f"{scene.path}: endmembers")
             finally:
-                future.cancel()
+                future.release()
                 self.places.give(place)
             if found is not None:
                 return found
@@ -302,8 +342,7 @@ class Cluster:
                         progress(step_of(scene, reached, f"{len(self.places.workers)} x {self.name}", layout.first))
         finally:
             for future, (_, place) in running.items():
-                with contextlib.suppress(Exception):
-                    future.cancel()
+                future.release()  # who has begun with it ends it, and nobody asks
                 self.places.give(place)
         seconds.total = time.perf_counter() - began
         return summary, seconds
@@ -331,7 +370,6 @@ def connected(
         Where the scheduler does not answer.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(quiet("distributed"))
         if scheduler is None and scheduler_file is None:
             count = workers or count_gpus() or 1
             local = LocalCluster(
@@ -341,12 +379,11 @@ def connected(
             stack.callback(quietly, local.close)
             client = Client(local)
         else:
+            address = scheduler if scheduler is not None else address_in(Path(str(scheduler_file)), patience)
             try:
-                client = Client(
-                    scheduler or address_in(Path(str(scheduler_file)), patience), timeout=min(patience, CONNECTING)
-                )
-            except (OSError, TimeoutError, ValueError) as error:
-                raise DeviceError(f"{scheduler or scheduler_file}: no scheduler answers: {brief(error)}") from None
+                client = Client(address, timeout=CONNECTING)
+            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+                raise DeviceError(f"{address or repr(address)}: no scheduler answers: {brief(error)}") from None
         stack.callback(quietly, client.close)
         yield client
 
@@ -360,20 +397,6 @@ def address_in(file: Path, patience: float) -> str:
         if time.monotonic() > until:
             raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
         time.sleep(LOOK)
-
-
-@contextlib.contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """A library's logs say nothing but the worst: who was lost, and when, is said by us in one line."""
-    logs = [logging.getLogger(each) for each in logging.root.manager.loggerDict if each.partition(".")[0] == name]
-    levels = [each.level for each in logs]
-    for each in logs:
-        each.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for each, level in zip(logs, levels):
-            each.setLevel(level)
 
 
 def quietly(call: Callable[[], Any]) -> None:

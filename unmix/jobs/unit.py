@@ -20,7 +20,7 @@ import numpy as np
 from .. import __version__
 from ..blocks import Layout
 from ..certificate import Summary
-from ..devices import Device, Slot, choose_device, claim_gpu, count_gpus
+from ..devices import Device, Slot, choose_device, claim_gpu, count_gpus, kind_of
 from ..errors import DeviceError, OutputError, UnmixError
 from ..io import Cube
 from ..library import Endmembers
@@ -37,6 +37,17 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
+class Place:
+    """A map under way: its file, by path and by number, since a later run's may have the path; its size."""
+
+    path: str
+    lines: int
+    samples: int
+    bands: int
+    inode: int
+
+
+@dataclass(frozen=True)
 class Task:
     """What a worker needs to know of a scene.
 
@@ -48,7 +59,7 @@ class Task:
         Without a library: the endmembers are in the problem.
     problem : Problem or None
         Factored once for all workers, whose libraries may round otherwise; None while endmembers are wanted.
-    rasters : dict of (path, lines, samples, bands)
+    rasters : dict of Place
         The maps under way.
     key : str
         Another for every scene and run.
@@ -59,7 +70,7 @@ class Task:
     cube: str
     options: Options
     problem: Problem | None
-    rasters: dict[str, tuple[str, int, int, int]]
+    rasters: dict[str, Place]
     key: str
     version: str = __version__
 
@@ -79,19 +90,18 @@ class Desk:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # one unit at a time: it uses all threads and the whole device
-        self.device = ""
+        self.chosen: tuple[str, int] | None = None
         self.machine: Device | None = None
         self.key = ""
-        self.open: tuple[Cube, Layout, list[Slot]]
+        self.open: Any = ()
 
     def take(self, device: str, threads: int) -> Device:
         """The device of that name; ``cuda`` is a GPU of this process's own, where there is one for it."""
-        if self.machine is None or self.device != device:
-            if self.machine is not None:
-                self.machine.close()
+        if self.machine is None or self.chosen != (device, threads):
+            self.clear()
             gpus = count_gpus() if device == "cuda" else 0
-            self.machine, self.key = choose_device(f"cuda:{claim_gpu(gpus)}" if gpus else device, threads), ""
-            self.device = device
+            self.machine = choose_device(f"cuda:{claim_gpu(gpus)}" if gpus else device, threads)
+            self.chosen = device, threads
         return self.machine
 
     def place(self, task: Task, threads: int) -> tuple[Device, Cube, Layout, list[Slot]]:
@@ -99,7 +109,7 @@ class Desk:
         assert task.problem is not None
         machine = self.take(task.options.device, threads)
         if self.key != task.key:
-            self.key = ""
+            self.key, self.open = "", ()  # lets go of the last scene's buffers
             scene, _, _ = open_scene(task.cube, replace(task.options.reading, bands="all"))
             layout = layout_of(scene, task.problem, task.options, machine)
             self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
@@ -107,8 +117,10 @@ class Desk:
         return machine, *self.open
 
     def clear(self) -> None:
-        """Forget the device: it failed."""
-        self.key, self.machine = "", None
+        """Let go of the device: it failed, or another is wanted."""
+        machine, self.machine, self.key, self.open = self.machine, None, "", ()
+        if machine is not None:
+            machine.close()
 
 
 DESK = Desk()
@@ -126,6 +138,7 @@ def in_one_line(call: Call) -> Call:
 
     @functools.wraps(call)
     def called(task: Task, *rest: Any) -> Any:
+        log.setLevel(logging.ERROR)  # what is to be said of a scene, who asks has said
         here = f" (on {socket.gethostname()}, process {os.getpid()})"
         try:
             if task.version != __version__:
@@ -146,16 +159,8 @@ def in_one_line(call: Call) -> Call:
 
 
 def describe(device: str) -> tuple[str, str]:
-    """Version and kind of device, "cpu" or "cuda", of this worker; raises where it has no such device."""
-    with DESK.lock:
-        name = "cuda" if device == "auto" and count_gpus() else device
-        try:
-            machine = DESK.take(name, 1)
-        except DeviceError:
-            if device != "auto":
-                raise
-            machine = DESK.take("cpu", 1)
-        return __version__, machine.name.partition(":")[0]
+    """Version and kind of device, "cpu" or "cuda", of this worker, which may be at work; raises where it has none."""
+    return __version__, kind_of(device)
 
 
 @in_one_line
@@ -193,10 +198,12 @@ def solve_unit(task: Task, first: int, stop: int) -> Unit:
 
 @contextlib.contextmanager
 def opened(task: Task) -> Iterator[dict[str, Raster]]:
-    """The maps under way, to be written to."""
+    """The maps under way, to be written to, if they are still this run's."""
     with contextlib.ExitStack() as stack:
         rasters = {}
-        for name, (path, lines, samples, bands) in task.rasters.items():
-            rasters[name] = Raster(Path(path), lines, samples, bands, np.empty(0, np.uint32))
+        for name, one in task.rasters.items():
+            rasters[name] = Raster(Path(one.path), one.lines, one.samples, one.bands, np.empty(0, np.uint32))
             stack.callback(rasters[name].file.close)
+            if os.fstat(rasters[name].file.fileno()).st_ino != one.inode:
+                raise OutputError(f"{one.path}: belongs to a later run by now")
         yield rasters
