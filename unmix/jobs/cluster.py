@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import threading
 import time
 import uuid
@@ -46,7 +47,8 @@ FROZEN, FETCHING = 30.0, 5.0
 MOST_SCENES = 64
 # How long a scheduler may take to answer the first time, in seconds.
 CONNECTING = 30.0
-# Run by each worker of this machine's own: a terminal sends Ctrl-C to all of us, and a worker ends when we say so.
+# Run by each worker of this machine's own, and by those that follow one that died: a terminal sends Ctrl-C to all of us, and a
+# worker ends when we say so.
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
@@ -372,10 +374,11 @@ def connected(
     with contextlib.ExitStack() as stack:
         if scheduler is None and scheduler_file is None:
             count = workers or count_gpus() or 1
-            local = LocalCluster(
-                n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
-                silence_logs=logging.CRITICAL, preload=[DEAF],
-            )  # fmt: skip
+            with deaf():
+                local = LocalCluster(
+                    n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
+                    silence_logs=logging.CRITICAL, preload=[DEAF],
+                )  # fmt: skip
             stack.callback(quietly, local.close)
             client = Client(local)
         else:
@@ -386,6 +389,19 @@ def connected(
                 raise DeviceError(f"{address or repr(address)}: no scheduler answers: {brief(error)}") from None
         stack.callback(quietly, client.close)
         yield client
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Ctrl-C is not heard, nor by processes that begin meanwhile: one that dies as it begins leaves pages of tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def address_in(file: Path, patience: float) -> str:
