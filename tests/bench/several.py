@@ -40,7 +40,7 @@ def main():
     for p in (9, 25):
         library = DATA / f"paper_endmembers/salinas_{p:02d}.csv"
         print(json.dumps({"pixels": pixels, "endmembers": p, **compare(cube, library, folder, repeats)}), flush=True)
-    for solver, p, share in (("qr", 25, 10), ("multiplicative", 9, 2)):
+    for solver, p, share in (("qr", 25, 10), ("multiplicative", 9, 5)):
         library, part = DATA / f"paper_endmembers/salinas_{p:02d}.csv", f"0:{pixels // share // 1000}"
         found = compare(cube, library, folder, 1, lines=part, method="nnls", solver=solver)
         print(json.dumps({"pixels": pixels // share, "endmembers": p, "solver": solver, **found}), flush=True)
