@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import unmix
 from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
-from unmix.io.envi import DTYPES
+from unmix.io.fields import DTYPES
 from unmix.io.header import format_header, parse, read_header
 from unmix.scene import choose_bands
 

@@ -8,7 +8,7 @@ from ..blocks import Layout
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError
 from ..io.cube import Bands
-from ..io.envi import DTYPES
+from ..io.fields import DTYPES
 from ..library import Endmembers
 from ..methods import choose
 from ..pipeline import Seconds, stream

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import INTERLEAVES, Cube, Kind, as_stored
-from .header import axis_in_nanometres, number, numbers, read_header, whole
+from .cube import INTERLEAVES, Cube, Kind
+from .fields import DTYPES, header_beside, spectral_fields
+from .header import read_header, whole
 from .placement import Placement
 from .read import Scratch, announce, fill_all, read_parts
 
@@ -22,18 +23,6 @@ KIND = Kind(
     "copied to the letter",
     "`data ignore value`, `reflectance scale factor`, `data gain values`, `data offset values`",
 )
-# ENVI's number of each type we read; 6 and 9 are complex.
-DTYPES: dict[int, np.dtype] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.int16),
-    3: np.dtype(np.int32),
-    4: np.dtype(np.float32),
-    5: np.dtype(np.float64),
-    12: np.dtype(np.uint16),
-    13: np.dtype(np.uint32),
-    14: np.dtype(np.int64),
-    15: np.dtype(np.uint64),
-}
 EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
 OTHER_FORMATS = {
     ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
@@ -42,8 +31,6 @@ OTHER_FORMATS = {
 TIFF_EXTENSIONS = (".tif", ".tiff")
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-# Fields that say where the scene lies; outputs copy them as they are.
-MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
 
 
 def find_header(path: Path) -> Path:
@@ -72,15 +59,6 @@ def find_header(path: Path) -> Path:
     if path.suffix.lower() not in EXTENSIONS and header.stem.lower() == path.stem.lower():
         raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that, or the header")
     return header
-
-
-def header_beside(path: Path) -> Path | None:
-    """The header that stands beside a data file: its name, or its stem, with ``.hdr`` in either case."""
-    for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
-        for entry in sorted(path.parent.iterdir()):
-            if entry.name.lower() == wanted and entry.is_file():
-                return entry
-    return None
 
 
 def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
@@ -256,24 +234,6 @@ def open_pair(path: Path) -> Cube:
     )
 
 
-def spectral_fields(
-    fields: dict[str, str], bands: int, dtype: np.dtype, header: Path, problems: list[str]
-) -> dict[str, Any]:
-    """What a header says of the bands and their values, by the names of a cube's attributes."""
-    waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
-    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
-    gain, offset = scaling(fields, bands, header)
-    good = numbers(fields, "bbl", bands, header)
-    return {
-        "wavelengths": waves,
-        "fwhm": fwhm,
-        "good_bands": None if good is None else good != 0,
-        "gain": gain,
-        "offset": offset,
-        "nodata": as_stored(number(fields, "data ignore value", header), dtype, header, problems),
-    }
-
-
 def open_tiff(data: Path) -> Cube:
     """See `unmix.io.geotiff.open_geotiff`; imported here, because it imports what others have no use for."""
     from .geotiff import open_geotiff
@@ -299,19 +259,3 @@ def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:
     if size > skip + wanted:
         return [f"{data}: {size} bytes, {size - skip - wanted} more than {header.name} promises"]
     return []
-
-
-def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Gain and offset of each band: ``(stored * data gain + data offset) / reflectance scale factor``."""
-    gain = numbers(fields, "data gain values", bands, header)
-    offset = numbers(fields, "data offset values", bands, header)
-    factor = number(fields, "reflectance scale factor", header)
-    if factor is not None and not (np.isfinite(factor) and factor > 0):
-        raise CubeError(f"{header}: reflectance scale factor {factor} must be above 0")
-    for name, values in (("gain", gain), ("offset", offset)):
-        if values is not None and not np.all(np.isfinite(values)):
-            raise CubeError(f"{header}: a data {name} value is not finite")
-    if factor is not None and factor != 1.0:
-        gain = (np.ones(bands) if gain is None else gain) / factor
-        offset = None if offset is None else offset / factor
-    return gain, offset

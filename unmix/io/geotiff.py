@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import Kind, Said, as_stored, place_for
-from .envi import DTYPES, MAP_FIELDS, header_beside, spectral_fields
+from .fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 from .read import MOST_TOGETHER, Scratch, brief
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import Said, as_stored, place_for
-from .envi import DTYPES
+from .fields import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .read import MOST_TOGETHER, Scratch, brief, refuse_links
 from .scratch import inflate

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import Kind, Said, place_for
-from .envi import DTYPES
+from .fields import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
 from .probe import survives

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..blocks import parse_size
 from ..errors import MethodError, UnmixError
 from ..options import Options
+from .places import ClusterLost, Stopping
 from .run import Progress, unmix_scene
 
 
@@ -63,7 +64,7 @@ def batch(
         Where there is no scheduler or worker, or none any more; what is done is kept, and the same call goes on.
     """
     try:
-        from .cluster import MOST_SCENES, Cluster, ClusterLost, Stopping, connected
+        from .cluster import MOST_SCENES, Cluster, connected
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
     chosen = Options.of(**options)

@@ -10,7 +10,7 @@ import numpy as np
 from ..blocks import plan_blocks
 from ..errors import MethodError, OutputError
 from ..io.cube import INTERLEAVES
-from ..io.envi import DTYPES
+from ..io.fields import DTYPES
 from ..io.header import format_header
 from ..io.write import write_all
 from ..library import Endmembers

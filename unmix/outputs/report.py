@@ -15,7 +15,7 @@ from ..blocks import Layout
 from ..certificate import CERTIFIED, Summary
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
-from ..io.envi import MAP_FIELDS
+from ..io.fields import MAP_FIELDS
 from ..io.header import words
 from ..library import Endmembers
 from ..options import Options
