@@ -1,5 +1,6 @@
 """Runs that are cut off go on from where they were, to the same bytes; what is unsound begins anew, and says so."""
 
+import contextlib
 import json
 import logging
 import os
@@ -202,6 +203,48 @@ def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("os.pwrite", write)
     assert again(whole, out)["resumed_from"] > 0
     same(out, whole[1])
+
+
+def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
+    """A neighbour fills a small tmpfs half-way; there is room again, and the same call ends it."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], capture_output=True).returncode
+        == 0
+    )
+    if not mounted:
+        pytest.skip("only root may mount a tmpfs")
+    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 1)
+    try:
+
+        def fill(step):
+            if step.done >= 100 and not (small / "neighbour").exists():
+                with contextlib.suppress(OSError), open(small / "neighbour", "wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+
+        with pytest.raises(unmix.OutputError, match="No space left"):
+            again(whole, small / "o", progress=fill)
+        assert read_past(small / "o" / "s_run.journal.part").lines >= 100 and not list((small / "o").glob("*.img"))
+        (small / "neighbour").unlink()
+        assert again(whole, small / "o")["resumed_from"] >= 100
+        same(small / "o", whole[1])
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeypatch):
+    """No lock is taken for it; but with other options, or beside an unfinished run, it is looked at more closely."""
+    out = tmp_path / "o"
+    again(whole, out)
+    locks = []
+    monkeypatch.setattr("unmix.outputs.maps.Lock", lambda path, call=Lock: locks.append(path) or call(path))
+    assert again(whole, out, skip_existing=True)["skipped"] and not locks
+    with pytest.raises(unmix.OutputError, match="is of another run"):
+        again(whole, out, skip_existing=True, residual=True)
+    (out / "s_run.journal.part").write_bytes(b"")
+    assert again(whole, out, skip_existing=True)["skipped"] and len(locks) == 2
 
 
 def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):

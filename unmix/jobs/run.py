@@ -25,7 +25,7 @@ from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
-from ..outputs.maps import ORTHO, Outputs
+from ..outputs.maps import ORTHO, Outputs, is_finished
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
 from ..pipeline import Seconds, Step
@@ -183,6 +183,8 @@ def unmix_scene(
     if options.overwrite or not (folder / f"{scene.stem}_run.json").exists():
         scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     asked = options.asked(library, workers.name)
+    if options.skip_existing and is_finished(folder, scene.stem, asked):
+        return {"input": input_of(scene), "skipped": True}
     with Outputs(folder, scene.stem, options.form) as outputs:
         identity = finite(
             {"unmix": __version__, "asked": asked, "input": identity_of(scene, used, missing_value, options.reading)}

@@ -60,6 +60,34 @@ def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: boo
     return finals
 
 
+def asked_otherwise(report: Path, asked: dict[str, Any]) -> list[str]:
+    """What a finished run was asked otherwise, on any device; of an older version of unmix, method and solver are compared.
+
+    Raises
+    ------
+    OutputError
+        Where its report cannot be read.
+    """
+    try:
+        said = json.loads(report.read_text())
+        before: dict[str, Any] = said.get("asked") or {key: said.get(key) for key in ("method", "solver")}
+    except (OSError, ValueError, AttributeError):
+        raise OutputError(f"{report}: cannot be read; use --overwrite or -o") from None
+    now = finite(asked)
+    return difference(before, {key: before[key] if key == "device" else now.get(key) for key in before})
+
+
+def is_finished(folder: Path, stem: str, asked: dict[str, Any]) -> bool:
+    """Whether a run of what was ``asked`` has ended here, and no other has begun: found without a lock, even where nobody may write."""
+    report = folder / f"{stem}_run.json"
+    return report.exists() and not journal_of(folder, stem).exists() and not asked_otherwise(report, asked)
+
+
+def journal_of(folder: Path, stem: str) -> Path:
+    """The journal of a run under way."""
+    return folder / f"{stem}_run.journal.part"
+
+
 class Outputs:
     """The output files of one scene.
 
@@ -83,7 +111,7 @@ class Outputs:
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.made = not folder.exists()
-        self.journal = Journal(folder / f"{stem}_run.journal.part")
+        self.journal = Journal(journal_of(folder, stem))
         self.past: Past | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
         self.naming = self.finished = False
@@ -130,13 +158,7 @@ class Outputs:
         """
         existing = self.existing()
         if existing and skip and self.final("_run.json") in existing:
-            before = {} if asked is None else self.asked_before()
-            now = {key: value for key, value in finite(asked or {}).items() if key in before} | {
-                "device": before.get("device")
-            }
-            changed = (
-                difference(before, now) if "device" in before else difference(before, {k: now.get(k) for k in before})
-            )
+            changed = asked_otherwise(self.final("_run.json"), asked or {})
             if changed:
                 raise OutputError(
                     f"{self.final('_run.json')}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o"
@@ -147,15 +169,6 @@ class Outputs:
                 f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * (skip is not None)} or -o"
             )
         return False
-
-    def asked_before(self) -> dict[str, Any]:
-        """What the finished run says that it was asked: of an older version of unmix, the method and the solver."""
-        try:
-            report = json.loads(self.final("_run.json").read_text())
-            asked: dict[str, Any] = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
-        except (OSError, ValueError, AttributeError):
-            raise OutputError(f"{self.final('_run.json')}: cannot be read; use --overwrite or -o") from None
-        return asked
 
     def unfinished(self) -> list[Path]:
         """What an unfinished run left here, but for its journal."""
