@@ -13,7 +13,7 @@ HEAD = """# The command line
 
 Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
 stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
-2 the command line is wrong; 3 the input is wrong; 4 of many scenes some failed; 5 the device asked for is not there or
+2 the command line is wrong; 3 the input is wrong; 4 of many scenes some failed; 5 the device or cluster asked for is not there or
 failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
 """
 
