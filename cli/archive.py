@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from unmix.errors import MethodError, OutputError, UnmixError
+from unmix.errors import OutputError, UnmixError
 from unmix.io.export import FORMATS
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
 from .main import NO_MEMORY
 
-EVERY_SCENE_FAILED, SOME_FAILED = 1, 4
+EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
 unmixing = options.together(
     click.option(
@@ -88,7 +88,8 @@ scenes = options.together(
         "listed",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
-        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin.",
+        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin. One that is named twice counts once, and "
+        "maps of unmix are left out.",
     ),
     click.option(
         "--shard",
@@ -113,20 +114,38 @@ said = options.together(
 def chosen_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
 ) -> tuple[Path, ...]:
-    """The cubes of the command line and of the list, or this shard's; `click.UsageError` where there are none, or two of one stem."""
-    cubes = (*cubes, *read_list(listed)) if listed is not None else cubes
+    """The cubes of the command line and of the list, each once, or this shard's; `click.UsageError` where there are none, or two of one
+    stem."""
+    cubes = (*cubes, *without_maps(read_list(listed))) if listed is not None else cubes
     if not cubes:
         raise click.UsageError("name a CUBE, or a --list of some")
-    refuse_one_stem(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    return cubes if shard is None else shard_of(cubes, shard)
+    turn, of = (1, 1) if shard is None else parse_shard(shard)
+    return scenes_of_their_own(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])[turn - 1 :: of]
 
 
-def shard_of(cubes: tuple[Path, ...], shard: str) -> tuple[Path, ...]:
-    """Every N-th of the cubes, from the I-th; none where there are fewer than I."""
+def parse_shard(shard: str) -> tuple[int, int]:
+    """I and N of ``I/N``."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard, re.ASCII)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise click.UsageError(f"--shard {shard}: write I/N, I from 1 to N, such as 3/16 (sbatch --array=1-16)")
-    return cubes[int(match[1]) - 1 :: int(match[2])]
+    return int(match[1]), int(match[2])
+
+
+def without_maps(cubes: list[Path]) -> list[Path]:
+    """Those of a list that are no outputs of ours: a search for cubes finds these, too, where they stand beside them."""
+    kept = [cube for cube in cubes if not is_map(cube)]
+    if len(kept) < len(cubes):
+        logging.getLogger("unmix").info(f"--list: {len(cubes) - len(kept)} outputs of unmix are left out")
+    return kept
+
+
+def is_map(path: Path) -> bool:
+    """Whether that is an output of a run, finished or under way."""
+    from unmix.outputs.finished import journal_of
+    from unmix.outputs.maps import SUFFIXES
+
+    stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
+    return any((path.parent / f"{stem}_run.json").exists() or journal_of(path.parent, stem).exists() for stem in stems)
 
 
 def read_list(path: Path) -> list[Path]:
@@ -135,33 +154,46 @@ def read_list(path: Path) -> list[Path]:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise click.UsageError(f"--list {path}: {error.strerror}") from None
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name.strip()]
 
 
-def refuse_one_stem(
+def scenes_of_their_own(
     cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
-) -> None:
-    """Two inputs that would write the same outputs are a usage error; inputs that do not open are left for later."""
+) -> tuple[Path, ...]:
+    """Each scene once, however often and by whichever of its files it is named; inputs that do not open are left for later.
+
+    Raises
+    ------
+    click.UsageError
+        Where two scenes would write the same outputs.
+    """
     from unmix import open_cube
 
-    seen: dict[tuple[Path, str], Path] = {}
+    cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     # A stem begins as its file's name does: who shares that with nobody need not be opened.
     names = [((out_dir or cube.parent).resolve(), cube.name.partition(".")[0]) for cube in cubes]
     alike = Counter(names)
+    seen: dict[tuple[Path, str], tuple[Path, Path]] = {}
+    kept = []
     for cube, name in zip(cubes, names):
-        if alike[name] == 1:
-            continue
-        try:
-            stem = open_cube(cube, dataset, wavelengths).stem
-        except UnmixError:
-            continue
-        key = ((out_dir or cube.parent).resolve(), stem)
-        if key in seen:
-            hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
-            raise click.UsageError(f"{seen[key]} and {cube} have one stem and would write the same outputs; {hint}")
-        seen[key] = cube
+        if alike[name] > 1:
+            try:
+                scene = open_cube(cube, dataset, wavelengths)
+            except UnmixError:
+                kept.append(cube)
+                continue
+            first, data = seen.setdefault((name[0], scene.stem), (cube, scene.path.resolve()))
+            if data != scene.path.resolve():
+                hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
+                raise click.UsageError(f"{first} and {cube} have one stem and would write the same outputs; {hint}")
+            if first is not cube:
+                continue
+        kept.append(cube)
+    return tuple(kept)
 
 
 def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
@@ -208,25 +240,39 @@ class Outcomes:
         self.codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
         self.log.info(sentence(cube, result, self.out_dir))
         if self.as_json or result.get("dry_run"):
-            click.echo(json.dumps(result))
+            self.write(cube, result)
 
-    def failed(self, cube: Path, error: UnmixError | MemoryError, first: bool = False) -> None:
-        """A scene failed; raises the error again where it is the only one, or the ``first`` of all and the options are wrong."""
+    def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
+        """A scene failed; raises the error again where it is the only one."""
         if isinstance(error, MemoryError):
             error = OutputError(f"{cube}: {NO_MEMORY}")
         if self.as_json:
-            click.echo(json.dumps({"input": {"path": str(cube)}, "error": str(error)}))
-        if self.count == 1 or (first and isinstance(error, MethodError)):
+            self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
+        if self.count == 1:
             raise error
-        self.log.error(str(error))
+        named = cube.name.partition(".")[0] in str(error)
+        self.log.error(str(error) if named else f"{cube}: {error}")
         self.codes.append(error.exit_code)
         self.words["failed"] += 1
+
+    def write(self, cube: Path, line: dict[str, Any]) -> None:
+        """A line of JSON; where stdout is full the others go on, and the exit code tells. (One that was closed ends everything.)"""
+        try:
+            click.echo(json.dumps({"scene": str(cube)} | line))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if STDOUT_FAILED not in self.codes:
+                self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
+            self.codes.append(STDOUT_FAILED)
 
     def summary(self) -> int:
         """Say how many came to what; returns the exit code of all."""
         if self.count > 1:
-            parts = ", ".join(f"{count} {word}" for word, count in self.words.items() if count)
-            self.log.info(f"{self.count} scenes: {parts}")
+            words = self.words | {"not done": self.count - sum(self.words.values())}
+            self.log.info(
+                f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count)
+            )
         if len(set(self.codes)) <= 1:
             return self.codes[0] if self.codes else 0
         return SOME_FAILED if 0 in self.codes else EVERY_SCENE_FAILED

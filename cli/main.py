@@ -72,9 +72,14 @@ def stop(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Stopped
 
 
+def printable(text: str) -> str:
+    """The same with what is no character of a line written out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def say(text: str) -> None:
     """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = printable(text)
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}", err=True)
 

@@ -3,13 +3,14 @@
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from .main import say
+from .main import printable, say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,6 +93,24 @@ class ToStderr(logging.Handler):
         say(self.format(record))
 
 
+class Dated(logging.Formatter):
+    """A line of the log file; one line, whatever is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class ToFile(logging.FileHandler):
+    """Writes to the log file; says once where that cannot be written, and goes on."""
+
+    failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self.failed:
+            self.failed = True
+            say(f"warning: --log-file {self.baseFilename}: {sys.exc_info()[1]}; lines are missing there")
+
+
 def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
     """Point the package's log at stderr, and at a file where one is named."""
     log = logging.getLogger("unmix")
@@ -102,10 +121,10 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
         try:
             if os.path.exists(log_file) and not is_log(log_file):
                 raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
-            handler = logging.FileHandler(log_file)
+            handler = ToFile(log_file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(Dated("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
     return log
 

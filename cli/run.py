@@ -45,10 +45,13 @@ def command(
     given again. Of many cubes, one that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
-    from unmix import run
+    from unmix import Options, run
+    from unmix.devices import kind_of
 
     options.set_up_log(verbose, quiet, log_file)
     settings["count"] = options.number_or_auto(settings["count"])
+    Options.of(**settings)  # what is wrong for every scene is said before the first
+    kind_of(settings["device"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
     with Board(progress_kind, len(cubes)) as board:
@@ -57,7 +60,7 @@ def command(
             try:
                 outcomes.ended(cube, run(cube, progress=report, command=sys.argv, **settings))
             except (UnmixError, MemoryError) as error:
-                outcomes.failed(cube, error, first=not outcomes.codes)
+                outcomes.failed(cube, error)
             board.end(cube)
     return outcomes.summary()
 
@@ -80,5 +83,7 @@ def looking_ahead(report: Report | None, following: Path | None) -> Report:
 def will_need(cube: Path) -> None:
     """Ask the system to read the beginning of a cube's data ahead."""
     for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, AHEAD, os.POSIX_FADV_WILLNEED)
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of that name would be waited for
+            os.posix_fadvise(descriptor, 0, AHEAD, os.POSIX_FADV_WILLNEED)
+            os.close(descriptor)

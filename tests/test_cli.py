@@ -79,7 +79,6 @@ def test_quiet_is_quiet(scene, truth):
         (["run", "{scene}", "--bands", "1-999"], 2, "bands 1 to 20"),
         (["run", "{scene}", "-n", "many"], 2, "--count"),
         (["run", "{scene}", "-n", "21"], 2, "from 1 to 20"),
-        (["run", "{scene}", "{scene}"], 2, "one stem"),
         (["run", "nothing.hdr"], 3, "no such file"),
         (["run", "{scene}", "-e", "nothing.csv"], 3, "nothing.csv"),
         (["run", "{scene}", "-e", "{truth}", "--scale", "0.001"], 2, "--scale"),

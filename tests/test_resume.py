@@ -244,7 +244,92 @@ def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeyp
     with pytest.raises(unmix.OutputError, match="is of another run"):
         again(whole, out, skip_existing=True, residual=True)
     (out / "s_run.journal.part").write_bytes(b"")
-    assert again(whole, out, skip_existing=True)["skipped"] and len(locks) == 2
+    assert again(whole, out, skip_existing=True)["skipped"] and len(locks) == 1
+
+
+@pytest.mark.parametrize("loss", ["gone", "short", "no report", "report cut"])
+def test_what_is_not_whole_is_made_again(tmp_path, whole, caplog, loss):
+    """`--skip-existing` heals; but an input that has changed is another matter."""
+    out = tmp_path / "o"
+    again(whole, out)
+    report = out / "s_run.json"
+    {
+        "gone": lambda: (out / "s_rmse.img").unlink(),
+        "short": lambda: os.truncate(out / "s_abundance.img", 1000),
+        "no report": report.unlink,
+        "report cut": lambda: os.truncate(report, 100),
+    }[loss]()
+    with caplog.at_level(logging.WARNING, "unmix"):
+        assert again(whole, out, skip_existing=True)["certified"]
+    assert "made again" in caplog.text
+    same(out, whole[1])
+    assert again(whole, out, skip_existing=True)["skipped"]
+
+
+def test_an_input_that_has_changed_is_not_skipped(tmp_path):
+    synthesise(tmp_path / "s.hdr", Scene(30, 20, 30, 3, seed=1))
+    how = {"count": 3, "device": "cpu", "out_dir": tmp_path / "o", "skip_existing": True}
+    assert unmix.run(tmp_path / "s.hdr", **how)["certified"] and unmix.run(tmp_path / "s.hdr", **how)["skipped"]
+    os.utime(tmp_path / "s.img", (1, 1))
+    with pytest.raises(unmix.OutputError, match="the input, since then differ"):
+        unmix.run(tmp_path / "s.hdr", **how)
+
+
+def unmix_list(tmp_path, names, *words):
+    """The command line over a list, as a process; its exit code and what it said."""
+    (tmp_path / "list").write_bytes(b"".join(os.fsencode(tmp_path / name) + b"\n" for name in names))
+    command = [
+        sys.executable,
+        "-m",
+        "unmix_cli.main",
+        "run",
+        "--list",
+        str(tmp_path / "list"),
+        "--device",
+        "cpu",
+        *words,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, errors="replace")
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Two sound scenes, one of a name that is no UTF-8; one of three bands; one whose data is a pipe."""
+    for name, bands in (("a.hdr", 20), ("b\udce9.hdr", 20), ("few.hdr", 3), ("pipe.hdr", 20)):
+        synthesise(tmp_path / name, Scene(10, 10, bands, 2, seed=1))
+    (tmp_path / "pipe.img").unlink()
+    os.mkfifo(tmp_path / "pipe.img")
+    return tmp_path
+
+
+def test_odd_scenes_stop_nothing(odd):
+    """The first of the list, too; each is named, in the log as well, and the same command again does just the rest."""
+    names = ["few.hdr", "a.hdr", "pipe.hdr", "b\udce9.hdr", "a.img"]
+    words = ["-n", "4", "--skip-existing", "--log-file", str(odd / "log")]
+    code, _, said = unmix_list(odd, names, *words)
+    assert code == 4 and "4 scenes: 2 done, 2 failed" in said
+    log = (odd / "log").read_text()
+    for text in (said, log):
+        assert "few.hdr: --count 4" in text and "pipe.img: is no file" in text
+    assert "b\\udce9" in log
+    found = [
+        path.name for path in sorted(odd.iterdir()) if path.suffix in (".hdr", ".img") and "truth" not in path.name
+    ]
+    code, _, said = unmix_list(odd, [*names, *found], *words)
+    assert code == 4 and "outputs of unmix are left out" in said and "2 skipped, 3 failed" in said
+
+
+def test_a_full_stdout_stops_nothing(odd):
+    command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr {odd}/few.hdr -n 2 --device cpu --json > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4 and "lines of JSON are missing" in done.stderr and "2 done" in done.stderr
+
+
+def test_a_full_log_stops_nothing(odd):
+    code, _, said = unmix_list(odd, ["a.hdr", "few.hdr"], "-n", "2", "--log-file", "/dev/full")
+    assert code in (0, 2) and said.count("/dev/full") == 1
 
 
 def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):

@@ -90,7 +90,7 @@ def test_names(name, found):
 
 
 @pytest.mark.parametrize(
-    "name", ["cuda:1,1", "cuda:0,", "cuda:,", "cuda:all,1", "cuda:-1", "cuda:x", "cuda:1.5", "gpu", "cuda:٣"]
+    "name", ["cuda:1,1", "cuda:", "cuda:0,", "cuda:,", "cuda:all,1", "cuda:-1", "cuda:x", "cuda:1.5", "gpu", "cuda:٣"]
 )
 def test_names_that_are_none(name):
     with pytest.raises(MethodError):

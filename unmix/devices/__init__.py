@@ -83,8 +83,8 @@ def gpus_named(name: str) -> list[int]:
     MethodError
         Where the name is none of these, or names a GPU twice.
     """
-    kind, _, which = name.partition(":")
-    words = (which or "0").split(",")
+    kind, colon, which = name.partition(":")
+    words = which.split(",") if colon else ["0"]
     if kind != "cuda" or not (which == "all" or all(re.fullmatch("[0-9]{1,3}", word) for word in words)):
         raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda, cuda:K, cuda:K,L or cuda:all")
     wanted = [] if which == "all" else [int(word) for word in words]

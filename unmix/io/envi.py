@@ -73,11 +73,11 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
     found = [
         entry
         for entry in sorted(header.parent.iterdir())
-        if entry != header
-        and entry.name.startswith(stem)
-        and entry.name[len(stem) :].lower() in endings
-        and entry.is_file()
+        if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in endings
     ]
+    if found and not any(entry.is_file() for entry in found):
+        raise CubeError(f"{found[0]}: is no file; {header.name} has no other data beside it")
+    found = [entry for entry in found if entry.is_file()]
     if not found:
         looked = ", ".join(stem + ending for ending in endings[:3])
         raise CubeError(f"{header}: no data file beside it (looked for {looked}, …)")

@@ -73,7 +73,8 @@ class Cluster:
             self.places.stop()
             raise
         self.device = self.name if options.device == "auto" else options.device
-        log.info(f"{len(self.places.workers)} workers, {self.name}; dashboard: {client.dashboard_link}")
+        count = len(self.places.workers)
+        log.info(f"{count} worker{'s' * (count != 1)}, {self.name}; dashboard: {client.dashboard_link}")
 
     def agree(self, device: str) -> str:
         """The kind of device that all workers have."""

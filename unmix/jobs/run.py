@@ -25,7 +25,8 @@ from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
-from ..outputs.maps import ORTHO, Outputs, is_finished
+from ..outputs.finished import Finished
+from ..outputs.maps import ORTHO, Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
 from ..pipeline import Seconds, Step
@@ -183,8 +184,9 @@ def unmix_scene(
     if options.overwrite or not (folder / f"{scene.stem}_run.json").exists():
         scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     asked = options.asked(library, workers.name)
-    if options.skip_existing and is_finished(folder, scene.stem, asked):
-        return {"input": input_of(scene), "skipped": True}
+    wanted = Finished(asked, input_of(scene))
+    if options.skip_existing and wanted.is_done(folder, scene.stem):
+        return {"input": wanted.input, "skipped": True}
     with Outputs(folder, scene.stem, options.form) as outputs:
         identity = finite(
             {"unmix": __version__, "asked": asked, "input": identity_of(scene, used, missing_value, options.reading)}
@@ -192,8 +194,8 @@ def unmix_scene(
         past = outputs.look_back(identity, options.overwrite)
         if past is not None and past.finishing is not None:
             return outputs.take_names(past.finishing)
-        if past is None and outputs.are_there(options.overwrite, options.skip_existing, asked):
-            return {"input": input_of(scene), "skipped": True}
+        if past is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
+            return {"input": wanted.input, "skipped": True}
         found, passes, began = library, 1, time.perf_counter()
         if past is not None:
             log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")

@@ -15,6 +15,7 @@ from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
 from ..io.read import brief
 from ..library import Endmembers
+from .finished import Finished, journal_of
 from .journal import Journal, Past, check_lines, check_names, difference, read_past
 from .lock import Lock
 from .raster import Raster
@@ -58,34 +59,6 @@ def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: boo
     finally:
         outputs.abandon()
     return finals
-
-
-def asked_otherwise(report: Path, asked: dict[str, Any]) -> list[str]:
-    """What a finished run was asked otherwise, on any device; of an older version of unmix, method and solver are compared.
-
-    Raises
-    ------
-    OutputError
-        Where its report cannot be read.
-    """
-    try:
-        said = json.loads(report.read_text())
-        before: dict[str, Any] = said.get("asked") or {key: said.get(key) for key in ("method", "solver")}
-    except (OSError, ValueError, AttributeError):
-        raise OutputError(f"{report}: cannot be read; use --overwrite or -o") from None
-    now = finite(asked)
-    return difference(before, {key: before[key] if key == "device" else now.get(key) for key in before})
-
-
-def is_finished(folder: Path, stem: str, asked: dict[str, Any]) -> bool:
-    """Whether a run of what was ``asked`` has ended here, and no other has begun: found without a lock, even where nobody may write."""
-    report = folder / f"{stem}_run.json"
-    return report.exists() and not journal_of(folder, stem).exists() and not asked_otherwise(report, asked)
-
-
-def journal_of(folder: Path, stem: str) -> Path:
-    """The journal of a run under way."""
-    return folder / f"{stem}_run.journal.part"
 
 
 class Outputs:
@@ -148,23 +121,20 @@ class Outputs:
         """Finished outputs that are there already."""
         return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
 
-    def are_there(self, overwrite: bool, skip: bool | None, asked: dict[str, Any] | None = None) -> bool:
-        """Whether a finished run, of what was ``asked``, is to be left alone; ``skip`` None: a command that cannot.
+    def are_there(self, overwrite: bool, skip: bool | None, asked: Finished | None = None) -> bool:
+        """Whether a finished run of just that is to be left alone; ``skip`` None: a command that cannot.
 
         Raises
         ------
         OutputError
-            Where outputs exist and nobody said what to do, or they are to be skipped and something else was asked of them.
+            Where outputs exist and nobody said what to do, or they are to be skipped and are of something else.
         """
         existing = self.existing()
-        if existing and skip and self.final("_run.json") in existing:
-            changed = asked_otherwise(self.final("_run.json"), asked or {})
-            if changed:
-                raise OutputError(
-                    f"{self.final('_run.json')}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o"
-                )
-            return True
-        if existing and not overwrite:
+        if existing and skip and asked is not None:
+            if asked.is_there(self.folder, self.stem):
+                return True
+            log.warning(f"{self.final('')}: not all of a run's outputs are here any more; they are made again")
+        elif existing and not overwrite:
             raise OutputError(
                 f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * (skip is not None)} or -o"
             )
@@ -193,7 +163,10 @@ class Outputs:
         wanted -= sum(there) if self.past is not None else 0
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
-            raise OutputError(f"{self.folder}: {wanted} bytes of output, but {free} are free; make room or use -o")
+            raise OutputError(
+                f"{self.folder}: the outputs of {self.stem} need {wanted} bytes, 1 MiB of them to spare, but {free} are free; make "
+                "room or use -o"
+            )
 
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
         """Begin ``STEM_name.img``, or go on with it."""
@@ -339,6 +312,7 @@ class Outputs:
                 digests[path.name[: -len(".part")]] = file_digest(path)
                 flush(path)
         report["digests"] = digests
+        report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part("_run.json")
         last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
         flush(last)
