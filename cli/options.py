@@ -121,7 +121,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
         try:
             if os.path.exists(log_file) and not is_log(log_file):
                 raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
-            handler = ToFile(log_file, encoding="utf-8", errors="backslashreplace")
+            handler = ToFile(log_file, encoding="utf-8")
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
         handler.setFormatter(Dated("%(asctime)s %(levelname)s %(message)s"))

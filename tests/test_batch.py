@@ -21,7 +21,7 @@ distributed = pytest.importorskip("distributed")
 from unmix_cli.main import cli  # noqa: E402
 
 from unmix.jobs import unit  # noqa: E402
-from unmix.jobs.cluster import Cluster  # noqa: E402
+from unmix.jobs.cluster import Cluster, connected  # noqa: E402
 from unmix.jobs.places import Places  # noqa: E402
 from unmix.outputs.journal import read_past  # noqa: E402
 
@@ -235,6 +235,7 @@ def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
     how = HOW | {"mask": "m.hdr", "threads": 3}
     alone = unmix.run("s.hdr", out_dir="one", **how)
     with processes(tmp_path / "elsewhere", 1) as (file, _):
+        list(unmix.batch(["s.hdr"], scheduler_file=file, out_dir="first", **how | {"threads": 1}))
         ((_, report),) = unmix.batch(["s.hdr"], scheduler_file=file, out_dir="two", **how)
         with distributed.Client(scheduler_file=file) as client:
             assert list(client.run(lambda: unit.DESK.machine.threads).values()) == [3]
@@ -286,6 +287,16 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
     lines = {line["input"]["name"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert lines["long.img"]["resumed_from"] >= past.lines
     assert bytes_of(tmp_path, "long") == whole["long"] and bytes_of(tmp_path, "s0") == whole["s0"]
+
+
+def test_a_worker_that_was_started_again_hears_no_ctrl_c():
+    """It would die of it before the batch has said what to do with its unit."""
+    with connected(None, None, 1, 10.0) as client:
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        while not (after := list(client.run(os.getpid, on_error="ignore").values())) or after == [pid]:
+            time.sleep(0.1)
+        assert list(client.run(lambda: signal.getsignal(signal.SIGINT) == signal.SIG_IGN).values()) == [True]
 
 
 def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
