@@ -40,7 +40,7 @@ def test_same_bytes_as_one(tmp_path, monkeypatch, pair, streams, memory):
 @pytest.mark.sim
 def test_blocks_take_turns(tmp_path, monkeypatch, pair):
     """One after the other, from the first: not one GPU's slots and then the other's."""
-    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", Scene(40, 5, 12, 3, seed=1))
     several, order, lines = pair(), [], []
     for i, gpu in enumerate(several.gpus):
         submit = gpu.submit
@@ -50,7 +50,7 @@ def test_blocks_take_turns(tmp_path, monkeypatch, pair):
     monkeypatch.setattr("unmix.jobs.run.choose_device", lambda *_: several)
     unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k", streams=2)
     assert order[:4] == [0, 1, 0, 1] and abs(order.count(0) - order.count(1)) <= 1
-    assert [line for part in lines for line in range(part.start, part.stop)] == list(range(11))
+    assert [line for part in lines for line in range(part.start, part.stop)] == list(range(40))
 
 
 @pytest.mark.sim
