@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -33,6 +34,8 @@ COMMANDS = {
 }
 
 
+# Who writes a line to stderr while bars are shown there.
+ABOVE_BARS: list[Callable[[str], None]] = []
 NO_MEMORY = "not enough memory; lower --memory or --threads, or is the file damaged?"
 
 
@@ -80,8 +83,9 @@ def printable(text: str) -> str:
 def say(text: str) -> None:
     """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
     shown = printable(text)
+    line = f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}"
     with contextlib.suppress(OSError, ValueError):
-        click.echo(f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}", err=True)
+        ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)
 
 
 def fail(error: Exception, text: str) -> None:

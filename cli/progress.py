@@ -13,6 +13,8 @@ import click
 
 from unmix.pipeline import Step
 
+from .main import ABOVE_BARS
+
 Report = Callable[[Step], None]
 
 
@@ -44,6 +46,7 @@ class Board:
         if self.kind == "bar":
             self.shown = bars(self.what)
             self.shown.start()
+            ABOVE_BARS.append(self.above)
             self.all = self.shown.add_task("all", total=self.scenes, rate="scenes") if self.scenes > 1 else None
             self.tasks: dict[Path, Any] = {}
         return self
@@ -52,7 +55,12 @@ class Board:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.shown is not None:
+            ABOVE_BARS.remove(self.above)
             self.shown.stop()
+
+    def above(self, line: str) -> None:
+        """A line above the bars."""
+        self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def scene(self, path: Path) -> Report | None:
         """The function to call with a `Step` of that scene; None where nothing is shown."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import logging
 import re
@@ -43,16 +44,22 @@ def choose_device(name: str, threads: int | None = None) -> Device:
     """
     if kind_of(name) == "cpu":
         if name == "auto":
-            log.info(f"device: the CPU ({why_no_gpu()})")
+            say_why(why_no_gpu())
         return Cpu(threads)
     if name == "auto":
         try:
             return Cuda(0)
         except DeviceError as error:
-            log.info(f"device: the CPU ({error})")
+            say_why(str(error))
             return Cpu(threads)
     found = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
     return found[0] if len(found) == 1 else Several(found)
+
+
+@functools.cache
+def say_why(reason: str) -> None:
+    """Say once why it is the CPU: an archive has thousands of scenes."""
+    log.info(f"device: the CPU ({reason})")
 
 
 def kind_of(name: str) -> str:
