@@ -145,7 +145,10 @@ def is_map(path: Path) -> bool:
     from unmix.outputs.maps import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-    return any((path.parent / f"{stem}_run.json").exists() or journal_of(path.parent, stem).exists() for stem in stems)
+    return any(
+        os.path.exists(path.parent / f"{stem}_run.json") or os.path.exists(journal_of(path.parent, stem))
+        for stem in stems
+    )
 
 
 def read_list(path: Path) -> list[Path]:
@@ -175,9 +178,9 @@ def scenes_of_their_own(
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     # A stem begins as its file's name does: who shares that with nobody need not be opened.
-    names = [((out_dir or cube.parent).resolve(), cube.name.partition(".")[0]) for cube in cubes]
+    names = [(os.path.realpath(out_dir or cube.parent), cube.name.partition(".")[0]) for cube in cubes]
     alike = Counter(names)
-    seen: dict[tuple[Path, str], tuple[Path, Path]] = {}
+    seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []
     for cube, name in zip(cubes, names):
         if alike[name] > 1:
@@ -186,8 +189,8 @@ def scenes_of_their_own(
             except UnmixError:
                 kept.append(cube)
                 continue
-            first, data = seen.setdefault((name[0], scene.stem), (cube, scene.path.resolve()))
-            if data != scene.path.resolve():
+            first, data = seen.setdefault((name[0], scene.stem), (cube, os.path.realpath(scene.path)))
+            if data != os.path.realpath(scene.path):
                 hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
                 raise click.UsageError(f"{first} and {cube} have one stem and would write the same outputs; {hint}")
             if first is not cube:

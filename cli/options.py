@@ -119,7 +119,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     log.handlers[0].setFormatter(OneLine())
     if log_file is not None:
         try:
-            if os.path.exists(log_file) and not is_log(log_file):
+            if os.path.isfile(log_file) and not is_log(log_file):
                 raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
             handler = ToFile(log_file, encoding="utf-8")
         except OSError as error:

@@ -1,5 +1,6 @@
 """Progress of scenes: bars on a terminal, JSON lines a second for programs, nothing in cron."""
 
+import contextlib
 import json
 import sys
 import threading
@@ -116,7 +117,8 @@ class Board:
         line: dict[str, Any] = {"scene": path.name, f"{self.what}_done": step.done, self.what: step.total}
         line |= {"scenes_done": self.ended, "scenes": self.scenes} if self.scenes > 1 else {}
         line |= {**self.rates(), "device": step.device} if step.pixels else {}
-        click.echo(json.dumps(line), err=True)
+        with contextlib.suppress(OSError, ValueError):  # who watched is gone; the work is not
+            click.echo(json.dumps(line), err=True)
 
 
 def bars(what: str) -> Any:

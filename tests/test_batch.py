@@ -24,6 +24,7 @@ from unmix.jobs import unit  # noqa: E402
 from unmix.jobs.cluster import Cluster, connected  # noqa: E402
 from unmix.jobs.places import Places  # noqa: E402
 from unmix.outputs.journal import read_past  # noqa: E402
+from unmix.outputs.lock import Lock  # noqa: E402
 
 MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
 HOW = {"count": 4, "device": "cpu", "certificate": True, "memory": "4M"}
@@ -243,15 +244,19 @@ def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
     assert bytes_of(tmp_path / "two", "s") == bytes_of(tmp_path / "one", "s")
 
 
-def test_a_straggler_does_not_touch_a_later_run(tmp_path, scenes):
-    """A unit that begins when its run is long over finds another file under the name, and leaves it alone."""
-    path = tmp_path / "s_rmse.img.part"
+def test_a_straggler_does_not_touch_a_later_run(tmp_path):
+    """A unit that begins when its run is long over finds another's lock, and leaves the files of that name alone."""
+    path, lock = tmp_path / "s_rmse.img.part", Lock(tmp_path / "s_run.lock")
     path.write_bytes(bytes(4 * 20))
-    task = unit.Task(
-        "s.hdr", unmix.Options(), None, {"rmse": unit.Place(str(path), 1, 20, 1, path.stat().st_ino + 1)}, "key"
-    )
-    with pytest.raises(OutputError, match="belongs to a later run"), unit.opened(task):
+    place = {"rmse": unit.Place(str(path), 1, 20, 1)}
+    task = unit.Task("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
+    with unit.opened(task):
         pass
+    lock.release()
+    later = Lock(tmp_path / "s_run.lock")
+    with pytest.raises(OutputError, match="another run holds it"), unit.opened(task):
+        pass
+    later.release()
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -376,7 +381,7 @@ def test_places(monkeypatch):
 
 
 def test_another_version_is_refused():
-    task = unit.Task("s.hdr", unmix.Options(), None, {}, "key", "0.0.1")
+    task = unit.Task("s.hdr", unmix.Options(), None, {}, ("", ""), "0.0.1")
     with pytest.raises(DeviceError, match=r"0\.0\.1 asks"):
         unit.extract_endmembers(task)
 

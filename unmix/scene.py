@@ -72,7 +72,7 @@ class Reading:
         if self.mask is None:
             return self
         path, band = mask_of(self.mask)
-        return replace(self, mask=f"{path.resolve()}:{band + 1}")
+        return replace(self, mask=f"{path.absolute()}:{band + 1}")
 
 
 def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tuple[Cube, Bands, float | None]:

@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import stat
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import MethodError
+from ..errors import CubeError, MethodError
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .envi import TIFF_MAGIC
 
@@ -48,7 +49,13 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     """
     path = Path(path)
     head = b""
-    if path.is_file():  # a pipe would be waited for; the reader says what is wrong
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        regular = False
+    except OSError as error:  # a name that is too long, links that lead in circles
+        raise CubeError(f"{path}: cannot be opened: {error.strerror}") from None
+    if regular:  # a pipe would be waited for; the reader says what is wrong
         with contextlib.suppress(OSError), open(path, "rb") as file:
             head = file.read(max(USER_BLOCKS) + len(HDF5))
     start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)

@@ -3,11 +3,9 @@
 import contextlib
 import json
 import logging
-import os
 import signal
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -78,8 +76,7 @@ class Cluster:
 
     def agree(self, device: str) -> str:
         """The kind of device that all workers have."""
-        with self.places.asking():
-            answers = self.client.run(unit.describe, device, on_error="return")
+        answers = self.described(device)
         for address, answer in answers.items():
             if isinstance(answer, DeviceError):
                 raise DeviceError(f"{address}: {answer}")
@@ -96,6 +93,24 @@ class Cluster:
             )
         return kinds[0]
 
+    def described(self, device: str) -> dict[str, Any]:
+        """What each worker says of itself; waits for no scheduler that is lost, nor for workers that are gone."""
+        found: dict[str, Any] = {}
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):  # if it is more than that nobody is there, the lookout finds out
+                found.update(self.client.run(unit.describe, device, on_error="return"))
+
+        asking = threading.Thread(target=ask, name="describe", daemon=True)
+        asking.start()
+        while asking.is_alive():
+            self.places.check()
+            asking.join(LOOK)
+        alive = {address: answer for address, answer in found.items() if not isinstance(answer, OSError)}
+        if not alive:
+            raise self.places.lost()
+        return alive
+
     @property
     def scenes_at_once(self) -> int:
         """Enough that small scenes keep every worker busy while others begin and end."""
@@ -106,15 +121,14 @@ class Cluster:
     ) -> unit.Task:
         """What workers need to know of a scene."""
         rasters = outputs.rasters if outputs is not None else {}
+        lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         places = {
-            name: unit.Place(
-                str(one.path.resolve()), one.lines, one.samples, one.bands, os.fstat(one.file.fileno()).st_ino
-            )
+            name: unit.Place(str(one.path.absolute()), one.lines, one.samples, one.bands)
             for name, one in rasters.items()
         }
         own = replace(options, device=self.device, reading=options.reading.anywhere())
         own = own if problem is None else replace(own, endmembers=None, select=None)  # they are in the problem
-        return unit.Task(str(scene.path.resolve()), own, problem, places, uuid.uuid4().hex)
+        return unit.Task(str(scene.path.absolute()), own, problem, places, lock)
 
     def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
         """Let a worker begin with that, or another one if it dies."""

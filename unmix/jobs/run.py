@@ -181,21 +181,20 @@ def unmix_scene(
     library = None if options.endmembers is None else library_on(options.endmembers, options.select, scene, used)
     if options.dry_run:
         return plan_only(scene, options, workers.name, used, folder, library)
-    if options.overwrite or not (folder / f"{scene.stem}_run.json").exists():
+    if options.overwrite or not os.path.exists(folder / f"{scene.stem}_run.json"):
         scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     asked = options.asked(library, workers.name)
-    wanted = Finished(asked, input_of(scene))
+    known_by = identity_of(scene, used, missing_value, options.reading)
+    wanted = Finished(asked, known_by)
     if options.skip_existing and wanted.is_done(folder, scene.stem):
-        return {"input": wanted.input, "skipped": True}
+        return {"input": input_of(scene), "skipped": True}
     with Outputs(folder, scene.stem, options.form) as outputs:
-        identity = finite(
-            {"unmix": __version__, "asked": asked, "input": identity_of(scene, used, missing_value, options.reading)}
-        )
+        identity = finite({"unmix": __version__, "asked": asked, "input": known_by})
         past = outputs.look_back(identity, options.overwrite)
         if past is not None and past.finishing is not None:
             return outputs.take_names(past.finishing)
         if past is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
-            return {"input": wanted.input, "skipped": True}
+            return {"input": input_of(scene), "skipped": True}
         found, passes, began = library, 1, time.perf_counter()
         if past is not None:
             log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
@@ -216,7 +215,13 @@ def unmix_scene(
         summary, seconds = fill(outputs, scene, problem, layout, workers, options, progress)
         report = report_of(scene, problem, workers.name, summary, seconds, layout, options, passes, command)
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
-        report |= {"asked": asked, "resumed_from": layout.first, "format": options.format, "top": options.top}
+        report |= {
+            "asked": asked,
+            "identity": known_by,
+            "resumed_from": layout.first,
+            "format": options.format,
+            "top": options.top,
+        }
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
         how = f"{problem.method.name} ({problem.solver.name})"

@@ -25,6 +25,7 @@ from ..errors import DeviceError, OutputError, UnmixError
 from ..io import Cube
 from ..library import Endmembers
 from ..options import Options
+from ..outputs.lock import holds
 from ..outputs.raster import Raster
 from ..pipeline import Seconds
 from ..problem import Problem
@@ -38,13 +39,12 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Place:
-    """A map under way: its file, by path and by number, since a later run's may have the path; its size."""
+    """A map under way: its file, and its size."""
 
     path: str
     lines: int
     samples: int
     bands: int
-    inode: int
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Task:
         Factored once for all workers, whose libraries may round otherwise; None while endmembers are wanted.
     rasters : dict of Place
         The maps under way.
-    key : str
-        Another for every scene and run.
+    lock : (str, str)
+        The path and the key of the lock that the run holds: another for every scene and run.
     version : str
         Of the unmix that asks.
     """
@@ -71,7 +71,7 @@ class Task:
     options: Options
     problem: Problem | None
     rasters: dict[str, Place]
-    key: str
+    lock: tuple[str, str]
     version: str = __version__
 
 
@@ -108,12 +108,12 @@ class Desk:
         """The scene of a task, open, with slots on the device."""
         assert task.problem is not None
         machine = self.take(task.options.device, threads)
-        if self.key != task.key:
+        if self.key != task.lock[1]:
             self.key, self.open = "", ()  # lets go of the last scene's buffers
             scene, _, _ = open_scene(task.cube, replace(task.options.reading, bands="all"))
             layout = layout_of(scene, task.problem, task.options, machine)
             self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
-            self.key = task.key
+            self.key = task.lock[1]
         return machine, *self.open
 
     def clear(self) -> None:
@@ -204,6 +204,8 @@ def opened(task: Task) -> Iterator[dict[str, Raster]]:
         for name, one in task.rasters.items():
             rasters[name] = Raster(Path(one.path), one.lines, one.samples, one.bands, np.empty(0, np.uint32))
             stack.callback(rasters[name].file.close)
-            if os.fstat(rasters[name].file.fileno()).st_ino != one.inode:
-                raise OutputError(f"{one.path}: belongs to a later run by now")
+        if not holds(
+            Path(task.lock[0]), task.lock[1]
+        ):  # looked at when they are open: a later run begins with new files
+            raise OutputError(f"{task.cube}: another run holds it by now")
         yield rasters

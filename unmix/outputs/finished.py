@@ -1,6 +1,7 @@
 """A finished run, as an archive meets it again: is it all there, and is it what is asked for?"""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,17 @@ class Finished:
     ----------
     asked : dict
         See `unmix.options.Options.asked`.
-    input : dict
-        See `unmix.outputs.report.input_of`.
+    identity : dict
+        By what its input is known again; see `unmix.jobs.run.identity_of`.
     """
 
     asked: dict[str, Any]
-    input: dict[str, Any]
+    identity: dict[str, Any]
 
     def is_done(self, folder: Path, stem: str) -> bool:
         """Whether it has ended here, and no other has begun: found without a lock, even where nobody may write."""
-        return not journal_of(folder, stem).exists() and self.is_there(folder, stem)
+        report = folder / f"{stem}_run.json"
+        return os.path.exists(report) and not os.path.exists(journal_of(folder, stem)) and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
         """Whether all of its outputs are here, as large as they were, on whatever device they were made.
@@ -40,26 +42,36 @@ class Finished:
         Raises
         ------
         OutputError
-            Where they are of other options, or the input has changed since.
+            Where nothing says of what they are, or they are of other options, or of another input than this one is now.
         """
         path = folder / f"{stem}_run.json"
         try:
             report = json.loads(path.read_text())
             # An older version of unmix said less.
             before = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
-            source = {key: report["input"][key] for key in ("bytes", "modified")}
+            source = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
             sizes = report.get("sizes") or dict.fromkeys(report["digests"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return False
+            raise OutputError(
+                f"{path}: is not there, or cannot be read, but outputs are; use --overwrite or -o"
+            ) from None
         asked = finite(self.asked)
         changed = difference(before, {key: before[key] if key == "device" else asked.get(key) for key in before})
-        changed += ["the input, since then"] if source != {key: self.input[key] for key in source} else []
+        changed += difference(source, narrowed(finite(self.identity), source), "input ")
         if changed:
             raise OutputError(f"{path}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o")
         return all(
             size_of(folder / name) == size if size is not None else (folder / name).exists()
             for name, size in sizes.items()
         )
+
+
+def narrowed(now: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
+    """Only what another one says, too."""
+    return {
+        key: narrowed(now.get(key) or {}, value) if isinstance(value, dict) else now.get(key)
+        for key, value in to.items()
+    }
 
 
 def size_of(path: Path) -> int | None:

@@ -171,7 +171,7 @@ def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> l
     for key in sorted(past.keys() | now.keys()):
         before, after = past.get(key), now.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found += difference(before, after, f"{key} ")
+            found += difference(before, after, f"{within}{key} ")
         elif before != after:
             short = all(len(str(value)) < 40 for value in (before, after))
             found.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))

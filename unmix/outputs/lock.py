@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import IO
 
@@ -38,6 +39,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.key = uuid.uuid4().hex  # another for each holder
         self.file = self.take()
         self.over = threading.Event()
         self.heart = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
@@ -52,7 +54,7 @@ class Lock:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     self.refuse_if_held(file, elsewhere=True)
                     file.truncate(0)
-                    file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
+                    file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "key": self.key}))
                     file.flush()
                     return file
             except FileNotFoundError:
@@ -119,3 +121,11 @@ class Lock:
             self.check()
             self.path.unlink()
         self.file.close()
+
+
+def holds(path: Path, key: str) -> bool:
+    """Whether the lock of that key is still the one that stands there, seen from any host."""
+    try:
+        return bool(json.loads(path.read_text())["key"] == key)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -341,6 +341,8 @@ class Outputs:
             part = self.folder / (name + ".part")
             if part.exists():
                 os.replace(part, self.folder / name)
+        for path in self.unfinished():  # of a process that died here: what it had made its maps from
+            path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
         flush(self.folder)
         self.journal.remove()
