@@ -318,6 +318,28 @@ def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
     assert [step.done for step in watch.steps][:2] == [21, 42]
 
 
+@pytest.mark.parametrize("form", ["envi", "geotiff"])
+def test_a_swath_is_placed_and_verified(tmp_path, four, form):
+    """What is made of the finished work files, after the workers: maps on the map, other formats; and `verify` is content."""
+    pytest.importorskip("rasterio")
+    from products import emit, truth
+
+    from unmix.jobs.verify import verify
+
+    emit(tmp_path / "s.nc", truth(lines=40))
+    how = {"count": 3, "device": "cpu", "bands": "all", "ortho": True, "format": form, "top": 2}
+    unmix.run(tmp_path / "s.nc", out_dir=tmp_path / "one", **how)
+    list(unmix.batch([tmp_path / "s.nc"], scheduler=four, unit="2K", out_dir=tmp_path / "two", **how))
+    names = sorted(path.name for path in (tmp_path / "one").iterdir() if path.name != "s_run.json")
+    assert (
+        names == sorted(path.name for path in (tmp_path / "two").iterdir() if path.name != "s_run.json")
+        and len(names) >= 9
+    )
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert verify(tmp_path / "two/s", everything=True).faults == []
+
+
 class Scheduler:
     """As much of a scheduler as a client's `sync` asks."""
 
