@@ -235,6 +235,7 @@ class Outcomes:
         self.count, self.as_json, self.out_dir = count, as_json, out_dir
         self.codes: list[int] = []
         self.words = {"done": 0, "skipped": 0, "failed": 0}
+        self.stdout_failed = False
         self.log = logging.getLogger("unmix")
 
     def ended(self, cube: Path, result: dict[str, Any]) -> None:
@@ -265,9 +266,10 @@ class Outcomes:
         except BrokenPipeError:
             raise
         except OSError as error:
-            if STDOUT_FAILED not in self.codes:
+            if not self.stdout_failed:
+                self.stdout_failed = True
                 self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
-            self.codes.append(STDOUT_FAILED)
+                self.codes.append(STDOUT_FAILED)
 
     def summary(self) -> int:
         """Say how many came to what; returns the exit code of all."""

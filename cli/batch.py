@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from unmix.errors import DeviceError
+from unmix.jobs.places import PATIENCE
 
 from . import archive, options
 from .progress import Board
@@ -29,7 +30,7 @@ from .progress import Board
     help="Without a scheduler: how many.  [default: one a GPU, or one]",
 )
 @click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
-@click.option("--patience", type=click.FloatRange(0), default=600, metavar="SECONDS", show_default=True,
+@click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
               help="How long to wait for a scheduler's file, and for a worker when there is none.")  # fmt: skip
 @archive.unmixing
 @archive.said

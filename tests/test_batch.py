@@ -248,7 +248,7 @@ def test_a_straggler_does_not_touch_a_later_run(tmp_path):
     """A unit that begins when its run is long over finds another's lock, and leaves the files of that name alone."""
     path, lock = tmp_path / "s_rmse.img.part", Lock(tmp_path / "s_run.lock")
     path.write_bytes(bytes(4 * 20))
-    place = {"rmse": unit.Place(str(path), 1, 20, 1)}
+    place = {"rmse": unit.MapFile(str(path), 1, 20, 1)}
     task = unit.Task("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
     with unit.opened(task):
         pass

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..blocks import parse_size
 from ..errors import MethodError, UnmixError
 from ..options import Options
-from .places import ClusterLost, Stopping
+from .places import PATIENCE, ClusterLost, Stopping
 from .run import Progress, unmix_scene
 
 
@@ -26,7 +26,7 @@ def batch(
     scheduler_file: str | None = None,
     workers: int | None = None,
     unit: str | int = "1G",
-    patience: float = 600.0,
+    patience: float = PATIENCE,
     watch: Watch | None = None,
     command: Sequence[str] | None = None,
     **options: Any,

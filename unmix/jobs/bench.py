@@ -81,7 +81,7 @@ def bench(
             alone = Alone(options)
             machine = alone.machine
             try:
-                layout = alone.plan(scene, problem, options)
+                layout = alone.plan(scene, problem)
                 with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
                     for turn in range(repeats + 1):
                         for machine.solves in (False, True):
@@ -89,7 +89,7 @@ def bench(
                             try:
                                 for what, bands in options.maps(*problem.E.shape).items():
                                     outputs.raster(what, scene.lines, scene.samples, bands)
-                                _, seconds = alone.solve(scene, problem, layout, outputs, options, None)
+                                _, seconds = alone.solve(scene, problem, layout, outputs, None)
                             finally:
                                 outputs.abandon()
                             if turn > 0:

@@ -30,7 +30,7 @@ from ..pipeline import Seconds
 from ..problem import Problem
 from . import unit
 from .lines import line_of
-from .places import EACH, LOOK, PATIENCE, Places
+from .places import EACH, LOOK, Places
 from .run import Progress, step_of
 
 log = logging.getLogger("unmix")
@@ -61,16 +61,19 @@ class Cluster:
         Where workers have no such device, differ in its kind, or have another version of unmix.
     """
 
-    def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float = PATIENCE) -> None:
+    def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float) -> None:
         self.client, self.unit_bytes = client, unit_bytes
         self.places = Places(client, patience)
         try:
             self.places.wait()
             self.name = self.agree(options.device)
+            device = self.name if options.device == "auto" else options.device
+            # What workers are asked: by paths that hold in any folder, and without the library, which is in the problem.
+            reading = options.reading.anywhere()
+            self.options = replace(options, device=device, reading=reading, endmembers=None, select=None)
         except BaseException:
             self.places.stop()
             raise
-        self.device = self.name if options.device == "auto" else options.device
         count = len(self.places.workers)
         log.info(f"{count} worker{'s' * (count != 1)}, {self.name}; dashboard: {client.dashboard_link}")
 
@@ -116,19 +119,15 @@ class Cluster:
         """Enough that small scenes keep every worker busy while others begin and end."""
         return min(MOST_SCENES, EACH * max(1, len(self.places.workers)) + 1)
 
-    def task(
-        self, scene: Cube, options: Options, problem: Problem | None = None, outputs: Outputs | None = None
-    ) -> unit.Task:
+    def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> unit.Task:
         """What workers need to know of a scene."""
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
-        places = {
-            name: unit.Place(str(one.path.absolute()), one.lines, one.samples, one.bands)
+        maps = {
+            name: unit.MapFile(str(one.path.absolute()), one.lines, one.samples, one.bands)
             for name, one in rasters.items()
         }
-        own = replace(options, device=self.device, reading=options.reading.anywhere())
-        own = own if problem is None else replace(own, endmembers=None, select=None)  # they are in the problem
-        return unit.Task(str(scene.path.absolute()), own, problem, places, lock)
+        return unit.Task(str(scene.path.absolute()), self.options, problem, maps, lock)
 
     def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
         """Let a worker begin with that, or another one if it dies."""
@@ -170,9 +169,9 @@ class Cluster:
             raise error
         raise DeviceError(f"{what}: a worker failed: {type(error).__name__}: {error}")
 
-    def extract(self, scene: Cube, used: Bands, nodata: float | None, options: Options) -> tuple[Endmembers, int]:
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.jobs.unit.extract_endmembers`."""
-        task = self.task(scene, options)
+        task = self.task(scene)
         while True:
             place = self.places.take(True)
             assert place is not None
@@ -187,10 +186,10 @@ class Cluster:
             if found is not None:
                 return found
 
-    def plan(self, scene: Cube, problem: Problem, options: Options) -> Layout:
+    def plan(self, scene: Cube, problem: Problem) -> Layout:
         """Units in place of blocks: whole chunks, of about so many bytes; all of a file that each worker would inflate."""
-        line = line_of(scene, options).bytes_in_flight(problem)
-        plan_blocks(scene.lines, line, options.budget, 1)  # a budget that a worker could not keep to is said here
+        line = line_of(scene, self.options).bytes_in_flight(problem)
+        plan_blocks(scene.lines, line, self.options.budget, 1)  # a budget that a worker could not keep to is said here
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)
         inflated = getattr(scene, "scratch", None) is not None
@@ -202,12 +201,11 @@ class Cluster:
         problem: Problem,
         layout: Layout,
         outputs: Outputs,
-        options: Options,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
         """Units to the workers, and what they answer to the journal, in order."""
         began, summary, seconds = time.perf_counter(), outputs.summary(), Seconds()
-        task = self.task(scene, options, problem, outputs)
+        task = self.task(scene, problem, outputs)
         todo, running, arrived = deque(layout), dict[Future, tuple[slice, str]](), dict[int, unit.Unit]()
         reached = layout.first
         try:

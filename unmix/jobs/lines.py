@@ -96,9 +96,8 @@ def solve_lines(
         step = max(1, -(-lines // writers))
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         summary = Summary()
-        if (
-            machine.solves and slot.counts is not None
-        ):  # while they write; by each of them it was a tenth of two GPUs' time
+        # While they write; by each of them it was a tenth of two GPUs' time.
+        if machine.solves and slot.counts is not None:
             summary.take_from_gpu(slot.counts, lines * scene.samples)
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
         for part in [share.result() for share in shares]:

@@ -12,7 +12,7 @@ from ..errors import DeviceError, UnmixError
 # Units that a worker has at a time: one to work on, and one to go on with at once.
 EACH = 2
 # How long to wait for a worker when there is none, and between two looks, in seconds.
-PATIENCE, LOOK = 600.0, 0.5
+PATIENCE, LOOK = 600, 0.5
 # How long workers may be none but those whose devices failed, in seconds: one may just be starting again.
 GRACE = 30.0
 # After how long a scheduler that says nothing is lost, in seconds.

@@ -87,15 +87,14 @@ class Workers(Protocol):
 
     @property
     def name(self) -> str: ...
-    def extract(self, scene: Cube, used: Bands, nodata: float | None, options: Options) -> tuple[Endmembers, int]: ...
-    def plan(self, scene: Cube, problem: Problem, options: Options) -> Layout: ...
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
+    def plan(self, scene: Cube, problem: Problem) -> Layout: ...
     def solve(
         self,
         scene: Cube,
         problem: Problem,
         layout: Layout,
         outputs: Outputs,
-        options: Options,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]: ...
 
@@ -120,13 +119,13 @@ class Alone:
     def name(self) -> str:
         return self.machine.name
 
-    def extract(self, scene: Cube, used: Bands, nodata: float | None, options: Options) -> tuple[Endmembers, int]:
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.endmembers.extract_endmembers`."""
-        return extract(scene, used, nodata, options, options.threads)
+        return extract(scene, used, nodata, self.options, self.options.threads)
 
-    def plan(self, scene: Cube, problem: Problem, options: Options) -> Layout:
+    def plan(self, scene: Cube, problem: Problem) -> Layout:
         """See `layout_of`."""
-        return layout_of(scene, problem, options, self.machine)
+        return layout_of(scene, problem, self.options, self.machine)
 
     def solve(
         self,
@@ -134,12 +133,11 @@ class Alone:
         problem: Problem,
         layout: Layout,
         outputs: Outputs,
-        options: Options,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
         """See `solve_lines`."""
         began = time.perf_counter()
-        slots = self.machine.open(problem, line_of(scene, options), layout)
+        slots = self.machine.open(problem, line_of(scene, self.options), layout)
         seconds = Seconds(compiling=time.perf_counter() - began)
         summary = outputs.summary()
 
@@ -149,7 +147,7 @@ class Alone:
             if progress is not None:
                 progress(step_of(scene, lines.stop, self.name, layout.first))
 
-        solve_lines(scene, problem, layout, slots, outputs.rasters, self.machine, options, done, seconds)
+        solve_lines(scene, problem, layout, slots, outputs.rasters, self.machine, self.options, done, seconds)
         return summary, seconds
 
     def close(self) -> None:
@@ -201,11 +199,11 @@ def unmix_scene(
             assert past.about is not None
             found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
         if found is None:
-            found, passes = workers.extract(scene, used, missing_value, options)
+            found, passes = workers.extract(scene, used, missing_value)
             passes += 1
         extracting = time.perf_counter() - began
         problem = plan_problem(found, options.row, options.how, used, missing_value, scene.layout)
-        layout = replace(workers.plan(scene, problem, options), first=past.lines if past is not None else 0)
+        layout = replace(workers.plan(scene, problem), first=past.lines if past is not None else 0)
         if library is not None and past is None:
             check_scale(scene, found, used, missing_value, options.reading.scale is not None)
         maps = options.maps(*problem.E.shape)
@@ -275,7 +273,7 @@ def fill(
     outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + again) + 2**20)
     for name, count in maps.items():
         outputs.raster(name, scene.lines, scene.samples, count)
-    summary, seconds = workers.solve(scene, problem, layout, outputs, options, progress)
+    summary, seconds = workers.solve(scene, problem, layout, outputs, progress)
     if options.ortho and scene.placement is not None:
         for name, count in maps.items():
             place_map(scene.placement, outputs, name, count, options.budget)

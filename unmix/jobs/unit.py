@@ -38,7 +38,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Place:
+class MapFile:
     """A map under way: its file, and its size."""
 
     path: str
@@ -59,7 +59,7 @@ class Task:
         Without a library: the endmembers are in the problem.
     problem : Problem or None
         Factored once for all workers, whose libraries may round otherwise; None while endmembers are wanted.
-    rasters : dict of Place
+    rasters : dict of MapFile
         The maps under way.
     lock : (str, str)
         The path and the key of the lock that the run holds: another for every scene and run.
@@ -70,7 +70,7 @@ class Task:
     cube: str
     options: Options
     problem: Problem | None
-    rasters: dict[str, Place]
+    rasters: dict[str, MapFile]
     lock: tuple[str, str]
     version: str = __version__
 
@@ -144,10 +144,12 @@ def in_one_line(call: Call) -> Call:
             if task.version != __version__:
                 raise DeviceError(f"a worker has unmix {__version__}, but {task.version} asks; install one version")
             with DESK.lock:
-                return call(task, *rest)
+                try:
+                    return call(task, *rest)
+                except DeviceError:
+                    DESK.clear()  # with the lock in hand: the next unit may be waiting for it
+                    raise
         except UnmixError as error:
-            if isinstance(error, DeviceError):
-                DESK.clear()
             raise type(error)(str(error) + here) from None
         except MemoryError:
             raise OutputError(f"{task.cube}: not enough memory{here}; lower --memory") from None
@@ -204,8 +206,7 @@ def opened(task: Task) -> Iterator[dict[str, Raster]]:
         for name, one in task.rasters.items():
             rasters[name] = Raster(Path(one.path), one.lines, one.samples, one.bands, np.empty(0, np.uint32))
             stack.callback(rasters[name].file.close)
-        if not holds(
-            Path(task.lock[0]), task.lock[1]
-        ):  # looked at when they are open: a later run begins with new files
+        # Looked at when they are open: a later run begins with new files.
+        if not holds(Path(task.lock[0]), task.lock[1]):
             raise OutputError(f"{task.cube}: another run holds it by now")
         yield rasters
