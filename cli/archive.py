@@ -63,6 +63,14 @@ unmixing = options.together(
     click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a."),
     click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel."),
     click.option(
+        "--max-delta",
+        type=float,
+        default=1e-4,
+        metavar="D",
+        show_default=True,
+        help="Certified are abundances that are proved to be no further than this from the optimum; of others only the fit is.",
+    ),
+    click.option(
         "--top",
         type=click.IntRange(1),
         metavar="K",
@@ -208,14 +216,23 @@ def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
     pixels = result["pixels"]
     words = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
     proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {words}"
+    if pixels["fit_certified"]:
+        proof += f", {pixels['fit_certified']} only in their fit"
     place = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (
         f"{cube}: {result['method']} with {p} endmembers on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
+        + f"; {fit_in_words(result['fit']['relative_rmse'])}"
         + f"; {result['seconds']['total']:.2f} s; {place}"
     )
+
+
+def fit_in_words(relative: dict[str, float | None]) -> str:
+    """How far the model is from the pixels, as shares of their lengths."""
+    shares = ("infinite" if value is None else f"{100 * value:.2g} %" for value in relative.values())
+    return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
 
 
 class Outcomes:

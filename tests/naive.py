@@ -48,23 +48,42 @@ def delete_only(E, y, sum_to_one):
     return a
 
 
-def certificate(E, y, a, sum_to_one, nonnegative):
-    """(rmse, κ, δ) of one pixel, as defined."""
+def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
+    """(rmse, κ, δ) of one pixel, as defined: δ with the rounding of float64 that it allows for, κ with the duality gap."""
+    L, p = E.shape
+    sizes = np.linalg.norm(E, axis=0)
+    smallest = np.linalg.svd(E, compute_uv=False)[-1]
+    if sum_to_one:
+        mean = E.mean(axis=1)
+        E, y = E - mean[:, None], y - mean
+        sizes = np.full(p, np.linalg.norm(E, axis=0).max())
+        # On vectors that sum to 0: differences to the last, whose Gram matrix is that of an orthonormal basis times a triangle.
+        basis = np.linalg.svd(np.ones((1, p)))[2][1:].T
+        smallest = np.linalg.svd(E @ basis, compute_uv=False)[-1] if p > 1 else np.inf
     r = y - E @ a
     w = E.T @ r
-    multiplier = a @ w / a.sum() if sum_to_one else 0.0
-    v = w - multiplier
+    v = w - (a @ w / a.sum() if sum_to_one else 0.0)
+    unit = 1.01 * 2.0**-53
+    lengths = np.linalg.norm(y) + np.sum(np.abs(a) * sizes)
+    over = abs(a.sum() - 1) if sum_to_one else 0.0
+    apart = over + p * unit * np.abs(a).sum() if sum_to_one else 0.0
+    rho = (unit * ((L + 4) * np.linalg.norm(r) + (p + 4) * lengths) + apart * sizes.max()) * sizes
+    most = np.abs(v) + rho
     if nonnegative:
+        most = np.where(a > 0, most, np.maximum(v + rho, 0))
         v = np.where(a > 0, v, np.maximum(v, 0))
-    norms = np.linalg.norm(E, axis=0)
-    scale = max(np.linalg.norm(y), norms.max()) if sum_to_one else np.linalg.norm(y)
-    kappa = np.max(np.abs(v) / norms) / scale if scale > 0 else 0.0
+    delta = np.linalg.norm(most) / smallest**2 + apart if not nonnegative or a.min() >= 0 else np.inf
+    gap = np.linalg.norm(most) * delta
+    if sum_to_one and nonnegative:
+        gap = min(gap, max(0, (E.T @ r - a @ w / a.sum() + rho).max()) + a @ most)
+    elif nonnegative and np.all(E.T @ r + rho <= 0):  # r is a point of the dual problem
+        gap = min(gap, a @ most)
+    scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)
+    gap = gap if gaps else 0.0
+    kappa = max(np.max(np.abs(v) / sizes) / scale, 200 * gap / scale**2) if scale > 0 else 0.0
     if nonnegative:
         kappa = max(kappa, np.max(-a))
-    if sum_to_one:
-        kappa = max(kappa, abs(a.sum() - 1))
-    smallest = np.linalg.svd(E, compute_uv=False)[-1]
-    return np.sqrt(np.mean(r**2)), kappa, np.linalg.norm(v) / smallest**2
+    return np.sqrt(np.mean(r**2)), max(kappa, over / max(1, np.abs(a).sum())), delta
 
 
 def vca(Y, p, seed):

@@ -1,31 +1,44 @@
 """The certificate against its definition, and that it fails what is wrong."""
 
+import json
+
 import naive
 import numpy as np
 import pytest
 
 import unmix
-from unmix.certificate import CERTIFIED, Summary, certify_function
-from unmix.methods import METHODS
+from unmix.certificate import CERTIFIED, certify_function
+from unmix.io import Bands
+from unmix.library import Endmembers
+from unmix.methods import METHODS, choose
+from unmix.problem import plan_problem
 from unmix.solvers.lanes import ONE, WIDE
+from unmix.summary import ADDED, ARRAYS, WORST, Summary, bin_of, edges
 
 pytestmark = pytest.mark.sim
 
 
 def certificates(E, Y, A, method, ops=WIDE):
     """(rmse, κ, δ) of each pixel by the code under test."""
-    row, p, w = METHODS[method], E.shape[1], ops.width
-    smallest = np.linalg.svd(E, compute_uv=False)[-1]
-    found = []
+    problem = plan(E, method)
+    p, w = E.shape[1], ops.width
+    found, X = [], Y - problem.shift if len(problem.shift) else Y
     for first in range(0, len(Y), w):
         some = np.minimum(np.arange(first, first + w), len(Y) - 1)  # the last tile is filled up
-        out = np.empty((3, 1, w))
+        out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
-            E, np.linalg.norm(E, axis=0), smallest**2, row.sum_to_one, row.nonnegative,
-            np.ascontiguousarray(Y[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out,
+            problem.E, problem.sizes, problem.slopes, problem.curvature, problem.method.sum_to_one, problem.method.nonnegative,
+            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out,
         )  # fmt: skip
         found.append(out[:, 0].T)
     return np.concatenate(found)[: len(Y)]
+
+
+def plan(E, method, solver=None):
+    """The problem of endmembers E (L, p)."""
+    L, p = E.shape
+    library = Endmembers(tuple(map(str, range(p))), E, None, source="E")
+    return plan_problem(library, *choose(method, solver), Bands(np.arange(L), np.ones(L), np.zeros(L)), None, "bip")
 
 
 @pytest.fixture
@@ -92,41 +105,74 @@ def test_nothing_slips_through_as_nan():
     assert np.all(got[:, 1] > CERTIFIED)
 
 
+def block(n, samples, p, seed=5):
+    """Results of a block as a device leaves them, of random pixels."""
+    random = np.random.default_rng(seed)
+    kappa, delta = 10.0 ** random.uniform(-16, -8, (n, samples)), 10.0 ** random.uniform(-16, -2, (n, samples))
+    return {
+        "state": random.choice([0, 0, 0, 1, 2], (n, samples)).astype(np.uint8),
+        "kappa": kappa,
+        "delta": delta,
+        "steps": random.integers(0, 7, (n, samples)),
+        "abundance": (random.random((n, p, samples)) * 1.2 - 0.1).astype(np.float32),
+        "rmse": random.random((n, samples)).astype(np.float32),
+        "relative": (10.0 ** random.uniform(-6, 2, (n, samples))).astype(np.float32),
+    }
+
+
 def test_the_summary_counts():
-    state = np.array([[0, 0, 1], [2, 0, 0]], np.uint8)
-    kappa = np.array([[1e-15, 1e-3, 9], [9, 1e-14, np.nan]])
+    results = block(2, 3, 2)
+    results["state"] = np.array([[0, 0, 1], [2, 0, 0]], np.uint8)
+    results["kappa"] = np.array([[1e-15, 1e-3, 9], [9, 1e-14, np.nan]])
+    results["delta"] = np.array([[1e-15, 1e-3, 9], [9, 1e-3, np.nan]])
+    results["steps"] = np.array([[1, 2, -9999], [-9999, 2, 4]])
+    results["abundance"][:] = 1
     summary = Summary()
-    summary.add(10, state, kappa, kappa, np.array([[1, 2, -9999], [-9999, 2, 4]]), np.ones((2, 2, 3), np.float32))
+    summary.add(10, results)
     assert (summary.solved, summary.masked, summary.partly_nodata) == (4, 1, 1)
-    assert (summary.certified, summary.failed) == (2, 2)
+    assert (summary.certified, summary.fit_certified, summary.failed) == (1, 1, 2)
     assert summary.failures == [(10, 1), (11, 2)]
     assert summary.steps == [0, 1, 2, 0, 1]
-    assert summary.sums.tolist() == [4, 4]
+    assert summary.sums.tolist() == [4, 4] and summary.corner.tolist() == [4, 4]
+    assert np.isinf(summary.worst_kappa) and np.isinf(summary.worst_delta)
+
+
+def test_what_is_said_of_the_fit():
+    """Percentiles to 2 %, shares and largest abundances, against numpy on the pixels."""
+    results = block(40, 50, 3)
+    summary = Summary()
+    summary.add(0, results)
+    good = results["state"] == 0
+    relative = results["relative"][good]
+    for share in (0.5, 0.95):
+        inside = np.clip(np.quantile(relative, share), 2.0**-13, 8)
+        assert summary.percentile(share) == pytest.approx(inside, rel=0.06)
+    assert summary.worst_relative == relative.max() and summary.worst_rmse == results["rmse"][good].max()
+    assert summary.misfit.sum() == good.sum()
+    for j in range(3):
+        a = results["abundance"][:, j][good]
+        assert (summary.most[j], summary.there[j], summary.corner[j]) == (a.max(), (a > 0.01).sum(), (a > 0.99).sum())
+
+
+@pytest.mark.parametrize("value", [1e-9, 2.0**-13, 0.01, 0.1, 0.5, 1.0, 3.0, 7.99, 1e6])
+def test_a_bin_holds_what_lies_between_its_edges(value):
+    value = np.float32(value)
+    place = bin_of(value.view(np.int32))
+    below, above = edges()[place], edges()[place + 1]
+    assert below <= np.clip(value, 2.0**-13, 7.9) < above or value in (np.float32(7.99), np.float32(1e6))
 
 
 def test_a_summary_in_parts_is_the_summary_of_the_whole():
-    random = np.random.default_rng(5)
-    state = random.choice([0, 0, 0, 1, 2], (12, 9)).astype(np.uint8)
-    kappa, delta = 10.0 ** random.uniform(-16, -8, (2, 12, 9))
-    steps, abundance = random.integers(0, 7, (12, 9)), random.random((12, 3, 9)).astype(np.float32)
+    results = block(12, 9, 3)
+    state, abundance = results["state"], results["abundance"]
     whole, merged = Summary(), Summary()
-    whole.add(0, state, kappa, delta, steps, abundance)
+    whole.add(0, results)
     for lines in (slice(0, 5), slice(5, 6), slice(6, 12)):
         part = Summary()
-        part.add(lines.start, state[lines], kappa[lines], delta[lines], steps[lines], abundance[lines])
+        part.add(lines.start, {name: values[lines] for name, values in results.items()})
         merged.merge(part)
-    for name in (
-        "solved",
-        "masked",
-        "partly_nodata",
-        "certified",
-        "failed",
-        "worst_kappa",
-        "worst_delta",
-        "failures",
-        "steps",
-    ):
-        assert getattr(merged, name) == getattr(whole, name), name
-    assert merged.sums.tolist() == whole.sums.tolist()
-    assert whole.steps == np.bincount(steps[state == 0]).tolist()
+    merged = Summary.heard(json.loads(json.dumps(merged.said())))
+    for name in (*ADDED, *WORST, *ARRAYS, "failures", "steps"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), name)
+    assert whole.steps == np.bincount(results["steps"][state == 0]).tolist()
     assert np.allclose(whole.sums, np.where(state[:, None] == 0, abundance, 0).sum(axis=(0, 2)))

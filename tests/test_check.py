@@ -79,7 +79,7 @@ CASES = {
         ("error", "endmembers", "nearly collinear"),
         "collinear",
     ),
-    "the same": (None, np.column_stack([E, 2 * E[:, 0]]), {}, ("warning", "library", "em 1 = em 4"), "collinear"),
+    "the same": (None, np.column_stack([E, E[:, 0]]), {}, ("warning", "library", "em 1 = em 4"), "collinear"),
     "memory": (None, E, {"memory": 100}, ("error", "memory", "one line of this scene needs"), "too small"),
 }
 

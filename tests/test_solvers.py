@@ -149,7 +149,7 @@ def test_dark_and_missing_pixels(device):
 
 COUNTING = """
 import numpy as np
-from unmix.solvers import pixel, safe, sweep
+from unmix.solvers import extended_search, pixel, sweep
 counts = dict(solves=0, adds=0)
 def counted(name, function):
     def call(*arguments, **options):
@@ -157,7 +157,7 @@ def counted(name, function):
         return function(*arguments, **options)
     return call
 pixel.solve_on_support = counted("solves", pixel.solve_on_support)
-safe.solve_safely = counted("solves", safe.solve_safely)
+extended_search.factor = counted("solves", extended_search.factor)
 pixel.add_column = counted("adds", pixel.add_column)
 make = sweep.sweep_function
 sweep.sweep_function = lambda ops: counted("adds", make(ops))
@@ -242,9 +242,9 @@ def test_unfit_endmembers():
     with pytest.raises(unmix.LibraryError, match="4 endmembers for 3 bands"):
         unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)))
     E = np.random.default_rng(0).random((9, 3))
-    E = np.column_stack([E, E[:, 0] + E[:, 2]])
-    with pytest.raises(unmix.LibraryError, match="endmember 4, endmember 3, endmember 1"):
-        unmix.solve(np.ones(9), E)
+    for method, column in (("nnls", E[:, 0] + E[:, 2]), ("fcls", (E[:, 0] + E[:, 2]) / 2)):
+        with pytest.raises(unmix.LibraryError, match=r"endmember 4, endmember [13], endmember [13];"):
+            unmix.solve(np.ones(9), np.column_stack([E, column]), method=method)
     with pytest.raises(unmix.CubeError, match=r"\(\.\.\., 9\)"):
         unmix.solve(np.ones(8), E)
 

@@ -21,7 +21,8 @@ class Solver:
     """How it is found.
 
     ``pixel`` names the row of `unmix.solvers.tile.SEARCH` that the CPU and CUDA both compile; ``any_rank`` says that endmembers may be
-    collinear, or more than bands.
+    collinear, or more than bands;
+    ``as_given`` that under Σa = 1, too, it works on endmembers as they are: what it does depends on where zero lies.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Solver:
     exact: bool
     pixel: str
     any_rank: bool = False
+    as_given: bool = False
 
 
 SEARCHED = ("active-set", "inverse", "delete-only")
@@ -68,6 +70,7 @@ SOLVERS = {
             "paper 004, Algorithm 3; Heinz and Chang 2001",
             False,
             "delete_only",
+            as_given=True,
         ),
         Solver(
             "qr",

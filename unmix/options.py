@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .blocks import parse_size
+from .certificate import MOST_DELTA
 from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import Endmembers
@@ -51,6 +52,8 @@ class Options:
         (from 1; 0 where there is none).
     dry_run : bool
         Say what would be done, and do nothing.
+    max_delta : float
+        A pixel whose abundances may be further than this from the optimum is not certified, only its fit.
     reading : Reading
         How to read the scene.
 
@@ -81,6 +84,7 @@ class Options:
     ortho: bool = False
     top: int | None = None
     dry_run: bool = False
+    max_delta: float = MOST_DELTA
     reading: Reading = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
@@ -88,6 +92,8 @@ class Options:
         require(self.format)
         if self.top is not None and self.top < 1:
             raise MethodError(f"--top {self.top}: must be at least 1")
+        if not self.max_delta > 0:
+            raise MethodError(f"--max-delta {self.max_delta}: must be above 0")
         if self.streams < 1 or (self.threads is not None and self.threads < 1):
             raise MethodError("--streams and --threads must be at least 1")
         if self.overwrite and self.skip_existing:
@@ -138,7 +144,7 @@ class Options:
             "method": self.row.name, "solver": self.how.name, "endmembers": None if library is None else library.digest(),
             "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
-            "reading": self.reading.said(), "device": device.partition(":")[0],
+            "max_delta": self.max_delta, "reading": self.reading.said(), "device": device.partition(":")[0],
         }  # fmt: skip
 
     def maps(self, L: int, p: int) -> dict[str, int]:

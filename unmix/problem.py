@@ -1,6 +1,8 @@
 """The problem of a run: endmembers, factors and constants that all pixels share, planned once."""
 
+import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,33 +17,48 @@ log = logging.getLogger("unmix")
 
 WARN_CONDITION = 1e5
 WORST_CONDITION = 1e8
-# From here on updates of an inverse are too poor to find the support, and `safe` searches with a QR at every step.
-UPDATED = 1e4
 # No abundance may be off by more than this for a dual that was taken for zero.
 ABUNDANCE_TOLERANCE = 1e-7
+# Lengths of endmembers between which no product of the proof leaves float64's range.
+SHORTEST, LONGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
 class Problem:
     """Everything that all pixels share.
 
+    Under Σa = 1 a common shift of endmembers and pixels changes nothing, so both are taken from the mean endmember there, and a
+    band of constant height h is added: it leaves the answers as they are, and the Gram matrix has full rank, where one endmember
+    is zero, too.
+
     Attributes
     ----------
     method, solver : Method, Solver
     endmembers : Endmembers
-        ``endmembers.matrix`` is E, (L, p).
+        As they are given, ``endmembers.matrix`` (L, p).
     bands : Bands
     nodata : float or None
         Compared with stored values.
     layout : str
         bip, bil or bsq: how blocks lie.
-    Q, R, G, inverse : arrays (L, p) and (p, p), float64
-        ``E = QR``, ``G = EᵀE``, ``inverse = G⁻¹``.
+    E : array (L, p), float64
+        The endmembers that are computed with, less ``shift``.
+    shift : array (L,) or (0,), float64
+        The mean endmember under Σa = 1; (0,) where there is none.
+    height : float
+        h, of the constant band; 0 where there is none.
+    Q, R, G, inverse : arrays (L + 1, p) and (p, p), float64
+        Of E and the constant band: ``QR``, Gram matrix, and its inverse.
     norms : array (p,), float64
+        Lengths of the columns of E with the constant band.
+    sizes : array (p,), float64
+        What duals are measured against: |e_j|, and for Σa = 1 the longest column of E.
     curvature : float
-        σ_min(E)².
+        A lower bound of σ_min(E)², for Σa = 1 of E on vectors that sum to 0; 0 where that may be 0.
     condition : float
-        cond(E).
+        cond(E), for Σa = 1 of E on vectors that sum to 0.
+    culprits : tuple of str
+        The endmembers that are the nearest to a mixture of each other.
     """
 
     method: Method
@@ -50,22 +67,23 @@ class Problem:
     bands: Bands
     nodata: float | None
     layout: str
+    E: np.ndarray
+    shift: np.ndarray
+    height: float
     Q: np.ndarray
     R: np.ndarray
     G: np.ndarray
     inverse: np.ndarray
     norms: np.ndarray
+    sizes: np.ndarray
     curvature: float
     condition: float
-
-    @property
-    def E(self) -> np.ndarray:
-        return self.endmembers.matrix
+    culprits: tuple[str, ...]
 
     @property
     def pixel(self) -> str:
-        """The function of `unmix.solvers.pixel` that searches."""
-        return "safe" if self.solver.pixel == "active_set" and self.condition > UPDATED else self.solver.pixel
+        """The function of `unmix.solvers.tile.SEARCH` that finds the abundances."""
+        return self.solver.pixel
 
     @property
     def columns(self) -> np.ndarray:
@@ -95,30 +113,84 @@ class Problem:
         """
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
 
-    def stored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """The fields of `unmix.solvers.tile.Stored`."""
+    def stored(self) -> tuple[Any, ...]:
+        """The fields of `unmix.solvers.gather.Stored`."""
         nodata = float("nan") if self.nodata is None else self.nodata
-        return self.bands.index, self.bands.gain, self.bands.offset, nodata
+        return self.bands.index, self.bands.gain, self.bands.offset, nodata, self.shift
 
     def plan(self) -> tuple[Any, ...]:
         """The fields of `unmix.solvers.pixel.Plan`."""
+        L = len(self.E)
+        lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(self.E.shape[1])
         return (
-            self.E, self.Q, self.R, self.places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms, self.curvature,
-            self.dual_tolerance, self.method.sum_to_one, self.method.nonnegative, self.columns,
+            self.E, self.Q[:L], self.R, self.places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms, self.sizes,
+            self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
+            self.method.nonnegative, self.columns,
         )  # fmt: skip
 
+    @functools.cached_property
+    def exact(self) -> Any:
+        """What `unmix.rescue` needs of it in double-double."""
+        from .solvers.extended_search import exact_of  # what compiles is imported when it is wanted
 
-def condition_of(endmembers: Endmembers) -> tuple[float, list[str]]:
-    """cond(E), and the names of the endmembers that are nearly a mixture of each other where it is the largest."""
+        given = np.ascontiguousarray(self.endmembers.matrix)
+        return exact_of(given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative)
+
+    @functools.cached_property
+    def slopes(self) -> np.ndarray:
+        """``e_jᵀc`` with the vector c of length 1 that is nearest to all endmembers, (p,), for the duality gap where E has no full
+        rank; zeros where it has, and where some mixture of endmembers is zero.
+
+        c points to the point of the endmembers' hull that is nearest to zero: no e_jᵀc is smaller than its length.
+        """
+        none = np.zeros(self.E.shape[1])
+        if self.curvature > 0.0 or self.method.sum_to_one:
+            return none
+        from scipy.optimize import nnls  # slow to import, and seldom wanted
+
+        unit = self.E / self.norms
+        mixture = nnls(
+            np.vstack([unit, np.ones(unit.shape[1])]), np.append(np.zeros(len(unit)), 1.0), maxiter=30 * unit.shape[1]
+        )[0]
+        nearest = unit @ mixture
+        length = np.linalg.norm(nearest)
+        found = self.E.T @ nearest / length if length > 0 else none
+        return found if np.all(found > 1e-9 * self.norms) else none
+
+
+def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float, tuple[str, ...]]:
+    """How well the abundances are determined.
+
+    Returns
+    -------
+    condition : float
+        cond(E), for the sum to one of E on vectors that sum to 0.
+    smallest : float
+        A lower bound of the smallest singular value; 0 where rounding may have made it.
+    culprits : tuple of str
+        The endmembers that are nearly a mixture of each other there.
+    """
     E = endmembers.matrix
-    _, singular, right = np.linalg.svd(E, full_matrices=False)
+    L, p = E.shape
+    size = np.linalg.norm(E, axis=0)
+    basis = np.eye(p)
+    if sum_to_one:
+        E = E - E.mean(axis=1, keepdims=True)
+        size = np.full(p, np.linalg.norm(E, axis=0).max())
+        basis = np.linalg.qr(np.column_stack([np.ones(p), np.eye(p)[:, 1:]]))[0][:, 1:]  # of vectors that sum to 0
+    if basis.shape[1] == 0:
+        return 1.0, float("inf"), ()
+    if basis.shape[1] > L:
+        return float("inf"), 0.0, ()
+    _, singular, right = np.linalg.svd(E @ basis, full_matrices=False)
+    smallest = max(0.0, float(singular[-1] - 8 * max(L, p) * 2.0**-53 * singular[0]))
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
-    weights = np.abs(right[-1]) * np.linalg.norm(E, axis=0)
+    weights = np.abs(basis @ right[-1]) * size
     heaviest = np.argsort(-weights, kind="stable")
-    return condition, [endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max()]
+    return condition, smallest, tuple(endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max())
 
 
-def some_of(names: list[str], most: int = 8) -> str:
+def some_of(names: Sequence[str], most: int = 8) -> str:
     """Names in one line, the first ``most``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -134,24 +206,27 @@ def plan_problem(
     LibraryError
         Where there are more endmembers than bands, or cond(E) is above 1e8; it names the columns that are collinear.
     """
-    E = endmembers.matrix
-    L, p = E.shape
+    L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' needs at most as many as bands (for more: "
             "--method nnls --solver qr)"
         )
-    size = np.square(E).sum(axis=0)
-    if not np.all((size > 1e-200) & (size < 1e200)):
-        raise LibraryError(f"{endmembers.source}: an endmember is zero, or too large or small for float64; rescale it")
-    condition, culprits = condition_of(endmembers)
-    full = p <= L and condition <= WORST_CONDITION
+    from_mean = method.sum_to_one and not solver.as_given
+    refuse_sizes(endmembers, from_mean)
+    condition, smallest, culprits = condition_of(endmembers, from_mean)
+    full = condition <= WORST_CONDITION
     if condition > WARN_CONDITION and not solver.any_rank:
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if not full:
             raise LibraryError(text + "; leave one out")
-        log.warning(text)
-    Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(E)
+        log.warning(
+            f"{text}: only small differences tell them apart; merge them, or leave one out, where noise is larger"
+        )
+    E, shift, height = centred(endmembers.matrix) if from_mean else (endmembers.matrix, np.zeros(0), 0.0)
+    raised = np.vstack([E, np.full(p, height)]) if from_mean else E
+    Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(raised)
+    lengths, norms = (np.sqrt(np.square(columns).sum(axis=0)) for columns in (E, raised))
     return Problem(
         method=method,
         solver=solver,
@@ -159,14 +234,41 @@ def plan_problem(
         bands=bands,
         nodata=nodata,
         layout=layout,
+        E=E,
+        shift=shift,
+        height=height,
         Q=Q,
         R=R,
-        G=E.T @ E,
+        G=raised.T @ raised,
         inverse=inverse,
-        norms=np.sqrt(np.square(E).sum(axis=0)),
-        curvature=float(np.linalg.svd(E, compute_uv=False)[-1] ** 2) if full else 0.0,  # then δ is infinite
-        condition=condition if p <= L else float("inf"),
+        norms=norms,
+        sizes=np.full(p, lengths.max()) if method.sum_to_one else lengths,
+        curvature=smallest**2 if full else 0.0,  # then δ is infinite
+        condition=condition,
+        culprits=culprits,
     )
+
+
+def refuse_sizes(endmembers: Endmembers, zero: bool) -> None:
+    """Raise `LibraryError` where an endmember is zero and may not be, or beyond what can be squared twice."""
+    lengths = np.linalg.norm(endmembers.matrix, axis=0)
+    if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero)):
+        j = int(np.argmin(lengths)) if lengths.min() <= SHORTEST else int(np.argmax(lengths))
+        what = (
+            "is zero (shade: use --method fcls or scls)"
+            if lengths[j] == 0
+            else f"has length {lengths[j]:.1e}; rescale it"
+        )
+        raise LibraryError(f"{endmembers.source}: {endmembers.names[j]} {what}")
+
+
+def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Endmembers less their mean, the mean, and the height of the constant band: that direction's singular value is then the
+    quadratic mean of all others, to a power of 2."""
+    shift = matrix.mean(axis=1)
+    E = np.ascontiguousarray(matrix - shift[:, None])
+    size = float(np.linalg.norm(E))
+    return E, shift, 2.0 ** round(np.log2(size / E.shape[1])) if size > 0 else 1.0
 
 
 def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,10 +1,13 @@
-"""Pixels that an exact solver could not certify are solved again, slowly and safely, on the CPU."""
+"""Pixels that float64 cannot prove are solved again in double-double arithmetic, on the CPU."""
 
 import numpy as np
 
 from .certificate import CERTIFIED, FARTHEST, SOLVED
 from .problem import Problem
 from .solvers.jit import compiled
+
+# Of stored values that are held twice at a time.
+CHUNK_BYTES = 2**20
 
 
 @compiled
@@ -18,47 +21,59 @@ def doubtful(state, kappa, delta, certified, farthest):
     return count
 
 
-def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray]) -> int:
-    """Solve the doubtful pixels of a block again with a new QR at every step, in place.
+def farthest(limit: float) -> float:
+    """From which δ on a pixel is solved again, where one above ``limit`` is not certified."""
+    return min(limit, FARTHEST)
+
+
+def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], limit: float = FARTHEST) -> int:
+    """Solve the doubtful pixels of a block again, from the answers at hand, in place.
 
     Parameters
     ----------
     problem : Problem
-        Of a constrained method; others have nothing to search for.
+        Of full rank; where it is not there is no one answer to be found.
     raw : array
         The block as stored, in ``problem.layout``.
     results : dict of arrays
-        As `unmix.devices.Line.results`; a pixel is replaced where its κ does not get larger.
+        As `unmix.devices.Line.results`; a pixel is replaced where its certificate does not get worse.
+    limit : float
+        The largest δ that counts as certified.
 
     Returns
     -------
     int
-        How many uncertified pixels became certified.
+        How many pixels whose κ was above 1e-10 were mended.
     """
-    if not problem.method.nonnegative or problem.pixel in ("safe", "qr"):
+    most = farthest(limit)
+    if problem.curvature == 0.0 or not doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, most):
         return 0
-    if doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, FARTHEST) == 0:
-        return 0
-    far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= FARTHEST)
+    far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= most)
     places = np.argwhere((results["state"] == SOLVED) & far)
-    from .devices import Line
-    from .solvers.cpu import Plan, Results, Stored, solve_range, tiles_in
-
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.layout]
-    pixels = np.ascontiguousarray(raw.transpose(axes)[places[:, 0], places[:, 1]])[None]
-    line = Line(len(places), pixels.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
+    pixels = raw.transpose(axes)
+    step = max(1, CHUNK_BYTES // (pixels.shape[2] * pixels.dtype.itemsize))
+    return sum(prove_again(problem, pixels, results, places[i : i + step]) for i in range(0, len(places), step))
+
+
+def prove_again(problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray) -> int:
+    """`rescue` for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
+    from .devices import Line
+    from .solvers.cpu import Plan, Results, Stored
+    from .solvers.extended_search import prove_pixels
+
+    here = places[:, 0], places[:, 1]
+    some = np.ascontiguousarray(pixels[here])[None]
+    line = Line(len(places), some.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
-    stored, plan = Stored(*problem.stored()), Plan(*problem.plan())
-    solve_range("bip", "safe", 0, tiles_in(1, len(places)), pixels, stored, plan, Results(**again))
-    before = results["kappa"][places[:, 0], places[:, 1]]
-    # Of two answers at the level of rounding the safe one is closer: its duals know more than the certificate sees.
-    better = np.isfinite(again["kappa"][0]) & ~(again["kappa"][0] > np.maximum(before, 1e-14))
-    for i in np.flatnonzero(better):
-        line, sample = places[i]
-        for name, values in again.items():
-            if name in ("abundance", "residual"):
-                if len(values):
-                    results[name][line, :, sample] = values[0, :, i]
-            else:
-                results[name][line, sample] = values[0, i]
-    return int(np.count_nonzero((again["kappa"][0] <= CERTIFIED) & ~(before <= CERTIFIED)))
+    again["abundance"][0] = results["abundance"].transpose(0, 2, 1)[here].T
+    prove_pixels(some, Stored(*problem.stored()), Plan(*problem.plan()), problem.exact, Results(**again))
+    kappa, delta = results["kappa"][here], results["delta"][here]
+    better = (again["kappa"][0] <= np.maximum(kappa, CERTIFIED)) & (again["delta"][0] <= delta)
+    chosen = places[better, 0], places[better, 1]
+    for name, values in again.items():
+        if name not in ("abundance", "residual"):
+            results[name][chosen] = values[0, better]
+        elif len(values):
+            results[name].transpose(0, 2, 1)[chosen] = values[0].T[better]
+    return int(np.count_nonzero(better & ~(kappa <= CERTIFIED)))

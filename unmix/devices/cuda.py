@@ -53,13 +53,15 @@ class Cuda:
         need = self.bytes_needed(problem, line, layout)
         try:
             with self.gpu:
-                counted = line.counted and solver.countable is not None
+                counted = line.counted is not None and solver.countable is not None
                 slots = new_slots(self.pinned, problem, line, layout, np.empty if counted else None)
                 # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
                 self.solver = solver(problem, layout.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
-                self.counter: Any = solver.countable(problem.E.shape[1], line.samples) if counted else None
+                self.counter: Any = (
+                    solver.countable(problem.E.shape[1], line.samples, line.counted) if counted else None
+                )
                 self.mirrors = {id(slot): Mirror(self, slot, problem, line) for slot in slots}
                 if len(layout) > layout.slots and not simulated():
                     self.record(slots, problem, line, layout)
@@ -107,7 +109,7 @@ class Cuda:
         """GPU memory of a run that is cut so."""
         blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
         scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
-        if line.counted and self.solver_for(problem).countable is not None:
+        if line.counted is not None and self.solver_for(problem).countable is not None:
             from ..solvers.counts import count_shapes
 
             fields = count_shapes(layout.lines_per_block, problem.E.shape[1])

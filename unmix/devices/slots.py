@@ -15,8 +15,9 @@ class Line:
     """What one line of a block is: its samples, its stored bytes, and whether its residual is wanted.
 
     ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` that
-    of the stored values. ``home`` names the results that always come back from a GPU, and ``counted`` says that it may add
-    up what `unmix.certificate.Summary` wants: a block with nothing to look at twice leaves the other results behind.
+    of the stored values. ``home`` names the results that always come back from a GPU. With ``counted`` it may add up what
+    `unmix.summary.Summary` wants: a block without a pixel whose δ is above that, or that is not certified, leaves the other
+    results behind.
     """
 
     samples: int
@@ -24,8 +25,8 @@ class Line:
     residual: bool = False
     real: Any = np.float32
     dtype: Any = np.float64
-    home: tuple[str, ...] = ("abundance", "rmse", "kappa", "delta", "steps", "state", "residual")
-    counted: bool = False
+    home: tuple[str, ...] = ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")
+    counted: float | None = None
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Type and shape of every result of a block; the fields of `unmix.solvers.tile.Results` in order."""
@@ -34,6 +35,7 @@ class Line:
         return {
             "abundance": (self.real, (lines, p, self.samples)),
             "rmse": (self.real, plane),
+            "relative": (np.float32, plane),
             "kappa": (np.float64, plane),
             "delta": (np.float64, plane),
             "steps": (np.int32, plane),

@@ -106,7 +106,8 @@ def extract_endmembers(
     if extract not in EXTRACTORS:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
     found = signal_of(cube, bands, nodata, budget, threads)
-    p = automatic(found) if count == "auto" else int(count)
+    counted = hysime(found) if count == "auto" else None
+    p = int(count) if counted is None else capped(cube, counted)
     L = len(bands.index)
     if not 1 <= p <= min(L, found.pixels):
         raise MethodError(f"--count {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
@@ -129,19 +130,19 @@ def extract_endmembers(
     pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in found_at)  # of the whole scene
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
-    return Endmembers(
-        names, np.ascontiguousarray(matrix), waves, pixels, f"{extract} (seed {seed})" if extract in SEEDED else extract
-    ), 2
+    source = f"{extract} (seed {seed})" if extract in SEEDED else extract
+    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 2
 
 
-def automatic(found: Moments) -> int:
-    """HySime's count, capped at `MOST` with a warning."""
-    p = hysime(found)
-    if p > MOST:
-        log.warning(f"HySime counts {p} endmembers; {MOST} are used. Give -n to choose")
+def capped(cube: Cube, counted: int) -> int:
+    """HySime's count, at most `MOST`; says so."""
+    if counted > MOST:
+        log.warning(
+            f"{cube.path}: HySime counts {counted} endmembers, too many to mean materials; {MOST} are used: choose with -n"
+        )
         return MOST
-    log.info(f"HySime counts {p} endmembers")
-    return p
+    log.info(f"{cube.path}: HySime counts {counted} endmembers")
+    return counted
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:

@@ -64,7 +64,7 @@ def line_sums(interleave: str) -> Any:
                 if count <= 0:
                     rows[first - start :] = 0.0
                     break
-                gather(raw, line, first, count, stored, Y, missing, size)
+                gather(raw, line, first, count, stored, Y, missing, size, size)
                 for s in range(width):
                     pixels += missing[0, s] == 0.0
                     for b in range(L):
@@ -94,7 +94,7 @@ def line_projection(interleave: str) -> Any:
         missing, size = np.empty((1, width)), np.empty((1, width))
         for first in range(0, samples, width):
             count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size)
+            gather(raw, line, first, count, stored, Y, missing, size, size)
             product(U, Y, Z)
             for s in range(count):
                 for j in range(d):

@@ -10,13 +10,16 @@ import numpy as np
 
 from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
+from ..certificate import MOST_DELTA
 from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..library import Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
+from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
-from ..problem import UPDATED, WARN_CONDITION, condition_of, plan_problem, some_of
-from ..scene import Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
+from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
+from ..scene import SAMPLE, Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
+from ..summary import Summary
 
 # Python and its libraries, before a block is held (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
@@ -208,17 +211,41 @@ def check_problem(
             "endmembers", f"{p} endmembers for {L} bands; solver '{how.name}' needs at most as many as bands"
         )
         return
-    condition, culprits = condition_of(library)
-    facts["condition"], facts["nearly_collinear"] = condition, culprits if condition > UPDATED else []
-    text = f"cond(E) = {condition:.2g}"
-    if condition > UPDATED:
-        text += f"; nearly collinear: {some_of(culprits)}"
     try:
-        plan_problem(library, row, how, used, nodata, scene.layout)
+        problem = plan_problem(library, row, how, used, nodata, scene.layout)
     except LibraryError as error:
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, row.sum_to_one)
         findings.error("endmembers", str(error))
         return
-    (findings.warning if condition > WARN_CONDITION and not how.any_rank else findings.info)("endmembers", text)
+    close = problem.condition > WARN_CONDITION
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if close else []
+    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if close else "")
+    (findings.warning if close and not how.any_rank else findings.info)("endmembers", text)
+    check_fit(scene, used, nodata, library, row, how, findings, facts)
+
+
+def check_fit(
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, findings: Findings,
+    facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """How well the endmembers explain some pixels of the sample, evenly spread."""
+    Y = some_pixels(scene, used, nodata)
+    if not len(Y):
+        return
+    found = solve(Y, library.matrix, method=row.name, solver=how.name)
+    lengths = np.sqrt(np.square(Y).sum(axis=1))
+    left = found.rmse * np.sqrt(Y.shape[1])
+    relative = np.divide(left, lengths, out=np.full(len(Y), -1.0), where=lengths > 0)
+    planes = {"rmse": found.rmse, "relative": relative.astype(np.float32), "kappa": found.kappa, "delta": found.delta}
+    planes |= {"steps": found.steps, "state": np.where(found.valid, 0, 1).astype(np.uint8)}
+    summary = Summary()
+    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": found.abundances.T[None]})
+    facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, library.names)
+    warnings = judge(summary, library.names, row.sum_to_one, MOST_DELTA, condition_of(library, row.sum_to_one)[2])
+    for sentence in warnings:
+        findings.warning("fit", sentence)
+    if not warnings:
+        findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
 def expect(
@@ -254,10 +281,11 @@ def expect(
 
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
-    """The first spectra of the sample that miss no band, (n, L) with n up to 4096."""
-    found: list[np.ndarray] = []
+    """Spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
+    parts = []
+    step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
     for part in sampled(scene):
-        found.append(spectra(part, scene.layout, used)[~missing(part, scene.layout, used, nodata)])
-        if sum(map(len, found)) >= TIMED_PIXELS:
-            break
-    return np.concatenate(found)[:TIMED_PIXELS]
+        good = ~missing(part, scene.layout, used, nodata)
+        parts.append(spectra(part, scene.layout, used)[good][::step])
+    found = np.concatenate(parts)
+    return found[:: max(1, -(-len(found) // TIMED_PIXELS))]

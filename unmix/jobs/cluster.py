@@ -18,7 +18,6 @@ from distributed import wait as wait_for
 
 from .. import __version__
 from ..blocks import Layout, cores, plan_blocks
-from ..certificate import Summary
 from ..devices import count_gpus
 from ..errors import DeviceError, UnmixError
 from ..io import Bands, Cube, bytes_per_line
@@ -28,6 +27,7 @@ from ..options import Options
 from ..outputs.maps import Outputs
 from ..pipeline import Seconds
 from ..problem import Problem
+from ..summary import Summary
 from . import unit
 from .lines import line_of
 from .places import EACH, LOOK, Places

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 
 from ..blocks import Layout, cores, plan_blocks
-from ..certificate import Summary
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
@@ -15,7 +14,8 @@ from ..options import Options
 from ..outputs.raster import Raster
 from ..pipeline import Seconds, stream
 from ..problem import Problem
-from ..rescue import rescue
+from ..rescue import farthest, rescue
+from ..summary import Summary
 
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
@@ -26,7 +26,8 @@ Done = Callable[[slice, Summary], None]
 def line_of(scene: Cube, options: Options) -> Line:
     """What one line of the scene holds in a slot."""
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
-    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=True)
+    again = farthest(options.max_delta)
+    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=again)
 
 
 def layout_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> Layout:
@@ -81,8 +82,8 @@ def solve_lines(
         if machine.solves and counts is not None:
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
-            part.rescued = rescue(problem, raw, results) if problem.solver.exact else 0
-            part.add(first, *(results[name] for name in ("state", "kappa", "delta", "steps", "abundance")))
+            part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
+            part.add(first, results, options.max_delta)
         maps = maps_of(results, options)
         for name, raster in rasters.items():
             raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
@@ -98,7 +99,7 @@ def solve_lines(
         summary = Summary()
         # While they write; by each of them it was a tenth of two GPUs' time.
         if machine.solves and slot.counts is not None:
-            summary.take_from_gpu(slot.counts, lines * scene.samples)
+            summary.take(slot.counts, lines * scene.samples)
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
         for part in [share.result() for share in shares]:
             summary.append(part)

@@ -29,7 +29,7 @@ from ..arrays.factorisation import (
 )
 from ..blocks import cores, parse_size, plan_blocks
 from ..devices import one_device
-from ..endmembers import automatic, extract_endmembers, signal_of
+from ..endmembers import capped, extract_endmembers, hysime, signal_of
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
@@ -167,7 +167,7 @@ def beginning(
     if start != "random":
         return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads)[0]
     found = signal_of(scene, used, nodata, budget, threads)
-    p = automatic(found) if count == "auto" else int(count)
+    p = capped(scene, hysime(found)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"--count {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(found.mean), p))

@@ -15,7 +15,6 @@ import numpy as np
 
 from .. import __version__
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout
-from ..certificate import Summary
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..errors import CubeError, MethodError
@@ -26,12 +25,14 @@ from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
 from ..outputs.finished import Finished
+from ..outputs.judgement import collected_warnings
 from ..outputs.maps import ORTHO, Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
 from ..pipeline import Seconds, Step
 from ..problem import Problem, plan_problem
 from ..scene import Reading, check_scale, mask_of, open_scene
+from ..summary import Summary
 from .lines import layout_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
@@ -172,6 +173,19 @@ def unmix_scene(
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """What `run` does, by whoever does the work."""
+    with collected_warnings() as warnings:
+        return unmix_heard(cube, options, workers, progress, command, warnings)
+
+
+def unmix_heard(
+    cube: str | os.PathLike[str],
+    options: Options,
+    workers: Workers,
+    progress: Progress | None,
+    command: Sequence[str] | None,
+    warnings: list[str],
+) -> dict[str, Any]:
+    """`unmix_scene`, with the list that its warnings come to."""
     scene, used, missing_value = open_scene(cube, options.reading)
     if options.ortho and scene.placement is None:
         raise MethodError(f"--ortho: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
@@ -198,6 +212,7 @@ def unmix_scene(
             log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
             assert past.about is not None
             found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
+            warnings[:0] = [text for text in past.about.get("warnings", []) if text not in warnings]
         if found is None:
             found, passes = workers.extract(scene, used, missing_value)
             passes += 1
@@ -209,7 +224,7 @@ def unmix_scene(
         maps = options.maps(*problem.E.shape)
         shapes = {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()}
         own = None if library is not None else found.said()
-        outputs.begin(identity, {"endmembers": own, "passes": passes, "rasters": shapes})
+        outputs.begin(identity, {"endmembers": own, "passes": passes, "rasters": shapes, "warnings": warnings})
         summary, seconds = fill(outputs, scene, problem, layout, workers, options, progress)
         report = report_of(scene, problem, workers.name, summary, seconds, layout, options, passes, command)
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
@@ -219,6 +234,7 @@ def unmix_scene(
             "resumed_from": layout.first,
             "format": options.format,
             "top": options.top,
+            "warnings": warnings,
         }
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None

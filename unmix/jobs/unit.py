@@ -19,7 +19,6 @@ import numpy as np
 
 from .. import __version__
 from ..blocks import Layout
-from ..certificate import Summary
 from ..devices import Device, Slot, choose_device, claim_gpu, count_gpus, kind_of
 from ..errors import DeviceError, OutputError, UnmixError
 from ..io import Cube
@@ -30,6 +29,7 @@ from ..outputs.raster import Raster
 from ..pipeline import Seconds
 from ..problem import Problem
 from ..scene import open_scene
+from ..summary import Summary
 from .lines import layout_of, line_of, solve_lines
 from .run import extract
 

@@ -43,6 +43,8 @@ class Endmembers:
         What each is a kind of.
     fwhm : array (L,) or None
         In nanometres.
+    counted : int or None
+        How many an estimate said there are, of which these may be the first.
     """
 
     names: tuple[str, ...]
@@ -52,6 +54,7 @@ class Endmembers:
     source: str = ""
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
+    counted: int | None = None
 
     def said(self) -> dict[str, Any]:
         """All of it in words that JSON has, to the last bit."""
@@ -60,6 +63,7 @@ class Endmembers:
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
             "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
             "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
+            "counted": self.counted,
         }  # fmt: skip
 
     @classmethod
@@ -69,7 +73,16 @@ class Endmembers:
         axes = {key: None if said[key] is None else np.array(said[key]) for key in ("wavelengths", "fwhm")}
         pixels = None if said["pixels"] is None else tuple((line, sample) for line, sample in said["pixels"])
         classes = None if said["classes"] is None else tuple(said["classes"])
-        return cls(tuple(said["names"]), matrix, axes["wavelengths"], pixels, said["source"], classes, axes["fwhm"])
+        return cls(
+            tuple(said["names"]),
+            matrix,
+            axes["wavelengths"],
+            pixels,
+            said["source"],
+            classes,
+            axes["fwhm"],
+            said.get("counted"),
+        )
 
     def digest(self) -> str:
         """Of names and values."""

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..certificate import Summary
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
 from ..io.read import brief
 from ..library import Endmembers
+from ..summary import Summary
 from .finished import Finished, journal_of
 from .journal import Journal, Past, check_lines, check_names, difference, read_past
 from .lock import Lock

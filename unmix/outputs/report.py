@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import __version__
 from ..blocks import Layout
-from ..certificate import CERTIFIED, Summary
+from ..certificate import CERTIFIED
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import MAP_FIELDS
@@ -20,8 +20,10 @@ from ..io.header import words
 from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
-from ..problem import Problem
+from ..problem import WARN_CONDITION, Problem
 from ..scene import Reading
+from ..summary import Summary
+from .judgement import abundances_of, fit_of, judge
 from .maps import ORTHO, SUFFIXES, Outputs
 
 log = logging.getLogger("unmix")
@@ -141,20 +143,12 @@ def report_of(
     passes: int,
     command: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """The contents of ``run.json``."""
+    """The contents of ``run.json``; warns where the pixels' certificates or the fit give reason."""
     pixels = scene.lines * scene.samples
     found = problem.endmembers
-    if not problem.solver.exact and summary.failed:
-        log.warning(
-            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
-            f"are not at the optimum"
-        )
-    if problem.solver.exact and summary.failed:
-        first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
-        log.warning(
-            f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
-            f"the first (line, sample): {first}"
-        )
+    say_what_is_open(scene, problem, summary)
+    for sentence in judge(summary, found.names, problem.method.sum_to_one, options.max_delta, problem.culprits):
+        log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
@@ -165,21 +159,27 @@ def report_of(
             "names": list(found.names),
             "source": found.source,
             "pixels": [list(pixel) for pixel in found.pixels] if found.pixels else None,
+            "counted": found.counted,
         },
         "condition": problem.condition,
+        "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],
         "certified": summary.failed == 0,
+        "max_delta": options.max_delta,
         "pixels": {
             "all": pixels,
             "solved": summary.solved,
             "masked": summary.masked,
             "partly_nodata": summary.partly_nodata,
             "certified": summary.certified,
+            "fit_certified": summary.fit_certified,
             "failed": summary.failed,
             "rescued": summary.rescued,
         },
         "failures": [list(place) for place in summary.failures],
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
+        "fit": fit_of(summary),
+        "abundances": abundances_of(summary, found.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
@@ -187,6 +187,23 @@ def report_of(
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,
     }
+
+
+def say_what_is_open(scene: Cube, problem: Problem, summary: Summary) -> None:
+    """Warn of pixels that are not at the optimum, or may not be."""
+    if not summary.failed:
+        return
+    if not problem.solver.exact:
+        log.warning(
+            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
+            f"are not at the optimum"
+        )
+        return
+    first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
+    log.warning(
+        f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
+        f"the first (line, sample): {first}"
+    )
 
 
 def unique_or_list(values: np.ndarray) -> float | list[float]:

@@ -51,7 +51,7 @@ def search_kernel(interleave: str) -> Any:
 
     @cuda_kernel
     def search_block(
-        raw, bands, gain, offset, nodata, E, columns, G, norms,
+        raw, bands, gain, offset, nodata, shift, E, columns, G, norms,
         Q, R, along, x, y, goal, order, left, column, dual, start, state, pixels, X, steps, samples,
     ):  # fmt: skip
         box = cuda.shared.array(places, np.float64)
@@ -86,23 +86,25 @@ def finish_kernel(interleave: str) -> Any:
 
     @cuda_kernel
     def finish_block(
-        raw, bands, gain, offset, nodata,
-        E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns,
-        abundance, rmse, kappa, delta, steps, state, residual,
+        raw, bands, gain, offset, nodata, shift,
+        E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one, nonnegative,
+        columns,
+        abundance, rmse, relative, kappa, delta, steps, state, residual,
         starts, scratch, X, taken,
     ):  # fmt: skip
         lines, samples = rmse.shape
         t = cuda.grid(1)
-        stored = Stored(bands, gain, offset, nodata)
+        stored = Stored(bands, gain, offset, nodata, shift)
         plan = Plan(
-            E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns
+            E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+            nonnegative, columns,
         )  # fmt: skip
-        results = Results(abundance, rmse, kappa, delta, steps, state, residual)
+        results = Results(abundance, rmse, relative, kappa, delta, steps, state, residual)
         own, o = scratch[:, t : t + 1], starts
         tile = Tile(
             own[o[0] : o[1]], own[o[1] : o[2]], own[o[2] : o[3]], own[o[3] : o[4]], own[o[4] : o[5]], own[o[5] : o[6]],
             own[o[6] : o[7]], own[o[7] : o[8]], own[o[8] : o[9]], own[o[9] : o[10]], own[o[10] : o[11]],
-            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]],
+            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]], own[o[14] : o[15]],
         )  # fmt: skip
         for n in range(t, lines * samples, cuda.gridsize(1)):
             solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, Given(X[n], taken[n : n + 1]), results)

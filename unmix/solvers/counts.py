@@ -1,7 +1,7 @@
 """What a run adds up over its pixels, and the checks of its lines, made on the GPU where the answers are.
 
 On the host both cost more than all reading, copying and writing together (10 million pixels: 0.34 s beside 0.20), and κ, δ, steps
-and states crossed the bus for them alone. A block that needs a second look is still counted there (`unmix.certificate`).
+and states crossed the bus for them alone. A block that needs a second look is still counted there (`unmix.summary`).
 """
 
 import functools
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int32, uint32
 
-from ..certificate import CERTIFIED, FARTHEST, MASKED, SOLVED
-from .cuda import cuda, cuda_kernel
+from ..certificate import CERTIFIED, MASKED, SOLVED
+from ..summary import BINS, CORNER, THERE, bin_of
+from .cuda import cuda, cuda_kernel, on_gpu
 from .pixel import STEPS_PER_ENDMEMBER
 
 # Threads a line; a power of two.
@@ -21,12 +22,16 @@ POLYNOMIAL, ONES = 0xEDB88320, 0xFFFFFFFF
 
 
 class Counts(NamedTuple):
-    """Of a block of n lines; arrays on the GPU or on the host."""
+    """Of a block of n lines; arrays on the GPU or on the host. All but the last two as `unmix.summary.Counts`."""
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
-    worst: Any  # (n, 2) float64: κ and δ
+    worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
     steps: Any  # (n, most + 1) int32: how many solved pixels took 0, 1, 2, … steps
+    misfit: Any  # (n, 256) int32: how many have a relative RMSE in each bin
     sums: Any  # (n, p) float64: of the abundances of solved pixels
+    most: Any  # (n, p) float64
+    there: Any  # (n, p) int32
+    corner: Any  # (n, p) int32
     abundance: Any  # (n,) uint32: CRC-32 of each line of the abundances
     rmse: Any  # (n,) uint32: the same of the RMSE
 
@@ -34,80 +39,100 @@ class Counts(NamedTuple):
 def count_shapes(lines: int, p: int) -> Counts:
     """Type and shape of each field, for a block of so many lines."""
     most = STEPS_PER_ENDMEMBER * p + 20
+    each = lines, p
     return Counts(
-        (np.int32, (lines, 4)), (np.float64, (lines, 2)), (np.int32, (lines, most + 1)), (np.float64, (lines, p)),
-        (np.uint32, (lines,)), (np.uint32, (lines,)),
+        (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)), (np.float64, each),
+        (np.float64, each), (np.int32, each), (np.int32, each), (np.uint32, (lines,)), (np.uint32, (lines,)),
     )  # fmt: skip
+
+
+@on_gpu
+def gathered(part, t, value, add):
+    """The sum of a block's values, or the largest of them, in thread 0's hands."""
+    part[t] = value
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            part[t] = part[t] + part[t + half] if add else max(part[t], part[t + half])
+        cuda.syncthreads()
+        half //= 2
+    value = part[0]
+    cuda.syncthreads()
+    return value
 
 
 @functools.cache
 def count_kernel(p: int) -> Any:
-    """A block of threads a line: `unmix.certificate.tally`, and what `unmix.rescue` asks first."""
-    most = STEPS_PER_ENDMEMBER * p + 20
-    kinds, size = 4, most + 1
+    """A block of threads a line: `unmix.summary.count_block`, and what `unmix.rescue` asks first."""
+    most_steps = STEPS_PER_ENDMEMBER * p + 20
+    kinds, size = 4, most_steps + 1
 
     @cuda_kernel
-    def count_block(state, kappa, delta, steps, abundance, pixels, worst, histogram, sums):
+    def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, farthest, pixels, worst, histogram, misfit, sums,
+                    most, there, corner):  # fmt: skip
         found = cuda.shared.array(kinds, int32)
         taken = cuda.shared.array(size, int32)
+        binned = cuda.shared.array(BINS, int32)
         part = cuda.shared.array(THREADS, float64)
         line, t = cuda.grid(1) // THREADS, cuda.grid(1) % THREADS
         samples = state.shape[1]
         for i in range(t, size, THREADS):
             taken[i] = 0
+        for i in range(t, BINS, THREADS):
+            binned[i] = 0
         if t < kinds:
             found[t] = 0
         cuda.syncthreads()
         solved, masked, failed, doubtful = 0, 0, 0, 0
-        far = 0.0
-        wrong = 0.0
+        wrong, far, loose, left = 0.0, 0.0, 0.0, 0.0
         for s in range(t, samples, THREADS):
             if state[line, s] == SOLVED:
-                k, d = kappa[line, s], delta[line, s]
+                k, d, r = kappa[line, s], delta[line, s], float(rmse[line, s])
                 solved += 1
                 failed += 0 if k <= CERTIFIED else 1
-                doubtful += 0 if k <= CERTIFIED and d <= FARTHEST else 1
+                doubtful += 0 if k <= CERTIFIED and d <= farthest else 1
                 wrong = max(wrong, k if k == k else np.inf)
                 far = max(far, d if d == d else np.inf)
-                cuda.atomic.add(taken, min(steps[line, s], most), 1)
+                left = max(left, r if r == r else np.inf)
+                cuda.atomic.add(taken, min(steps[line, s], most_steps), 1)
+                if relative[line, s] >= 0.0:
+                    loose = max(loose, float(relative[line, s]))
+                    cuda.atomic.add(binned, bin_of(bits[line, s]), 1)
             elif state[line, s] == MASKED:
                 masked += 1
         cuda.atomic.add(found, 0, solved)
         cuda.atomic.add(found, 1, masked)
         cuda.atomic.add(found, 2, failed)
         cuda.atomic.add(found, 3, doubtful)
-        for which in range(2):
-            part[t] = wrong if which == 0 else far
-            cuda.syncthreads()
-            half = THREADS // 2
-            while half > 0:
-                if t < half:
-                    part[t] = max(part[t], part[t + half])
-                cuda.syncthreads()
-                half //= 2
-            if t == 0:
-                worst[line, which] = part[0]
-            cuda.syncthreads()
+        wrong, far = gathered(part, t, wrong, False), gathered(part, t, far, False)
+        loose, left = gathered(part, t, loose, False), gathered(part, t, left, False)
+        if t == 0:
+            worst[line, 0], worst[line, 1], worst[line, 2], worst[line, 3] = wrong, far, loose, left
         for j in range(p):
-            total = 0.0
+            total, largest, some, all_of_it = 0.0, -np.inf, 0.0, 0.0
             for s in range(t, samples, THREADS):
                 if state[line, s] == SOLVED:
-                    total += float(abundance[line, j, s])
-            part[t] = total
-            cuda.syncthreads()
-            half = THREADS // 2
-            while half > 0:
-                if t < half:
-                    part[t] += part[t + half]
-                cuda.syncthreads()
-                half //= 2
+                    a = float(abundance[line, j, s])
+                    total += a
+                    largest = max(largest, a)
+                    some += 1.0 if a > THERE else 0.0
+                    all_of_it += 1.0 if a > CORNER else 0.0
+            total, largest = gathered(part, t, total, True), gathered(part, t, largest, False)
+            some, all_of_it = gathered(part, t, some, True), gathered(part, t, all_of_it, True)
             if t == 0:
-                sums[line, j] = part[0]
-            cuda.syncthreads()
+                sums[line, j], most[line, j], there[line, j], corner[line, j] = (
+                    total,
+                    largest,
+                    int(some),
+                    int(all_of_it),
+                )
         if t < kinds:
             pixels[line, t] = found[t]
         for i in range(t, size, THREADS):
             histogram[line, i] = taken[i]
+        for i in range(t, BINS, THREADS):
+            misfit[line, i] = binned[i]
 
     return count_block
 
@@ -199,15 +224,19 @@ class Checker:
 
 
 class Counter:
-    """Counts and checks blocks of lines of ``samples`` pixels and p endmembers."""
+    """Counts and checks blocks of lines of ``samples`` pixels and p endmembers; δ above ``farthest`` is doubtful."""
 
-    def __init__(self, p: int, samples: int) -> None:
+    def __init__(self, p: int, samples: int, farthest: float) -> None:
+        self.farthest = farthest
         self.kernel = count_kernel(p)
         self.checkers = Checker(p * samples), Checker(samples)
 
     def launch(self, results: dict[str, Any], counts: Counts, stream: Any) -> None:
         """Fill ``counts``, device arrays for as many lines."""
-        names = ("state", "kappa", "delta", "steps", "abundance")
-        self.kernel[len(results["state"]), THREADS, stream](*(results[name] for name in names), *counts[:4])
+        names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
+        bits = results["relative"].view(np.int32)
+        self.kernel[len(results["state"]), THREADS, stream](
+            *(results[name] for name in names), bits, self.farthest, *counts[:8]
+        )
         for checker, name in zip(self.checkers, ("abundance", "rmse")):
             checker.launch(results[name], getattr(counts, name), stream)

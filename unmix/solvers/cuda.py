@@ -74,19 +74,21 @@ def block_kernel(interleave: str, solver: str) -> Any:
 
     @cuda_kernel
     def solve_block(
-        raw, bands, gain, offset, nodata,
-        E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns,
-        abundance, rmse, kappa, delta, steps, state, residual,
+        raw, bands, gain, offset, nodata, shift,
+        E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one, nonnegative,
+        columns,
+        abundance, rmse, relative, kappa, delta, steps, state, residual,
         starts, scratch, vectors, squares, members,
     ):  # fmt: skip
         lines, samples = rmse.shape
         t = cuda.grid(1)
         threads = cuda.gridsize(1)
-        stored = Stored(bands, gain, offset, nodata)
+        stored = Stored(bands, gain, offset, nodata, shift)
         plan = Plan(
-            E, Q, R, places, U, G, inverse, norms, weights, curvature, dual_tolerance, sum_to_one, nonnegative, columns
+            E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+            nonnegative, columns,
         )  # fmt: skip
-        results = Results(abundance, rmse, kappa, delta, steps, state, residual)
+        results = Results(abundance, rmse, relative, kappa, delta, steps, state, residual)
         work = Work(
             vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], vectors[5, :, t],
             squares[0, :, :, t], squares[1, :, :, t], squares[2, :, :, t], members[0, :, t], members[1, :, t],
@@ -95,7 +97,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         tile = Tile(
             own[o[0] : o[1]], own[o[1] : o[2]], own[o[2] : o[3]], own[o[3] : o[4]], own[o[4] : o[5]], own[o[5] : o[6]],
             own[o[6] : o[7]], own[o[7] : o[8]], own[o[8] : o[9]], own[o[9] : o[10]], own[o[10] : o[11]],
-            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]],
+            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]], own[o[14] : o[15]],
         )  # fmt: skip
         for n in range(t, lines * samples, threads):
             solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work, results)

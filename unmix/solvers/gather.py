@@ -14,12 +14,13 @@ from .lanes import WIDE, Width
 
 
 class Stored(NamedTuple):
-    """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b]``."""
+    """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b] - shift[b]``."""
 
     bands: Any  # (L,) int64, the bands in use, ascending
     gain: Any  # (L,) float64
     offset: Any  # (L,) float64
     nodata: float  # compared with the stored value; NaN where the cube has none
+    shift: Any = np.empty(0)  # (L,) float64, the mean endmember under Σa = 1; (0,) where there is none
 
 
 @compiled
@@ -88,8 +89,9 @@ LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (v
 def gather_function(interleave: str, ops: Width) -> Any:
     """``gather``: spectra of ``count`` pixels of a line from ``first``, in the units of the endmembers.
 
-    ``gather(raw, line, first, count, stored, Y, missing, size)`` fills Y (L, width), ``missing`` (1, width), how many of its
-    bands are nodata, NaN or infinite, and ``size``, |y|. A pixel that misses a band, and lanes beyond ``count``, are zero
+    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width), ``missing`` (1, width), how many of its
+    bands are nodata, NaN or infinite, ``length``, |y| before the shift, and ``size``, |y| (which may be
+    one array where there is no shift). A pixel that misses a band, and lanes beyond ``count``, are zero
     throughout, so that no NaN runs on.
     """
     width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
@@ -98,7 +100,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
     rows = rows_function(ops)
 
     @compiled
-    def gather(raw, line, first, count, stored, Y, missing, size):
+    def gather(raw, line, first, count, stored, Y, missing, length, size):
         L = Y.shape[0]
         bands = stored.bands
         b = 0
@@ -110,11 +112,15 @@ def gather_function(interleave: str, ops: Width) -> Any:
                     Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
                 b += 1
         bad = splat(0.0)
-        square = splat(0.0)
+        whole, square = splat(0.0), splat(0.0)
+        shifted = stored.shift.shape[0] > 0
         for b in range(L):
             value = load(Y, b)
             bad = bad + select(value == stored.nodata, splat(1.0), select(value - value == 0.0, splat(0.0), splat(1.0)))
             y = fma(value, splat(stored.gain[b]), splat(stored.offset[b]))
+            whole = fma(y, y, whole)
+            if shifted:
+                y = y - splat(stored.shift[b])
             square = fma(y, y, square)
             store(Y, b, y)
         store(missing, 0, bad)
@@ -124,7 +130,9 @@ def gather_function(interleave: str, ops: Width) -> Any:
         if anywhere(bad > 0.0):
             for b in range(L):
                 store(Y, b, select(bad > 0.0, splat(0.0), load(Y, b)))
+            whole = select(bad > 0.0, splat(0.0), whole)
             square = select(bad > 0.0, splat(0.0), square)
+        store(length, 0, root(whole))
         store(size, 0, root(square))
 
     return gather
@@ -144,7 +152,7 @@ def floats_function(interleave: str) -> Any:
         below = 0
         for first in range(0, samples, width):
             count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size)
+            gather(raw, line, first, count, stored, Y, missing, size, size)
             for s in range(count):
                 for b in range(Y.shape[0]):
                     below += Y[b, s] < 0.0

@@ -20,17 +20,21 @@ FREE, PASSIVE, BARRED = 0, 1, 2
 class Plan(NamedTuple):
     """What all pixels of a run share; p endmembers, L bands in use; everything float64 but the flags."""
 
-    E: Any  # (L, p), one endmember a column
+    E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean, and all but E with a constant band below it
     Q: Any  # (L, p)
     R: Any  # (p, p)
     places: Any  # (p, p + 1) uint64: where row k of the tableau lies in the triangle that is kept of it
     U: Any  # (p, p) Gram matrix of the columns at unit length
     G: Any  # (p, p) = EᵀE
     inverse: Any  # (p, p) = G⁻¹, where delete-only starts
-    norms: Any  # (p,) = |e_j|
+    norms: Any  # (p,) = |e_j|, with the constant band
     weights: Any  # (p,) = 1/|e_j|
-    curvature: float  # σ_min(E)², for δ
+    sizes: Any  # (p,) what the certificate measures duals against
+    slopes: Any  # (p,) for the duality gap where E has no full rank
+    curvature: float  # a lower bound of σ_min(E)², for δ
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
+    lift: float  # what the constant band adds to each Eᵀy: its height squared
+    lifts: Any  # (p,) and to each Qᵀy
     sum_to_one: bool
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others

@@ -99,7 +99,7 @@ def multiply_halves(a0, a1, b, c0, c1, c2, c3):
 
 
 def spectra_functions(
-    p: int, kind: str, wide: bool, plain: bool, holes: bool, gaps: bool, half: bool, residual_too: bool
+    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, residual_too: bool
 ) -> tuple[Any, Any]:
     """``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
 
@@ -113,6 +113,8 @@ def spectra_functions(
         16-bit BIP whose pixels begin at addresses that 16 divides; else values are fetched one by one.
     plain : bool
         Every gain is 1 and every offset 0.
+    centred : bool
+        A spectrum is taken from the mean endmember.
     holes : bool
         A chunk holds a band that is not in use.
     gaps : bool
@@ -130,11 +132,13 @@ def spectra_functions(
     held_shape, pair_shape, sums_shape, x_shape = (ROWS, words), (ROWS, 2), (blocks, 4), (ROWS, quads)
 
     @on_gpu
-    def spectrum(held, row, i, b, used, gain, offset):
+    def spectrum(held, row, i, b, used, gain, offset, shift):
         """The pixel's value in this lane's band i of a chunk."""
         y = value(held, row, i)
         if not plain:
             y = y * gain[b] + offset[b]
+        if centred:
+            y = y - shift[b]
         if holes and used[b] == 0:
             y = 0.0
         return y
@@ -155,8 +159,28 @@ def spectra_functions(
                 fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
 
     @on_gpu
-    def project(raw, places, by_band, bands, chunks, used, gain, offset, nodata, E, squares, lost, f, first, pixels):
-        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²`` and of the count of missing values."""
+    def project(
+        raw,
+        places,
+        by_band,
+        bands,
+        chunks,
+        used,
+        gain,
+        offset,
+        shift,
+        nodata,
+        E,
+        lift,
+        squares,
+        wholes,
+        lost,
+        f,
+        first,
+        pixels,
+    ):
+        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²``, of that before the shift, and of the count of missing
+        values."""
         now = cuda.local.array(held_shape, held_type)
         then = cuda.local.array(held_shape, held_type)
         y = cuda.local.array(pair_shape, float64)
@@ -168,6 +192,7 @@ def spectra_functions(
                 sums[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
+            wholes[row] = 0.0
             lost[row] = 0
             fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
         for c in range(chunks.shape[0]):
@@ -177,12 +202,15 @@ def spectra_functions(
                 for row in range(ROWS):
                     for e in range(2):
                         b = c * CHUNK + 8 * q + 2 * pair + e
-                        found = spectrum(now, row, 2 * pair + e, b, used, gain, offset)
+                        found = spectrum(now, row, 2 * pair + e, b, used, gain, offset, shift)
                         if gaps and is_missing(now, row, 2 * pair + e, b, used, nodata):
                             lost[row] += 1
                             found = 0.0
                         y[row, e] = found
                         squares[row] += found * found
+                        if centred:
+                            whole = found + shift[b]
+                            wholes[row] += whole * whole
                 for n in range(blocks):
                     b0, b1 = load_pair(address + (pair * blocks + n) * 512)
                     s0, s1, s2, s3 = sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3]
@@ -194,10 +222,10 @@ def spectra_functions(
                 j = 8 * n + 2 * q + i % 2
                 pixel = 8 * (i // 2) + g
                 if j < p and pixel < pixels:
-                    f[first + pixel, j] = sums[n, i]
+                    f[first + pixel, j] = sums[n, i] + lift
 
     @on_gpu
-    def certify(raw, places, by_band, bands, chunks, used, gain, offset, E, a, first, pixels, squares, lengths, duals,
+    def certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, lengths, duals,
                 residual, out_rows, line, sample, good):  # fmt: skip
         """This lane's part of ``|y − E a|²`` and ``|y|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
         now = cuda.local.array(held_shape, held_type)
@@ -223,7 +251,7 @@ def spectra_functions(
             for pair in range(4):
                 for i in range(4):
                     b = c * CHUNK + 8 * q + 2 * pair + i % 2
-                    r[i] = spectrum(now, i // 2, 2 * pair + i % 2, b, used, gain, offset)
+                    r[i] = spectrum(now, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
                     lengths[i // 2] += r[i] * r[i]
                 r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
                 for k in range(quads):

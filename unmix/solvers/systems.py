@@ -36,8 +36,10 @@ def systems_solver() -> Any:
                 pixel[k, 0] = B[i, k]
             for j in range(X.shape[1]):
                 answer[j, 0] = X[i, j]
+            delta[i, 0] = np.inf
             certify(
-                rows[a], norms, curvature, False, True, pixel, answer, dual, rmse[i : i + 1], kappa[i : i + 1], delta[i : i + 1]
+                rows[a], norms, norms[:0], curvature, False, True, pixel, answer, dual,
+                rmse[i : i + 1], kappa[i : i + 1], delta[i : i + 1]
             )  # fmt: skip
 
     return solve_range

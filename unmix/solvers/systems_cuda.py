@@ -157,8 +157,9 @@ def certificate_kernel() -> Any:
                 own[k, 0] = B[i, k]
             for j in range(n):
                 own[m + j, 0] = X[i, j]
+            delta[i, 0] = np.inf
             certify(
-                rows[a], lengths, curvature, False, True, own[:m], own[m : m + n], own[m + n : m + 2 * n],
+                rows[a], lengths, lengths[:0], curvature, False, True, own[:m], own[m : m + n], own[m + n : m + 2 * n],
                 rmse[i : i + 1], kappa[i : i + 1], delta[i : i + 1],
             )  # fmt: skip
 

@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..certificate import MASKED, PARTLY, SOLVED, certify_function
 from . import pixel
 from .gather import Stored, gather_function, product_function
@@ -17,7 +19,6 @@ from .lanes import Width
 from .multiplicative import multiplicative
 from .pixel import Plan, Work
 from .qr import Matrix, nnls_function
-from .safe import safe
 from .sweep import row_of, search_function
 from .team import ALONE
 
@@ -36,6 +37,7 @@ class Tile(NamedTuple):
     state: Any  # (p, w) FREE, PASSIVE or BARRED
     chosen: Any  # (3, w) what each lane does next
     missing: Any  # (1, w) used bands that are nodata, NaN or infinite
+    length: Any  # (1, w) |y| as stored and scaled
     size: Any  # (1, w) |y|, with the sum to one no less than the longest endmember: what duals are measured against
     steps: Any  # (1, w)
     rmse: Any  # (1, w)
@@ -45,7 +47,7 @@ class Tile(NamedTuple):
 
 def tile_rows(L: int, p: int, swept: bool) -> Tile:
     """Rows of each field; the tableau is for solvers in `SWEPT`."""
-    return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1)
+    return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1, 1)
 
 
 class Own(NamedTuple):
@@ -69,6 +71,7 @@ class Results(NamedTuple):
 
     abundance: Any  # (n, p, samples)
     rmse: Any  # (n, samples)
+    relative: Any  # (n, samples) float32: |y − E a| over |y|; −1 where that is 0
     kappa: Any  # (n, samples) float64
     delta: Any  # (n, samples) float64
     steps: Any  # (n, samples) int32
@@ -88,7 +91,7 @@ def by_pixel(solve: Any) -> Callable[[Width], Any]:
             product(plan.Q, tile.Y, tile.W)
             for s in range(count):
                 for j in range(p):
-                    work.z[j] = tile.W[j, s]
+                    work.z[j] = tile.W[j, s] + plan.lifts[j]
                     work.f[j] = tile.F[j, s]
                 tile.steps[0, s] = solve(plan, work, tile.size[0, s])
                 for j in range(p):
@@ -152,7 +155,6 @@ SEARCH = {
     "inverse": by_pixel(pixel.inverse),
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
-    "safe": by_pixel(safe),
     "multiplicative": by_pixel(multiplicative),
     "qr": by_system,
     "given": given,
@@ -184,6 +186,8 @@ def write_tile(tile, results, line, first, count, L):
         missing = tile.missing[0, s]
         good = missing == 0.0
         results.rmse[line, sample] = tile.rmse[0, s] if good else NODATA
+        length = tile.length[0, s]
+        results.relative[line, sample] = tile.rmse[0, s] * float(L) ** 0.5 / length if good and length > 0.0 else -1.0
         results.kappa[line, sample] = tile.kappa[0, s] if good else NODATA
         results.delta[line, sample] = tile.delta[0, s] if good else NODATA
         results.steps[line, sample] = int(tile.steps[0, s] if good else NODATA)
@@ -199,17 +203,19 @@ def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
 
     @compiled
     def solve_tile(raw, line, first, count, stored, plan, tile, work, results):
-        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.size)
+        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
         product(plan.E, tile.Y, tile.F)
-        if plan.sum_to_one:  # or dark pixels look wrong
+        if plan.sum_to_one:  # or pixels near the mean endmember look wrong
             longest = 0.0
             for j in range(plan.norms.shape[0]):
                 longest = max(longest, plan.norms[j])
+                store(tile.F, j, load(tile.F, j) + plan.lift)
             size = load(tile.size, 0)
             size = select(size > longest, size, splat(longest))
             store(tile.size, 0, select(load(tile.missing, 0) > 0.0, splat(0.0), size))
         search(plan, tile, work, count)
-        certify(plan.E, plan.norms, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
+        store(tile.delta, 0, splat(np.inf))
+        certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
                 tile.rmse, tile.kappa, tile.delta)  # fmt: skip
         write_tile(tile, results, line, first, count, plan.E.shape[0])
         if results.residual.shape[0] > 0:

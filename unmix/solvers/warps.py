@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, int64
 
-from ..certificate import MASKED, PARTLY, SOLVED
+from ..certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERFLOW
 from .counts import Counter
 from .cuda import cuda, cuda_kernel, on_gpu
 from .spectra import (
@@ -42,16 +42,19 @@ LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 
 
 @functools.cache
-def project_kernel(p: int, kind: str, wide: bool, plain: bool, holes: bool, gaps: bool, half: bool) -> Any:
+def project_kernel(
+    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool
+) -> Any:
     """``f = Eᵀy`` and the scale of every pixel (0 for one that misses a value); `spectra_functions` has the case."""
-    project, _ = spectra_functions(p, kind, wide, plain, holes, gaps, half, False)
+    project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False)
     step = np.dtype(kind).itemsize if wide else 1
 
     @cuda_kernel
-    def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, nodata, E, least_scale,
-                      L, f, scale, state):  # fmt: skip
+    def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift,
+                      least_scale, L, f, length, scale, state):  # fmt: skip
         places = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
+        wholes = cuda.local.array(ROWS, float64)
         lost = cuda.local.array(ROWS, int32)
         lines, samples = state.shape
         line, start = stretch_of(samples, PIXELS)
@@ -62,13 +65,14 @@ def project_kernel(p: int, kind: str, wide: bool, plain: bool, holes: bool, gaps
             sample = min(start + 8 * row + g, samples - 1)
             places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
         first = line * samples + start
-        project(raw, places, by_band, bands, chunks, used, gain, offset, nodata, E, squares, lost, f, first,
+        project(raw, places, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, wholes, lost, f, first,
                 samples - start)  # fmt: skip
         for row in range(ROWS):
-            square, missing = over_quad(squares[row]), over_quad(lost[row])
+            square, whole, missing = over_quad(squares[row]), over_quad(wholes[row]), over_quad(lost[row])
             sample = start + 8 * row + g
             if q == 0 and sample < samples:
                 # A pixel of zeros has a scale too: an endmember's, or the least number above 0.
+                length[first + 8 * row + g] = math.sqrt(whole if centred else square)
                 scale[first + 8 * row + g] = max(math.sqrt(square), least_scale) if missing == 0 else 0.0
                 state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == L else PARTLY)
 
@@ -96,17 +100,26 @@ def search_kernel(p: int, sum_to_one: bool) -> Any:
 
 @functools.cache
 def certify_kernel(
-    p: int, sum_to_one: bool, kind: str, wide: bool, plain: bool, holes: bool, half: bool, residual_too: bool
+    p: int,
+    sum_to_one: bool,
+    kind: str,
+    wide: bool,
+    plain: bool,
+    centred: bool,
+    holes: bool,
+    half: bool,
+    residual_too: bool,
 ) -> Any:
     """The certificate of every pixel, from the stored pixel, E and the abundances alone, and the results."""
-    _, certify = spectra_functions(p, kind, wide, plain, holes, False, half, residual_too)
+    _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too)
     verdict = verdict_function(p, sum_to_one)
     duals_shape = -(-p // 8), 4
     step = np.dtype(kind).itemsize if wide else 1
 
     @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW])
-    def certify_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, out_rows, E, weights,
-                      curvature, least_scale, L, a, abundance, rmse, kappa, delta, steps, state, residual):  # fmt: skip
+    def certify_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, out_rows, E,
+                      sizes, weights, curvature, longest, L, a, length, abundance, rmse, relative, kappa,
+                      delta, steps, state, residual):  # fmt: skip
         places = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         lengths = cuda.local.array(ROWS, float64)
@@ -123,18 +136,20 @@ def certify_kernel(
             places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
             good[row] = state[line, sample] == SOLVED
         first = line * samples + start
-        certify(raw, places, by_band, bands, chunks, used, gain, offset, E, a, first, samples - start, squares, lengths,
+        certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, lengths,
                 duals, residual, out_rows, line, start, good)  # fmt: skip
         for row in range(ROWS):
             sample = start + 8 * row + g
-            worst, far = verdict(a, min(first + 8 * row + g, a.shape[0] - 1), duals, row, weights, least_scale,
-                                 over_quad(lengths[row]))  # fmt: skip
-            error = over_quad(squares[row])
+            left = math.sqrt(over_quad(squares[row]))
+            worst, far = verdict(a, min(first + 8 * row + g, a.shape[0] - 1), duals, row, sizes, weights, curvature, longest, L,
+                                 math.sqrt(over_quad(lengths[row])), left)  # fmt: skip
             if q == 0 and sample < samples:
                 fine = good[row] != 0
-                rmse[line, sample] = math.sqrt(error / L) if fine else NODATA
+                rmse[line, sample] = left / math.sqrt(float(L)) if fine else NODATA
+                whole = length[first + 8 * row + g]
+                relative[line, sample] = left / whole if fine and whole > 0.0 else -1.0
                 kappa[line, sample] = worst if fine else NODATA
-                delta[line, sample] = far / curvature if fine else NODATA
+                delta[line, sample] = far if fine else NODATA
                 if not fine:
                     steps[line, sample] = int(NODATA)
         if lane < PIXELS and start + lane < samples:
@@ -161,46 +176,69 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
     blocks = -(-p // 8)
 
     @on_gpu
-    def verdict(a, n, duals, row, weights, least_scale, length):
-        """κ and ``|v|`` of pixel n, the same in its four lanes."""
+    def verdict(a, n, duals, row, sizes, weights, curvature, longest, L, length, left):
+        """κ and δ of pixel n, the same in its four lanes."""
         q = cuda.laneid % 4
         half = 2 * row
-        size = max(math.sqrt(length), least_scale)
+        total = 0.0
+        reach = 0.0
         multiplier = 0.0
-        worst = 0.0
-        if sum_to_one:
-            total = 0.0
-            for m in range(blocks):
-                for e in range(2):
-                    j = 8 * m + 2 * q + e
-                    x = a[n, min(j, p - 1)] if j < p else 0.0
+        for m in range(blocks):
+            for e in range(2):
+                j = 8 * m + 2 * q + e
+                x = a[n, min(j, p - 1)] if j < p else 0.0
+                reach += abs(x) * sizes[min(j, p - 1)]
+                if sum_to_one:
                     total += x
                     multiplier += x * duals[m, half + e]
+        reach = over_quad(reach)
+        scale = max(length, longest)
+        worst = 0.0
+        apart = 0.0
+        if sum_to_one:
             total = over_quad(total)
             multiplier = over_quad(multiplier)
             multiplier = multiplier / total if total != 0.0 else 0.0
-            worst = abs(total - 1.0)
+            worst = abs(total - 1.0) / max(total, 1.0)
+            apart = abs(total - 1.0) + p * ROUNDING * total
+        rounding = (left * (L + 4.0) + (length + reach) * (p + 4.0)) * ROUNDING + apart * longest
         violation = 0.0
         steepest = 0.0
+        highest = 0.0
+        along = 0.0
+        below = 0.0
         for m in range(blocks):
             for e in range(2):
                 j = 8 * m + 2 * q + e
                 if j < p:
                     x = a[n, j]
                     v = duals[m, half + e] - multiplier
-                    worst = max(worst, -x)
-                    if x <= 0.0:
-                        v = max(v, 0.0)
-                    violation += v * v
-                    steepest = max(steepest, abs(v) * weights[j])
-        worst = most_of_quad(worst)
+                    margin = rounding * sizes[j]
+                    below = max(below, -x)
+                    high = max(v + margin, 0.0)
+                    held = max(v, 0.0) if x <= 0.0 else abs(v)
+                    most = high if x <= 0.0 else held + margin
+                    highest = max(highest, high)
+                    along += x * most
+                    violation += most * most
+                    steepest = max(steepest, held * weights[j])
         steepest = most_of_quad(steepest)
-        violation = over_quad(violation)
-        if steepest != 0.0:
-            worst = max(worst, steepest / size) if size > 0.0 else np.inf
-        if violation - violation != 0.0 or size - size != 0.0:
-            worst = np.inf  # a NaN compares with nothing, and an overflow divides everything to zero
-        return worst, math.sqrt(violation)
+        below = most_of_quad(below)
+        highest = most_of_quad(highest)
+        violation = over_quad(violation) + UNDERFLOW
+        along = over_quad(along)
+        far = math.sqrt(violation) / curvature + apart if below <= 0.0 else np.inf
+        gap = math.sqrt(violation) * far
+        if sum_to_one or highest == 0.0:
+            gap = min(gap, highest + along)
+        worst = max(worst, below)
+        if scale > 0.0:
+            worst = max(worst, steepest / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
+        elif steepest != 0.0:
+            worst = np.inf
+        if violation - violation != 0.0 or scale - scale != 0.0:
+            return np.inf, np.inf  # a NaN compares with nothing, and an overflow divides everything to zero
+        return worst, far
 
     return verdict
 
@@ -211,7 +249,7 @@ class Warps:
     countable = Counter
 
     def __init__(self, problem: Any, pixels: int) -> None:
-        index, gain, offset, self.nodata = problem.stored()
+        index, gain, offset, self.nodata, shift = problem.stored()
         self.problem = problem
         L, self.p = problem.E.shape
         self.sum_to_one = bool(problem.method.sum_to_one)
@@ -220,18 +258,26 @@ class Warps:
         self.holes = not used.all()
         self.least_scale = float(problem.norms.max()) if self.sum_to_one else np.finfo(float).tiny
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
-        weights = 1.0 / problem.norms
-        self.chunks, self.used, self.gain, self.offset, self.out_rows = (
+        self.longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
+        self.chunks, self.used, self.gain, self.offset, self.shift, self.out_rows = (
             cuda.to_device(values)
             for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
+                           by_lane(shift if self.sum_to_one else np.zeros(L), index, float),
                            by_lane(np.arange(L), index, np.int32))
         )  # fmt: skip
-        self.E, self.U, self.norms, self.weights = (
+        self.E, self.U, self.norms, self.weights, self.sizes, self.units = (
             cuda.to_device(values)
-            for values in (lane_order(problem.E, index), problem.unit_gram, problem.norms, weights)
+            for values in (
+                lane_order(problem.E, index),
+                problem.unit_gram,
+                problem.norms,
+                1.0 / problem.norms,
+                problem.sizes,
+                1.0 / np.where(problem.sizes > 0.0, problem.sizes, np.inf),
+            )
         )
         self.f = cuda.device_array((pixels, self.p), np.float64)
-        self.scale = cuda.device_array(pixels, np.float64)
+        self.scale, self.length = (cuda.device_array(pixels, np.float64) for _ in range(2))
         self.forked = cuda.event()
         self.sides = [(cuda.stream(), cuda.event()) for _ in range(PARTS)]
 
@@ -244,7 +290,7 @@ class Warps:
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """GPU memory beside the blocks."""
-        return 8 * pixels * (problem.E.shape[1] + 1)
+        return 8 * pixels * (problem.E.shape[1] + 2)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Solve a block that is on the GPU, in parts side by side."""
@@ -269,19 +315,28 @@ class Warps:
         kind = raw.dtype.name
         wide = self.problem.layout == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
         gaps = raw.dtype.kind == "f" or self.nodata == self.nodata
-        case = kind, wide, self.plain, self.holes
+        case = kind, wide, self.plain, self.sum_to_one, self.holes
         stored = raw.reshape(raw.size)[part.start * by_line :]
         where = (
             stored, address_of(stored), by_line, by_sample, by_band, bands, self.chunks, self.used, self.gain,
-            self.offset,
+            self.offset, self.shift,
         )  # fmt: skip
         own = slice(part.start * samples, part.stop * samples)
-        f, scale = self.f[own], self.scale[own]
+        f, scale, length = self.f[own], self.scale[own], self.length[own]
         out = {name: values[part] if values.size else values for name, values in results.items()}
         L = self.problem.E.shape[0]
         project = project_kernel(self.p, *case, gaps, self.half)
         project[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.nodata, address_of(self.E), self.least_scale, L, f, scale, out["state"]
+            *where,
+            self.nodata,
+            address_of(self.E),
+            self.problem.height**2,
+            self.least_scale,
+            L,
+            f,
+            length,
+            scale,
+            out["state"],
         )
         search = search_kernel(self.p, self.sum_to_one)
         search[self.grid(lines, samples, group_of(self.p).pixels), 32 * WARPS, stream](
@@ -289,9 +344,8 @@ class Warps:
         )
         certify = certify_kernel(self.p, self.sum_to_one, *case, self.half, results["residual"].size > 0)
         certify[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.out_rows, address_of(self.E), self.weights, self.problem.curvature,
-            self.least_scale if self.sum_to_one else 0.0, L, f,
-            *(out[name] for name in ("abundance", "rmse", "kappa", "delta", "steps", "state", "residual")),
+            *where, self.out_rows, address_of(self.E), self.sizes, self.units, self.problem.curvature, self.longest, L, f, length,
+            *(out[name] for name in ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")),
         )  # fmt: skip
 
     @staticmethod

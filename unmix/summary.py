@@ -1,0 +1,246 @@
+"""What a run adds up over its pixels, block by block: counts, the worst certificates, how good the fit is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .certificate import CERTIFIED, MASKED, MOST_DELTA, SOLVED
+from .solvers.jit import compiled
+
+# Places that a report names.
+MOST_FAILURES = 100
+# Fields of `Summary` that add up, of which the largest counts, and those that are None until a block was counted.
+ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit")
+WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
+ARRAYS = ("sums", "most", "there", "corner")
+
+
+# Of the logarithm of a relative RMSE: so many bins an octave, from 2 to this power on. A percentile is right to 2 % of itself.
+PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -13, 256
+# An abundance above the first counts as one that is there; a pixel above the second as one corner alone.
+THERE, CORNER = 0.01, 0.99
+
+
+@compiled
+def bin_of(bits):
+    """The bin of a float32 that is not negative, from its bits: exponent and the first four of its mantissa."""
+    return min(max((bits >> 19) - ((127 + LOWEST_OCTAVE) << 4), 0), BINS - 1)
+
+
+def edges() -> np.ndarray:
+    """Where the bins begin, and where the last ends; (257,). All that is smaller is in the first, all that is larger in the last."""
+    octave, part = np.divmod(np.arange(BINS + 1), PER_OCTAVE)
+    return 2.0 ** (octave + LOWEST_OCTAVE) * (1 + part / PER_OCTAVE)
+
+
+class Counts(NamedTuple):
+    """What is counted of a block of n lines of solved pixels; a GPU fills the same fields (`unmix.solvers.counts`)."""
+
+    pixels: Any  # (n, 4) int64: solved, masked, κ above 1e-10, and those with δ above the limit beside them
+    worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
+    steps: Any  # (n, ·) int64: how many took 0, 1, 2, … steps
+    misfit: Any  # (n, 256) int64: how many have a relative RMSE in each of `edges`
+    sums: Any  # (n, p) float64: of the abundances
+    most: Any  # (n, p) float64: the largest abundance
+    there: Any  # (n, p) int64: abundances above 1 %
+    corner: Any  # (n, p) int64: abundances above 99 %
+
+
+@compiled
+def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, certified, limit, counts):
+    """Count a block, line by line, in one pass that holds no lock; see `count_block`."""
+    n, p, samples = abundance.shape
+    for line in range(n):
+        for s in range(samples):
+            if state[line, s] == MASKED:
+                counts.pixels[line, 1] += 1
+            if state[line, s] != SOLVED:
+                continue
+            k, d = kappa[line, s], delta[line, s]
+            counts.pixels[line, 0] += 1
+            counts.pixels[line, 2] += not k <= certified
+            counts.pixels[line, 3] += k <= certified and not d <= limit
+            worst = counts.worst
+            worst[line, 0] = max(worst[line, 0], k if k == k else np.inf)
+            worst[line, 1] = max(worst[line, 1], d if d == d else np.inf)
+            worst[line, 3] = max(worst[line, 3], rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
+            counts.steps[line, min(steps[line, s], counts.steps.shape[1] - 1)] += 1
+            if relative[line, s] >= 0.0:
+                worst[line, 2] = max(worst[line, 2], relative[line, s])
+                counts.misfit[line, bin_of(bits[line, s])] += 1
+        for j in range(p):
+            total = 0.0
+            for s in range(samples):
+                if state[line, s] == SOLVED:
+                    a = float(abundance[line, j, s])
+                    total += a
+                    counts.most[line, j] = max(counts.most[line, j], a)
+                    counts.there[line, j] += a > THERE
+                    counts.corner[line, j] += a > CORNER
+            counts.sums[line, j] = total
+
+
+def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED, limit: float = MOST_DELTA) -> Counts:
+    """Count the pixels of a block.
+
+    Parameters
+    ----------
+    results : mapping of arrays
+        As `unmix.devices.Line.results`.
+    certified, limit : float
+        The largest κ and δ that count as certified.
+    """
+    n, p, _ = results["abundance"].shape
+    most = int(results["steps"].max(initial=0)) + 1
+    shapes = ((n, 4), (n, 4), (n, most), (n, BINS), (n, p), (n, p), (n, p), (n, p))
+    kinds = (np.int64, float, np.int64, np.int64, float, float, np.int64, np.int64)
+    counts = Counts(*(np.zeros(shape, kind) for shape, kind in zip(shapes, kinds)))
+    counts.most[:] = -np.inf
+    names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
+    bits = results["relative"].view(np.int32)
+    fill_counts(*(results[name] for name in names), bits, certified, limit, counts)
+    return counts
+
+
+@dataclass
+class Summary:
+    """What a run adds up over its pixels, block by block in order.
+
+    Attributes
+    ----------
+    solved, masked, partly_nodata : int
+        Pixels; masked ones are nodata in all used bands, partly_nodata in some. Neither kind is solved.
+    certified, fit_certified, failed, rescued : int
+        Pixels with κ ≤ 1e-10 and δ within the limit; with δ beyond it; with more of κ; and those whose κ was mended in
+        double-double.
+    worst_kappa, worst_delta, worst_relative, worst_rmse : float
+    failures : list of (line, sample)
+        The first hundred that failed.
+    steps : list of int
+        How many pixels took 0, 1, 2, … steps.
+    misfit : array (256,), int64
+        How many have a relative RMSE, |y − E a| over |y|, in each bin of `edges`.
+    sums, most : arrays (p,), float64
+        Sum and largest of each endmember's abundances.
+    there, corner : arrays (p,), int64
+        Pixels with more than 1 % and with more than 99 % of it.
+    of_lines : list of array (n, p)
+        The sums of each line, until the next `merge`.
+    """
+
+    solved: int = 0
+    masked: int = 0
+    partly_nodata: int = 0
+    certified: int = 0
+    fit_certified: int = 0
+    failed: int = 0
+    rescued: int = 0
+    worst_kappa: float = 0.0
+    worst_delta: float = 0.0
+    worst_relative: float = 0.0
+    worst_rmse: float = 0.0
+    failures: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    misfit: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    sums: np.ndarray | None = None
+    most: np.ndarray | None = None
+    there: np.ndarray | None = None
+    corner: np.ndarray | None = None
+    of_lines: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
+        """Count one block; ``results`` as `unmix.devices.Line.results`."""
+        counts = count_block(results, CERTIFIED, limit)
+        self.take(counts, results["state"].size)
+        if counts.pixels[:, 2].any():
+            wrong = (results["state"] == SOLVED) & ~(results["kappa"] <= CERTIFIED)
+            for line, sample in np.argwhere(wrong)[: MOST_FAILURES - len(self.failures)]:
+                self.failures.append((first_line + int(line), int(sample)))
+
+    def take(self, counts: Any, pixels: int) -> None:
+        """Add `Counts` of so many pixels, made here or on a GPU."""
+        solved, masked, failed, loose = (int(total) for total in counts.pixels.sum(axis=0))
+        self.solved += solved
+        self.masked += masked
+        self.partly_nodata += pixels - solved - masked
+        self.failed += failed
+        self.fit_certified += loose
+        self.certified += solved - failed - loose
+        worst = counts.worst.max(axis=0, initial=0.0)
+        for name, value in zip(WORST, worst):
+            setattr(self, name, max(getattr(self, name), float(value)))
+        self.misfit = self.misfit + counts.misfit.sum(axis=0)
+        self.add_steps([int(count) for count in np.trim_zeros(counts.steps.sum(axis=0), "b")])
+        self.add_endmembers(counts.most.max(axis=0), counts.there.sum(axis=0), counts.corner.sum(axis=0))
+        self.add_sums([counts.sums])
+
+    def add_endmembers(self, most: Any, there: Any, corner: Any) -> None:
+        """Add what was counted of each endmember."""
+        self.most = most if self.most is None else np.maximum(self.most, most)
+        self.there = there if self.there is None else self.there + there
+        self.corner = corner if self.corner is None else self.corner + corner
+
+    def percentile(self, share: float) -> float:
+        """The relative RMSE that this share of the pixels does not exceed, right to 2 % of itself; NaN where there is none."""
+        if not self.misfit.sum():
+            return float("nan")
+        place = int(np.searchsorted(np.cumsum(self.misfit), share * self.misfit.sum()))
+        ends = edges()
+        return min(float(np.sqrt(ends[place] * ends[place + 1])), self.worst_relative)
+
+    def merge(self, part: "Summary") -> None:
+        """Add what was counted of the lines that follow, and forget which line had which sums."""
+        self.append(part)
+        self.of_lines = []
+
+    def append(self, part: "Summary") -> None:
+        """Add what was counted of the lines that follow."""
+        for name in ADDED:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for name in WORST:
+            setattr(self, name, max(getattr(self, name), getattr(part, name)))
+        self.failures += part.failures[: MOST_FAILURES - len(self.failures)]
+        self.add_steps(part.steps)
+        if part.most is not None:
+            self.add_endmembers(part.most, part.there, part.corner)
+        self.add_sums(part.of_lines)
+
+    def said(self) -> dict[str, Any]:
+        """All of it, for a journal."""
+        return {
+            **{name: getattr(self, name) for name in (*ADDED, *WORST) if name != "misfit"},
+            **{name: None if (value := getattr(self, name)) is None else value.tolist() for name in ARRAYS},
+            "steps": {str(taken): pixels for taken, pixels in enumerate(self.steps) if pixels},
+            "misfit": {str(place): int(self.misfit[place]) for place in np.flatnonzero(self.misfit)},
+            "failures": [list(place) for place in self.failures],
+        }
+
+    @classmethod
+    def heard(cls, said: dict[str, Any]) -> "Summary":
+        """What `said` said."""
+        steps = [0] * (1 + max(map(int, said["steps"]), default=-1))
+        for taken, pixels in said["steps"].items():
+            steps[int(taken)] = pixels
+        misfit = np.zeros(BINS, np.int64)
+        for place, pixels in said["misfit"].items():
+            misfit[int(place)] = pixels
+        arrays = {name: None if said[name] is None else np.array(said[name]) for name in ARRAYS}
+        failures = [(line, sample) for line, sample in said["failures"]]
+        return cls(**said | arrays | {"misfit": misfit, "failures": failures, "steps": steps})
+
+    def add_steps(self, counts: list[int]) -> None:
+        """Add a histogram to ``steps``."""
+        self.steps += [0] * (len(counts) - len(self.steps))
+        for i, count in enumerate(counts):
+            self.steps[i] += count
+
+    def add_sums(self, blocks: list[np.ndarray]) -> None:
+        """Add to ``sums`` line by line, so that it does not depend on how the scene was cut (but for its last bits on a GPU,
+        which adds up a line in another order than the host does where a pixel is looked at twice)."""
+        self.of_lines += blocks
+        for lines in blocks:
+            # One after the other, which a sum along an axis need not be; in one call, as 10 000 lines of Python cost 30 ms.
+            own = lines if self.sums is None else np.vstack([self.sums, lines])
+            self.sums = np.add.accumulate(own, axis=0)[-1] if len(own) else self.sums
