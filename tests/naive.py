@@ -56,7 +56,7 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
     if sum_to_one:
         mean = E.mean(axis=1)
         E, y = E - mean[:, None], y - mean
-        sizes = np.full(p, np.linalg.norm(E, axis=0).max())
+        sizes = np.linalg.norm(E, axis=0)
         # On vectors that sum to 0: differences to the last, whose Gram matrix is that of an orthonormal basis times a triangle.
         basis = np.linalg.svd(np.ones((1, p)))[2][1:].T
         smallest = np.linalg.svd(E @ basis, compute_uv=False)[-1] if p > 1 else np.inf
@@ -67,7 +67,7 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
     lengths = np.linalg.norm(y) + np.sum(np.abs(a) * sizes)
     over = abs(a.sum() - 1) if sum_to_one else 0.0
     apart = over + p * unit * np.abs(a).sum() if sum_to_one else 0.0
-    rho = (unit * ((L + 4) * np.linalg.norm(r) + (p + 4) * lengths) + apart * sizes.max()) * sizes
+    rho = (unit * ((L + 2) * np.linalg.norm(r) + (p + 2) * lengths) + apart * sizes.max()) * sizes
     most = np.abs(v) + rho
     if nonnegative:
         most = np.where(a > 0, most, np.maximum(v + rho, 0))
@@ -80,7 +80,11 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
         gap = min(gap, a @ most)
     scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)
     gap = gap if gaps else 0.0
-    kappa = max(np.max(np.abs(v) / sizes) / scale, 200 * gap / scale**2) if scale > 0 else 0.0
+    kappa = (
+        max(np.max(np.abs(v) / (sizes.max() if sum_to_one else sizes)) / scale, 200 * gap / scale**2)
+        if scale > 0
+        else 0.0
+    )
     if nonnegative:
         kappa = max(kappa, np.max(-a))
     return np.sqrt(np.mean(r**2)), max(kappa, over / max(1, np.abs(a).sum())), delta

@@ -37,8 +37,8 @@ def certify_function(ops: Width) -> Any:
     With residual ``r = y − E a`` and dual ``w = Eᵀr``: ``λ = aᵀw / Σa`` for the sum to one, else 0, and ``v_j = w_j − λ``.
     Where a_j = 0 under a ≥ 0 only its positive part counts.
 
-    ``κ = max_j |v_j| / (n_j s)``, with ``s = |y|``, for the sum to one at least the largest n_j; and no less than max(−a_j), than
-    |Σa − 1| over max(1, Σ|a_j|), and than 100 times the duality gap over ½ s².
+    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column stands for all |e_j|, and s is no less.
+    κ is no less than max(−a_j), than |Σa − 1| over max(1, Σ|a_j|), and than 100 times the duality gap over ½ s².
 
     ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
 
@@ -49,7 +49,7 @@ def certify_function(ops: Width) -> Any:
     E : array (L, p), float64
         Endmembers; for the sum to one less their mean, as the pixels: a shift of both changes nothing.
     sizes : array (p,), float64
-        n_j: |e_j|, and for the sum to one the longest of the columns of E for all.
+        |e_j|, of the columns of E.
     slopes : array (p,), float64
         ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0; zeros where there is
         none. (0,): κ says nothing of the gap.
@@ -122,8 +122,8 @@ def verdict_function(ops: Width) -> Any:
             over = select(over > 0.0, over, zero - over)
             worst = over / select(absolute > 1.0, absolute, one)
             apart = over + absolute * (p * ROUNDING)  # how far the sum is from 1, at most
-        # What rounding may have done to a dual, over n_j: y − E a by p + 4 roundings, Eᵀr by L + 4, and the sum that is not 1.
-        rounding = (left * (L + 4.0) + (length + reach) * (p + 4.0)) * ROUNDING + apart * longest
+        # What rounding may have done to a dual, over |e_j|: y − E a by p + 2 roundings, Eᵀr by L + 2, and the sum that is not 1.
+        rounding = (left * (L + 2.0) + (length + reach) * (p + 2.0)) * ROUNDING + apart * longest
         violation, steepest, highest, along, slope, below = zero, zero, zero, zero, zero, zero
         gaps = slopes.shape[0] > 0
         for j in range(p):
@@ -142,7 +142,8 @@ def verdict_function(ops: Width) -> Any:
                     slope = select(part > slope, part, slope)
                 along = fma(a, most, along)
             violation = fma(most, most, violation)
-            steep = size * splat(1.0 / sizes[j] if sizes[j] > 0.0 else 0.0)
+            against = longest if sum_to_one else sizes[j]
+            steep = size * splat(1.0 / against if against > 0.0 else 0.0)
             steepest = select(steep > steepest, steep, steepest)
         violation = violation + UNDERFLOW
         gap = endless if gaps else zero

@@ -52,7 +52,7 @@ class Problem:
     norms : array (p,), float64
         Lengths of the columns of E with the constant band.
     sizes : array (p,), float64
-        What duals are measured against: |e_j|, and for Σa = 1 the longest column of E.
+        Lengths of the columns of E.
     curvature : float
         A lower bound of σ_min(E)², for Σa = 1 of E on vectors that sum to 0; 0 where that may be 0.
     condition : float
@@ -242,7 +242,7 @@ def plan_problem(
         G=raised.T @ raised,
         inverse=inverse,
         norms=norms,
-        sizes=np.full(p, lengths.max()) if method.sum_to_one else lengths,
+        sizes=lengths,
         curvature=smallest**2 if full else 0.0,  # then δ is infinite
         condition=condition,
         culprits=culprits,

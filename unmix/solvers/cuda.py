@@ -43,7 +43,8 @@ def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> A
 def on_gpu(function: Callable[..., Any]) -> Any:
     """A function of the GPU that is laid into its caller."""
     name_after_cells(function)
-    return cuda.jit(function, device=True, forceinline=True)
+    inlined = {} if numba.config.ENABLE_CUDASIM else {"forceinline": True}
+    return cuda.jit(function, device=True, **inlined)
 
 
 class Scratch(NamedTuple):

@@ -126,7 +126,8 @@ def spectra_functions(
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
     product = multiply_halves if half else multiply
-    blocks, quads = -(-p // 8), -(-p // 4)
+    # Of eight columns: of E, and of E with the mean endmember, which tells |y| from |y − ē|.
+    dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
     words = 4 if wide else 8
     held_type = np.dtype(np.uint32 if wide else kind)
     held_shape, pair_shape, sums_shape, x_shape = (ROWS, words), (ROWS, 2), (blocks, 4), (ROWS, quads)
@@ -173,14 +174,14 @@ def spectra_functions(
         E,
         lift,
         squares,
-        wholes,
+        means,
         lost,
         f,
         first,
         pixels,
     ):
-        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²``, of that before the shift, and of the count of missing
-        values."""
+        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²`` and of the count of missing values; with ``centred`` the
+        product with the mean endmember into ``means``, where `mean_lane` says."""
         now = cuda.local.array(held_shape, held_type)
         then = cuda.local.array(held_shape, held_type)
         y = cuda.local.array(pair_shape, float64)
@@ -192,7 +193,6 @@ def spectra_functions(
                 sums[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            wholes[row] = 0.0
             lost[row] = 0
             fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
         for c in range(chunks.shape[0]):
@@ -208,15 +208,15 @@ def spectra_functions(
                             found = 0.0
                         y[row, e] = found
                         squares[row] += found * found
-                        if centred:
-                            whole = found + shift[b]
-                            wholes[row] += whole * whole
                 for n in range(blocks):
                     b0, b1 = load_pair(address + (pair * blocks + n) * 512)
                     s0, s1, s2, s3 = sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3]
                     s0, s1, s2, s3 = product(y[0, 0], y[1, 0], b0, s0, s1, s2, s3)
                     s0, s1, s2, s3 = product(y[0, 1], y[1, 1], b1, s0, s1, s2, s3)
                     sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3] = s0, s1, s2, s3
+        if centred:
+            for row in range(ROWS):
+                means[row] = sums[p // 8, 2 * row + p % 2]
         for n in range(blocks):
             for i in range(4):
                 j = 8 * n + 2 * q + i % 2
@@ -234,7 +234,7 @@ def spectra_functions(
         r = cuda.local.array(4, float64)
         lane = cuda.laneid
         q, g = lane % 4, lane // 4
-        for n in range(blocks):
+        for n in range(dual_blocks):
             for i in range(4):
                 duals[n, i] = 0.0
         for row in range(ROWS):
@@ -261,7 +261,7 @@ def spectra_functions(
                 squares[0] += r1 * r1
                 squares[1] += r2 * r2
                 squares[1] += r3 * r3
-                for n in range(blocks):
+                for n in range(dual_blocks):
                     b0, b1 = load_pair(start + (pair * blocks + n) * 512 + lane * 16)
                     s0, s1, s2, s3 = duals[n, 0], duals[n, 1], duals[n, 2], duals[n, 3]
                     s0, s1, s2, s3 = product(r0, r2, b0, s0, s1, s2, s3)
@@ -276,6 +276,11 @@ def spectra_functions(
                             residual[line, out_rows[b], sample + pixel] = r[i] if good[i // 2] != 0 else NODATA
 
     return project, certify
+
+
+def mean_lane(p: int) -> int:
+    """Which of the four lanes of a pixel has its product with the column behind p endmembers."""
+    return p % 8 // 2
 
 
 @on_gpu

@@ -14,13 +14,14 @@ from numba import float64, int32, int64
 
 from ..certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERFLOW
 from .counts import Counter
-from .cuda import cuda, cuda_kernel, on_gpu
+from .cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from .spectra import (
     PIXELS,
     ROWS,
     by_lane,
     chunks_in_use,
     lane_order,
+    mean_lane,
     most_of_quad,
     over_quad,
     spectra_functions,
@@ -47,14 +48,14 @@ def project_kernel(
 ) -> Any:
     """``f = Eᵀy`` and the scale of every pixel (0 for one that misses a value); `spectra_functions` has the case."""
     project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False)
-    step = np.dtype(kind).itemsize if wide else 1
+    step, lane_of_mean = np.dtype(kind).itemsize if wide else 1, mean_lane(p)
 
     @cuda_kernel
     def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift,
-                      least_scale, L, f, length, scale, state):  # fmt: skip
+                      least_scale, mean_square, L, f, length, scale, state):  # fmt: skip
         places = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
-        wholes = cuda.local.array(ROWS, float64)
+        means = cuda.local.array(ROWS, float64)
         lost = cuda.local.array(ROWS, int32)
         lines, samples = state.shape
         line, start = stretch_of(samples, PIXELS)
@@ -65,14 +66,17 @@ def project_kernel(
             sample = min(start + 8 * row + g, samples - 1)
             places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
         first = line * samples + start
-        project(raw, places, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, wholes, lost, f, first,
+        project(raw, places, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, means, lost, f, first,
                 samples - start)  # fmt: skip
         for row in range(ROWS):
-            square, whole, missing = over_quad(squares[row]), over_quad(wholes[row]), over_quad(lost[row])
+            square, missing = over_quad(squares[row]), over_quad(lost[row])
+            whole = square
+            if centred:  # |y|² = |y − ē|² + 2 ēᵀ(y − ē) + |ē|²
+                whole += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + mean_square
             sample = start + 8 * row + g
             if q == 0 and sample < samples:
                 # A pixel of zeros has a scale too: an endmember's, or the least number above 0.
-                length[first + 8 * row + g] = math.sqrt(whole if centred else square)
+                length[first + 8 * row + g] = math.sqrt(max(whole, 0.0))
                 scale[first + 8 * row + g] = max(math.sqrt(square), least_scale) if missing == 0 else 0.0
                 state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == L else PARTLY)
 
@@ -201,7 +205,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             multiplier = multiplier / total if total != 0.0 else 0.0
             worst = abs(total - 1.0) / max(total, 1.0)
             apart = abs(total - 1.0) + p * ROUNDING * total
-        rounding = (left * (L + 4.0) + (length + reach) * (p + 4.0)) * ROUNDING + apart * longest
+        rounding = (left * (L + 2.0) + (length + reach) * (p + 2.0)) * ROUNDING + apart * longest
         violation = 0.0
         steepest = 0.0
         highest = 0.0
@@ -259,6 +263,9 @@ class Warps:
         self.least_scale = float(problem.norms.max()) if self.sum_to_one else np.finfo(float).tiny
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
         self.longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
+        self.mean_square = float(shift @ shift)
+        against = np.full(self.p, self.longest) if self.sum_to_one else problem.sizes
+        units = 1.0 / np.where(against > 0.0, against, np.inf)
         self.chunks, self.used, self.gain, self.offset, self.shift, self.out_rows = (
             cuda.to_device(values)
             for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
@@ -268,12 +275,12 @@ class Warps:
         self.E, self.U, self.norms, self.weights, self.sizes, self.units = (
             cuda.to_device(values)
             for values in (
-                lane_order(problem.E, index),
+                lane_order(np.column_stack([problem.E, shift]) if self.sum_to_one else problem.E, index),
                 problem.unit_gram,
                 problem.norms,
                 1.0 / problem.norms,
                 problem.sizes,
-                1.0 / np.where(problem.sizes > 0.0, problem.sizes, np.inf),
+                units,
             )
         )
         self.f = cuda.device_array((pixels, self.p), np.float64)
@@ -327,17 +334,9 @@ class Warps:
         L = self.problem.E.shape[0]
         project = project_kernel(self.p, *case, gaps, self.half)
         project[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where,
-            self.nodata,
-            address_of(self.E),
-            self.problem.height**2,
-            self.least_scale,
-            L,
-            f,
-            length,
-            scale,
+            *where, self.nodata, address_of(self.E), self.problem.height**2, self.least_scale, self.mean_square, L, f, length, scale,
             out["state"],
-        )
+        )  # fmt: skip
         search = search_kernel(self.p, self.sum_to_one)
         search[self.grid(lines, samples, group_of(self.p).pixels), 32 * WARPS, stream](
             self.U, self.norms, self.weights, self.problem.dual_tolerance, f, scale, out["steps"]
