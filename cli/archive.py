@@ -141,8 +141,8 @@ def without_maps(cubes: list[Path]) -> list[Path]:
 
 def is_map(path: Path) -> bool:
     """Whether that is an output of a run, finished or under way."""
+    from unmix.outputs.files import SUFFIXES
     from unmix.outputs.finished import journal_of
-    from unmix.outputs.maps import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
     return any(

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import unmix
+from unmix._version import build
 from unmix.errors import CubeError, DeviceError, OutputError, UnmixError
 from unmix.jobs.synth import Scene, synthesise
 
@@ -365,7 +366,8 @@ class Client:
     "answers, words",
     [
         ({"a": ("0.0.1", "cpu")}, "a: has unmix 0.0.1"),
-        ({"a": (unmix.__version__, "cpu"), "b": (unmix.__version__, "cuda")}, "some workers have a GPU and some have none"),
+        ({"a": (unmix.__version__ + "+0123456789ab", "cpu")}, "a: has unmix 0.1.0.0123456789ab, but this is 0.1.0"),
+        ({"a": (build(), "cpu"), "b": (build(), "cuda")}, "some workers have a GPU and some have none"),
         ({"a": DeviceError("cuda: no CUDA GPU here")}, "a: cuda: no CUDA GPU"),
         ({"a": ModuleNotFoundError("No module named 'unmix'")}, "a: cannot run unmix: ModuleNotFoundError"),
         ({}, "no worker for 0 s"),

@@ -30,7 +30,7 @@ from .hdf5 import (
 from .header import axis_in_nanometres
 from .placement import Placement
 from .probe import survives
-from .read import brief, refuse_links
+from .read import brief, refuse_links, refuse_links_out
 
 
 def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -246,6 +246,7 @@ def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5C
     except OSError as error:
         raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:
+        refuse_links_out(path, file)
         if dataset is not None:
             return named(file, path, dataset, wavelengths)
         if wavelengths is not None:
