@@ -109,20 +109,22 @@ class Watch:
         self.scene = scene
         self.states = {path: state_of(path) for path in files_of(scene)}
         self.identity = identity_of(scene)
-        self.changed = False
 
     def check(self) -> None:
         """Raise `CubeError` where a file is not what it was when the scene was opened."""
-        for path, before in self.states.items():
-            if state_of(path) != before:
-                self.changed = True
-                raise CubeError(
-                    f"{path}: changed while it was read; nothing of this run was given a name: run it again when the file is at rest"
-                )
+        path = self.changed()
+        if path is not None:
+            raise CubeError(
+                f"{path}: changed while it was read; nothing of this run was given a name: run it again when the file is at rest"
+            )
+
+    def changed(self) -> Path | None:
+        """Return a file that is not what it was; None where all are."""
+        return next((path for path, before in self.states.items() if state_of(path) != before), None)
 
     def is_hidden(self) -> bool:
         """Whether files changed and their identity does not tell: no later run could know what was read of which."""
-        if not self.changed:
+        if self.changed() is None:
             return False
         try:
             return identity_of(self.scene) == self.identity

@@ -285,7 +285,10 @@ class Outputs:
 
     def worth_keeping(self) -> bool:
         """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
-        if self.watch is not None and self.watch.is_hidden():
+        if (
+            self.watch is not None and self.watch.is_hidden()
+        ):  # a run that went on would mix two scenes, and not know it
+            log.info(f"{self.final('')}: what was done is not kept, since the input changed")
             self.journal.remove()
             return False
         if self.naming or (self.past is not None and self.journal.file is None and self.journal.path.exists()):
