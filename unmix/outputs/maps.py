@@ -285,9 +285,8 @@ class Outputs:
 
     def worth_keeping(self) -> bool:
         """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
-        if (
-            self.watch is not None and self.watch.is_hidden()
-        ):  # a run that went on would mix two scenes, and not know it
+        if not self.naming and self.watch is not None and self.watch.is_hidden():
+            # A run that went on would mix two scenes, and not know it.
             log.info(f"{self.final('')}: what was done is not kept, since the input changed")
             self.journal.remove()
             return False
@@ -407,7 +406,10 @@ class Outputs:
         for path in self.unfinished():  # of a process that died here: what it had made its maps from
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
-        flush(self.folder)
+        try:
+            flush(self.folder)
+        except OSError as error:  # all is written and named; some file systems of a network flush no folder
+            log.warning(f"{self.folder}: cannot be flushed ({error.strerror}): after a power loss names may be missing")
         self.journal.remove()
         self.lock.release()
         report: dict[str, Any] = json.loads(last.read_text())
