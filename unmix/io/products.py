@@ -141,6 +141,10 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
             raise CubeError(f"{path}: no band of {data.name} has a wavelength")
         take = take[np.argsort(wave[take], kind="stable")]
         low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
+        if not (np.isfinite(high - low) and high > low):
+            raise CubeError(
+                f"{path}: L2Scale{name}Min and Max are {low:g} and {high:g}, which make no scale of {data.name}"
+            )
         parts.append(Part(data, take, (high - low) / 65535, low))
         waves.append(wave[take])
         widths.append(width[take])
