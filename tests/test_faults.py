@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import write_cube
 
 import unmix
 from unmix.jobs.solve import solve_files
@@ -211,10 +210,3 @@ def test_answers_on_a_full_disk(tmp_path):
             assert not list(small.iterdir())
     finally:
         subprocess.run(["umount", str(small)], check=True)
-
-
-def test_a_scene_of_zeros_is_still_named(tmp_path):
-    """Not a fault of the disk, but of what is on it: nothing is certified without a word."""
-    write_cube(tmp_path / "z.hdr", np.zeros((6, 6, 4), np.int16))
-    with pytest.raises(unmix.CubeError, match="are 0; there is nothing to unmix"):
-        unmix.run(tmp_path / "z.hdr", endmembers=unmix.Endmembers(("a",), np.ones((4, 1)), None), device="cpu")

@@ -12,7 +12,6 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +21,7 @@ import numpy as np
 from ..errors import OutputError
 from ..io.read import brief
 from ..io.write import write_all
-from .files import JOURNAL, MAPS, is_ours
+from .files import JOURNAL, MAPS, RECORD, is_ours
 from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
@@ -169,16 +168,19 @@ def read_past(path: Path) -> Past | None:
     checks = {name: np.concatenate(values).astype(np.uint32) for name, values in parts.items()}
     if any(len(values) != done for values in checks.values()):
         raise ValueError("its entries do not follow on each other")
-    check_ours([*(finishing or ()), *replaced], (about or {}).get("rasters", ()), path)
+    check_ours(finishing, replaced, about, path)
     return Past(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
 
 
-def check_ours(names: Iterable[str], maps: Iterable[str], path: Path) -> None:
+def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:
     """`ValueError` where a journal at ``path`` names a file that is no output of its scene, or a map that there is none of."""
     stem = path.name.removesuffix(JOURNAL)
-    foreign = [name for name in names if not is_ours(name, stem)] + [name for name in maps if name not in MAPS]
+    foreign = [name for name in [*(finishing or ()), *replaced] if not is_ours(name, stem)]
+    foreign += [name for name in (about or {}).get("rasters", ()) if name not in MAPS]
     if foreign:
         raise ValueError(f"it names '{brief(str(foreign[0]))}', which is no output of {stem}")
+    if finishing is not None and finishing[-1:] != [stem + RECORD]:
+        raise ValueError("the last of the names that are due is not that of the record")
 
 
 def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:

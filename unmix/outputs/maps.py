@@ -242,7 +242,7 @@ class Outputs:
             elif past.lines and past.about is not None:
                 check_lines(past, self.folder, self.stem)
                 self.past = past
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
         if self.past is None:
             self.refuse_unfinished(True)
