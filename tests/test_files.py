@@ -404,8 +404,17 @@ def test_other_commands_look_again_too(here, monkeypatch):
         assert code == 3 and "changed while it was read" in said and set(contents(here)) == before
 
 
-@pytest.mark.parametrize("entry", [{"finishing": ["../s_rmse.img", "s_run.json"]}, {"finishing": ["s_run.json"], "replaced": ["../x"]},
-                                   {"finishing": ["s.img"]}, {"finishing": []}, {"finishing": ["s_run.json", "s_rmse.img"]}, {"about": {"rasters": {"../abundance": [1, 1, 1]}}}])  # fmt: skip
+FOREIGN = (
+    {"finishing": ["../s_rmse.img", "s_run.json"]},
+    {"finishing": ["s_run.json"], "replaced": ["../x"]},
+    {"finishing": ["s.img", "s_run.json"]},
+    {"finishing": []},
+    {"finishing": ["s_run.json", "s_rmse.img"]},
+    {"about": {"rasters": {"../abundance": [1, 1, 1]}}},
+)
+
+
+@pytest.mark.parametrize("entry", FOREIGN)
 def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
     """Names are plain: nothing outside the folder, and nothing that no run writes, is renamed or removed."""
     with pytest.raises(KeyboardInterrupt):
@@ -417,7 +426,7 @@ def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
         outputs.journal.append(entry)
         outputs.past = past
         outputs.journal.close()
-    with pytest.raises(ValueError, match="which is no output of s|not that of the record"):
+    with pytest.raises(ValueError, match=r"which is no output of s|not that of the record"):
         read_past(here / "o/s_run.journal.part")
     assert unmix.run(here / "s.hdr", count=3, device="cpu", memory="60K", out_dir=here / "o")["resumed_from"] == 0
     assert "is damaged" in caplog.text and (here / "s_rmse.img.part").read_bytes() == b"mine"
