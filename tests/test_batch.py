@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import write_cube
 
 import unmix
 from unmix._version import build
@@ -453,3 +454,15 @@ def test_shards_are_all_and_disjoint(tmp_path, scenes):
         seen.append([json.loads(line)["input"]["name"] for line in result.stdout.splitlines()])
     assert sorted(name for each in seen for name in each) == sorted(f"{path.stem}.img" for path in paths)
     assert [len(each) for each in seen] == [2, 2, 1, 1]
+
+
+def test_bands_that_are_left_out_may_say_nothing(tmp_path, four):
+    """Workers have their bands from who asks: a gain of 0 in another one is nobody's business."""
+    values = np.random.default_rng(0).integers(1, 100, (20, 5, 4)).astype(np.int16)
+    path = write_cube(tmp_path / "c.hdr", values, data_gain_values="{1, 0, 1, 1}")
+    how = {"count": 2, "device": "cpu", "bands": "1,3-4"}
+    unmix.run(path, out_dir=tmp_path / "one", **how)
+    ((_, result),) = unmix.batch([path], scheduler=four, out_dir=tmp_path / "two", unit="100", **how)
+    assert isinstance(result, dict), result
+    for name in ("c_abundance.img", "c_rmse.img"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

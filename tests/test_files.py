@@ -454,3 +454,13 @@ def test_a_library_of_numbers_alone_is_an_input_of_bands(here, monkeypatch):
     before = contents(here)
     code, said = command("bands", "t.csv", "-m", 2, "--overwrite")
     assert code == 2 and "t_bands.csv" in said and contents(here) == before
+
+
+def test_a_scene_that_is_an_output_of_another(here):
+    """Of two scenes of one command, the first would replace the second; elsewhere it does not."""
+    unmix.run(here / "s.hdr", count=3, device="cpu")
+    before = contents(here)
+    words = ["run", here / "s.hdr", here / "s_abundance.hdr", "-n", 2, "--overwrite", "--device", "cpu"]
+    code, said = command(*words)
+    assert code == 2 and "s_abundance.hdr: is an output of" in said and contents(here) == before
+    assert command(*words, "-o", here / "o")[0] == 0 and contents(here) == before

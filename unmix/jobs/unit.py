@@ -29,7 +29,7 @@ from ..outputs.lock import holds
 from ..outputs.raster import Raster
 from ..pipeline import Seconds
 from ..problem import Problem
-from ..scene import open_scene
+from ..scene import open_part, open_scene
 from .lines import layout_of, line_of, solve_lines
 from .run import extract
 
@@ -112,7 +112,7 @@ class Desk:
         machine = self.take(task.options.device, threads)
         if self.key != task.lock[1]:
             self.key, self.open = "", ()  # lets go of the last scene's buffers
-            scene, _, _ = open_scene(task.cube, replace(task.options.reading, bands="all"))
+            scene, _ = open_part(task.cube, task.options.reading)  # the bands are in the problem
             layout = layout_of(scene, task.problem, task.options, machine)
             self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
             self.key = task.lock[1]
