@@ -128,7 +128,24 @@ def chosen_scenes(
     if not cubes:
         raise click.UsageError("name a CUBE, or a --list of some")
     turn, of = (1, 1) if shard is None else parse_shard(shard)
-    return scenes_of_their_own(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])[turn - 1 :: of]
+    cubes = scenes_of_their_own(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
+    refuse_outputs_of_each_other(cubes, settings["out_dir"])
+    return cubes[turn - 1 :: of]
+
+
+def refuse_outputs_of_each_other(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
+    """`click.UsageError` where one scene is an output of another one: it would be replaced before it is read, or while it is."""
+    from unmix.outputs.files import SUFFIXES
+
+    writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
+    for cube in cubes:
+        stems = [cube.name.removesuffix(suffix) for suffix in SUFFIXES if cube.name.endswith(suffix)]
+        for stem in stems:
+            writer = writers.get((os.path.realpath(cube.parent), stem))
+            if writer is not None:
+                raise click.UsageError(
+                    f"{cube}: is an output of {writer}, which this command writes; run them one by one, each with its -o"
+                )
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
@@ -149,8 +166,8 @@ def without_maps(cubes: list[Path]) -> list[Path]:
 
 def is_map(path: Path) -> bool:
     """Whether that is an output of a run, finished or under way."""
+    from unmix.outputs.files import SUFFIXES
     from unmix.outputs.finished import journal_of
-    from unmix.outputs.maps import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
     return any(

@@ -34,13 +34,15 @@ def command(
     The names of the files that were written go to stdout.
     """
     from unmix.endmembers import extract_endmembers
+    from unmix.identity import Watch
     from unmix.outputs.maps import save_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)
+    watch = Watch(scene)
     found, _ = extract_endmembers(
         scene, used, missing, options.number_or_auto(count) or "auto", extract, seed, options.size(memory), threads
     )
     folder = out_dir if out_dir is not None else scene.path.parent
-    for path in save_library(found, folder, scene.stem, overwrite):
+    for path in save_library(found, folder, scene.stem, overwrite, watch):
         click.echo(path)

@@ -88,6 +88,7 @@ def describe(library: Any) -> dict[str, Any]:
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
     """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
     from unmix.errors import LibraryError
+    from unmix.outputs.files import inputs_of
     from unmix.outputs.whole import write_library
 
     parts = chosen(library, select)
@@ -95,7 +96,7 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
         )
-    for path in write_library(parts[0], out, overwrite):
+    for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
         click.echo(path)
 
 
@@ -118,9 +119,11 @@ def resample(
     does the same with -e LIBRARY.
     """
     from unmix.library import fit
+    from unmix.outputs.files import inputs_of
     from unmix.outputs.whole import write_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
-    for path in write_library(fit(chosen(library, select), scene, used.index), out, overwrite):
+    found = fit(chosen(library, select), scene, used.index)
+    for path in write_library(found, out, overwrite, inputs_of(scene, library=library)):
         click.echo(path)

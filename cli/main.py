@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from unmix import __version__
+from unmix._version import build
 from unmix.errors import UnmixError
 
 # Commands in the order of the help, with the line that stands there: a command's own file is imported when it runs.
@@ -60,12 +60,20 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="unmix")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: show_version(*given),
+              help="Show the version and exit.")  # fmt: skip
 def cli() -> None:
     """Hyperspectral unmixing that is exact and proves it, pixel by pixel.
 
     Begin with: unmix run cube.hdr --method fcls
     """
+
+
+def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Say which build this is: the sources are read for that only when it is asked."""
+    if wanted and not context.resilient_parsing:
+        click.echo(f"unmix, version {build()}")
+        context.exit()
 
 
 def stop(number: int, frame: FrameType | None) -> NoReturn:

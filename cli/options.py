@@ -118,6 +118,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     log.handlers = [ToStderr()]
     log.handlers[0].setFormatter(OneLine())
     if log_file is not None:
+        refuse_log(log_file)
         try:
             if os.path.isfile(log_file) and not is_log(log_file):
                 raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
@@ -127,6 +128,20 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
         handler.setFormatter(Dated("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
     return log
+
+
+def refuse_log(log_file: str) -> None:
+    """`click.UsageError` where the log would go into a file that the command line names for something else, links counting."""
+    from unmix.outputs.files import file_of, inode
+
+    context = click.get_current_context(silent=True)
+    for name, value in (context.params if context is not None else {}).items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            own = None if name == "log_file" or not isinstance(one, str | Path) else inode(file_of(one))
+            if own is not None and own == inode(Path(log_file)):
+                raise click.UsageError(
+                    f"--log-file {log_file}: is {one}, which this command reads or writes; name another file"
+                )
 
 
 def is_log(path: str) -> bool:

@@ -12,8 +12,10 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import write_cube
 
 import unmix
+from unmix._version import build
 from unmix.errors import CubeError, DeviceError, OutputError, UnmixError
 from unmix.jobs.synth import Scene, synthesise
 
@@ -365,7 +367,8 @@ class Client:
     "answers, words",
     [
         ({"a": ("0.0.1", "cpu")}, "a: has unmix 0.0.1"),
-        ({"a": (unmix.__version__, "cpu"), "b": (unmix.__version__, "cuda")}, "some workers have a GPU and some have none"),
+        ({"a": (unmix.__version__ + "+0123456789ab", "cpu")}, "a: has unmix 0.1.0.0123456789ab, but this is 0.1.0"),
+        ({"a": (build(), "cpu"), "b": (build(), "cuda")}, "some workers have a GPU and some have none"),
         ({"a": DeviceError("cuda: no CUDA GPU here")}, "a: cuda: no CUDA GPU"),
         ({"a": ModuleNotFoundError("No module named 'unmix'")}, "a: cannot run unmix: ModuleNotFoundError"),
         ({}, "no worker for 0 s"),
@@ -451,3 +454,15 @@ def test_shards_are_all_and_disjoint(tmp_path, scenes):
         seen.append([json.loads(line)["input"]["name"] for line in result.stdout.splitlines()])
     assert sorted(name for each in seen for name in each) == sorted(f"{path.stem}.img" for path in paths)
     assert [len(each) for each in seen] == [2, 2, 1, 1]
+
+
+def test_bands_that_are_left_out_may_say_nothing(tmp_path, four):
+    """Workers have their bands from who asks: a gain of 0 in another one is nobody's business."""
+    values = np.random.default_rng(0).integers(1, 100, (20, 5, 4)).astype(np.int16)
+    path = write_cube(tmp_path / "c.hdr", values, data_gain_values="{1, 0, 1, 1}")
+    how = {"count": 2, "device": "cpu", "bands": "1,3-4"}
+    unmix.run(path, out_dir=tmp_path / "one", **how)
+    ((_, result),) = unmix.batch([path], scheduler=four, out_dir=tmp_path / "two", unit="100", **how)
+    assert isinstance(result, dict), result
+    for name in ("c_abundance.img", "c_rmse.img"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

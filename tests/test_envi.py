@@ -36,6 +36,8 @@ def whole_cube(cube):
 def test_every_type_order_and_interleave(tmp_path, dtype, order, interleave):
     random = np.random.default_rng(0)
     values = random.integers(0, 256, (5, 4, 3, dtype.itemsize), np.uint8).view(dtype)[..., 0]
+    if dtype.kind in "iu" and dtype.itemsize == 8:
+        values >>= 11  # what float64 holds
     path = write_cube(tmp_path / "x.hdr", values, interleave, order, header_offset=13)
     cube = open_cube(path)
     assert (cube.lines, cube.samples, cube.bands, cube.dtype, cube.layout) == (5, 4, 3, dtype, interleave)
@@ -351,3 +353,68 @@ def test_a_real_compressed_cube_is_its_plain_twin(data):
     whole = slice(0, plain.lines)
     buffers = [np.empty(plain.lines * bytes_per_line(plain), np.uint8) for _ in range(2)]
     np.testing.assert_array_equal(plain.read(whole, buffers[0]), packed.read(whole, buffers[1]))
+
+
+@pytest.mark.parametrize(
+    "units, stored, fwhm, waves, widths",
+    [
+        ("Wavenumber", "{20000, 10000, 5000}", "{20, 10, 5}", [500, 1000, 2000], [0.5, 1, 2]),
+        ("GHz", "{599584.916, 299792.458, 149896.229}", "{599.584916, 299.792458, 149.896229}", [500, 1000, 2000], [0.5, 1, 2]),
+        ("MHz", "{599584916, 299792458, 149896229}", None, [500, 1000, 2000], None),
+        ("Wavenumber", "{20000, 0, 5000}", None, None, None),
+        ("Index", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
+        ("Index", "{1, 2, 3}", None, None, None),
+        ("Unknown", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
+        ("Unknown", "{1, 2, 3}", None, None, None),
+        ("Unknown", "{0.5, 1, 2}", "{.01, .01, .01}", [500, 1000, 2000], [10, 10, 10]),
+        ("Angstroms", "{5000, 10000, 20000}", None, [500, 1000, 2000], None),
+        ("Ells", "{500, 1000, 2000}", None, [500, 1000, 2000], None),
+    ],
+)  # fmt: skip
+def test_what_is_no_wavelength_is_not_taken_for_nm(tmp_path, units, stored, fwhm, waves, widths):
+    fields = {"wavelength": stored, "wavelength_units": units} | ({} if fwhm is None else {"fwhm": fwhm})
+    cube = open_cube(write_cube(tmp_path / "x.hdr", np.ones((1, 1, 3), np.int16), **fields))
+    for found, expected in ((cube.wavelengths, waves), (cube.fwhm, widths)):
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert bool(cube.problems) == (waves is None or units == "Ells") and all("x.hdr" in one for one in cube.problems)
+
+
+def test_a_library_fits_a_cube_in_wavenumbers(tmp_path):
+    """Its bands descend in wavelength, like those of any spectrometer in another order."""
+    waves = np.linspace(500, 2000, 40)
+    E = np.stack([waves / 2000, 1 - waves / 4000], axis=1)
+    library = unmix.Endmembers(("a", "b"), E, waves)
+    numbers = np.linspace(6000, 18000, 9)
+    fields = {"wavelength": "{" + ", ".join(map(repr, numbers.tolist())) + "}", "wavelength_units": "Wavenumber"}
+    truth = np.stack([1e7 / numbers / 2000, 1 - 1e7 / numbers / 4000], axis=1)
+    write_cube(tmp_path / "x.hdr", (truth @ [0.25, 0.75]).reshape(1, 1, 9).repeat(4, 0), **fields)
+    unmix.run(tmp_path / "x.hdr", endmembers=library, device="cpu")
+    found = np.fromfile(tmp_path / "x_abundance.img", "<f4")
+    np.testing.assert_allclose(found.reshape(4, 2), [[0.25, 0.75]] * 4, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "dtype, value, fine",
+    [
+        ("int64", 2**53, True), ("int64", -(2**53), True), ("int64", 2**60, True), ("int64", -(2**63), True),
+        ("int64", 2**53 + 1, False), ("int64", -(2**53) - 1, False), ("int64", 2**63 - 1, False),
+        ("uint64", 2**63, True), ("uint64", 2**53 + 1, False), ("uint64", 2**64 - 1, False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("interleave", ["bip", "bsq"])
+def test_whole_numbers_that_float64_rounds(tmp_path, dtype, value, fine, interleave):
+    """Refused where they are read, and only these: fill values of a power of 2 are not."""
+    values = np.ones((4, 3, 2), dtype)
+    values[2, 1, 1] = value
+    cube = open_cube(write_cube(tmp_path / "x.hdr", values, interleave, ">"))
+    if fine:
+        np.testing.assert_array_equal(whole_cube(cube), values)
+        return
+    with pytest.raises(CubeError, match=f"holds {value}, a whole number above 2..53"):
+        whole_cube(cube)
+    E = unmix.Endmembers(("a",), np.ones((2, 1)), None)
+    with pytest.raises(CubeError, match="would round"):
+        unmix.run(tmp_path / "x.hdr", endmembers=E, device="cpu", lines="1:4", samples="1:3")
+    assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*_*"))

@@ -9,6 +9,7 @@ import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, scratch, spectra
 from unmix.io.header import geotransform
+from unmix.jobs.solve import open_array
 from unmix.jobs.verify import verify
 from unmix.scene import choose_bands
 
@@ -263,3 +264,45 @@ def test_chunks_that_are_too_small(tmp_path, monkeypatch):
     monkeypatch.setattr("unmix.io.hdf5.MOST_CHUNKS", 55)
     with pytest.raises(CubeError, match=r"chunks of \(2, 1, 1\): too small"):
         open_cube(tmp_path / "c.h5", "/y")
+
+
+@pytest.mark.parametrize("where", ["cube", "wavelengths", "group", "beside"])
+def test_links_into_other_files_are_refused(tmp_path, where):
+    """What is there may change, and the scene would be known again by its own file."""
+    products.neon(tmp_path / "other.h5", products.truth())
+    products.neon(tmp_path / "s.h5", products.truth())
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        site = next(iter(file))
+        name = {
+            "cube": f"{site}/Reflectance/Reflectance_Data",
+            "wavelengths": f"{site}/Reflectance/Metadata/Spectral_Data/Wavelength",
+            "group": f"{site}/Reflectance/Metadata/Spectral_Data",
+            "beside": "nobody/asks",
+        }[where]
+        if where != "beside":
+            del file[name]
+        file[name] = h5py.ExternalLink("other.h5", f"/{name}")
+    with pytest.raises(CubeError, match=rf"s\.h5: '{name}' is a link into another file"):
+        open_cube(tmp_path / "s.h5")
+    with pytest.raises(CubeError, match="is a link into another file"):
+        open_cube(tmp_path / "s.h5", f"/{site}/Reflectance/Reflectance_Data")
+
+
+def test_links_within_a_file_and_out_of_matlab(tmp_path):
+    """A soft link is followed; MATLAB's files and arrays for `solve` are looked at, too."""
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["x/cube"] = np.ones((3, 3, 4))
+        file["cube"] = h5py.SoftLink("/x/cube")
+    assert open_cube(tmp_path / "s.h5", "/cube").bands == 4
+    with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
+        file["cube"] = h5py.ExternalLink("s.h5", "/x/cube")
+        file["own"] = np.ones((4, 3, 3))
+    with open(tmp_path / "m.mat", "r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\2IM")
+    with pytest.raises(CubeError, match="'cube' is a link into another file"):
+        open_cube(tmp_path / "m.mat", "own")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.eye(3)
+        file["g/b"] = h5py.ExternalLink("s.h5", "/x")
+    with pytest.raises(unmix.LibraryError, match="'g/b' is a link into another file"):
+        open_array(f"{tmp_path}/a.h5:/a")

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "unmix"
 # Room: what it may import of this package (by room) and of others. The rooms above may use the rooms below.
 MAY_IMPORT = {
+    "_version": set(),
     "errors": set(),
     "blocks": {"errors"},
     "methods": {"errors"},
@@ -22,6 +23,7 @@ MAY_IMPORT = {
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "summary": {"certificate", "solvers.jit", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
+    "identity": {"io", "errors", "numpy"},
     "library": {"library", "io", "errors", "numpy", "scipy"},
     "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "solvers", "numpy", "scipy"},
@@ -34,15 +36,15 @@ MAY_IMPORT = {
     },
     "options": {"blocks", "certificate", "errors", "io", "library", "methods", "scene"},
     "outputs": {
-        "__init__", "outputs", "blocks", "certificate", "errors", "io", "library", "options", "pipeline", "problem", "scene",
-        "summary", "numpy",
+        "_version", "outputs", "blocks", "certificate", "errors", "identity", "io", "library", "options", "pipeline", "problem",
+        "scene", "summary", "numpy",
     },
     "jobs": {
-        "__init__", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "io", "library", "methods", "options",
-        "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "summary",
-        "numpy", "scipy", "h5py", "matplotlib", "distributed",
+        "_version", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "identity", "io", "library",
+        "methods", "options", "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "summary", "numpy", "scipy", "h5py",
+        "matplotlib", "distributed",
     },
-    "__init__": {"errors", "arrays", "jobs", "io", "library", "options", "scene"},
+    "__init__": {"_version", "errors", "arrays", "jobs", "io", "library", "options", "scene"},
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 

@@ -151,3 +151,28 @@ def test_scaled_spectra_of_a_part(tmp_path):
     part, bands, _ = open_scene(path, Reading(samples="1:3"))
     raw = part.read(slice(0, 2), np.empty(2 * bytes_per_line(part), np.uint8))
     np.testing.assert_array_equal(spectra(raw, part.layout, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
+
+
+def test_gains_of_zero(tmp_path):
+    """A band that is nothing but its offset says nothing; all of a scene would be certified without a word."""
+    values = np.random.default_rng(0).integers(1, 100, (6, 5, 4)).astype(np.int16)
+    path = write_cube(tmp_path / "c.hdr", values, data_gain_values="{1, 0, 1, 0}")
+    E = unmix.Endmembers(("a", "b"), np.random.default_rng(1).random((4, 2)), None)
+    with pytest.raises(CubeError, match=r"c\.img: the gain of bands 2,4 is 0.*--bands.*--scale") as error:
+        unmix.run(path, endmembers=E, device="cpu")
+    assert error.value.exit_code == 3
+    assert open_scene(path, Reading(bands="1,3"))[1].index.tolist() == [0, 2]
+    assert open_scene(path, Reading(bands="auto"))[1].index.tolist() == [0, 2]  # they are constant
+    assert open_scene(path, Reading(scale=100.0))[1].gain.tolist() == [0.01] * 4
+
+
+@pytest.mark.parametrize("meant", [{}, {"scale": 10.0}])
+def test_a_scene_without_signal(tmp_path, meant):
+    path = write_cube(tmp_path / "c.hdr", np.zeros((6, 5, 4), np.int16))
+    E = unmix.Endmembers(("a", "b"), np.random.default_rng(1).random((4, 2)), None)
+    with pytest.raises(CubeError, match="all values of the 30 pixels looked at are 0") as error:
+        unmix.run(path, endmembers=E, device="cpu", **meant)
+    assert error.value.exit_code == 3 and not list(tmp_path.glob("*_*"))
+    E.write(tmp_path / "e.csv", None, None)
+    found = unmix.check(path, tmp_path / "e.csv", **meant)
+    assert not found["sound"] and any(one["about"] == "signal" for one in found["findings"])

@@ -10,6 +10,7 @@ Nothing heavy is imported until it is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._version import VERSION as __version__
 from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputError, UnmixError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from .options import Options
     from .scene import Reading
 
-__version__ = "0.1.0"
-
 _LAZY = {
     "run": ".jobs.run", "batch": ".jobs.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.systems", "Batch": ".arrays.systems",
@@ -47,6 +46,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
-    "Reading", "Selection", "Solution", "UnmixError", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls", "nnqp", "open_cube",
-    "run", "select_bands", "solve",
+    "Reading", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls", "nnqp",
+    "open_cube", "run", "select_bands", "solve",
 ]  # fmt: skip

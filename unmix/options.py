@@ -139,12 +139,16 @@ class Options:
         return parse_size(str(self.gpu_memory))
 
     def asked(self, library: Endmembers | None, device: str) -> dict[str, Any]:
-        """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen."""
+        """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen.
+
+        A mask is part of what is read, and known by what it holds (`unmix.identity`), not by its name.
+        """
         return {
             "method": self.row.name, "solver": self.how.name, "endmembers": None if library is None else library.digest(),
             "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
-            "max_delta": self.max_delta, "reading": self.reading.said(), "device": device.partition(":")[0],
+            "max_delta": self.max_delta, "device": device.partition(":")[0],
+            "reading": {name: value for name, value in self.reading.said().items() if name != "mask"},
         }  # fmt: skip
 
     def maps(self, L: int, p: int) -> dict[str, int]:

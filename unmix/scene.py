@@ -109,6 +109,12 @@ def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tu
             if some:
                 log.info(f"{cube.path}: {len(some)} bands left out ({what}): {ranges(some)}")
         bands = bands.only(np.isin(bands.index, kept))
+    silent = bands.index[bands.gain == 0]
+    if len(silent):
+        raise CubeError(
+            f"{cube.path}: the gain of bands {ranges(silent.tolist())} is 0, so that they say nothing; leave them out with --bands, or "
+            "give --scale"
+        )
     return cube, bands, nodata
 
 
@@ -313,7 +319,13 @@ def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
 
 
 def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> str | None:
-    """What is wrong with the sizes of pixels and endmembers, or None; see `check_scale`."""
+    """What is wrong with the sizes of pixels and endmembers, or None; see `check_scale`.
+
+    Raises
+    ------
+    CubeError
+        Where all values of the sample are 0: whatever is found for it would be an optimum.
+    """
     lengths = [np.empty(0)]
     for part in sampled(cube):
         good = ~missing(part, cube.layout, bands, nodata)
@@ -322,6 +334,10 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     found = np.concatenate(lengths)
     if len(found) == 0:
         log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
+    if len(found) and not found.any():
+        raise CubeError(
+            f"{cube.path}: all values of the {len(found)} pixels looked at are 0; there is nothing to unmix"
+        )
     size = float(np.percentile(found, 98)) if len(found) else np.nan
     if not np.all(np.isfinite(found)):
         return f"{cube.path}: its values are too large for float64; divide them with --scale"
@@ -344,7 +360,7 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     ------
     CubeError
         Where the 98th percentile of |y| over the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
-        the other in 0-1.
+        the other in 0-1. Also where there is no signal at all.
     """
     fault = scale_fault(cube, endmembers, bands, nodata)
     if fault and not meant:

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..blocks import block_shape
+from ..errors import CubeError
 from .header import words
 from .placement import Placement
 
 INTERLEAVES = ("bip", "bil", "bsq")
+# Every whole number up to here is a float64.
+LARGEST_WHOLE = 2**53
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Cube(Protocol):
     outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` names what the file was
     recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say). ``placement`` says where
     pixels lie on a map, where the scene is in the sensor's geometry and the file knows; ``origin`` is the line and sample of
-    the file where a part begins.
+    the file where a part begins. ``beside`` are the files that were read besides ``path``: headers, metadata.
     """
 
     path: Path
@@ -89,6 +92,9 @@ class Cube(Protocol):
     problems: list[str]
     placement: Placement | None
     origin: tuple[int, int]
+
+    @property
+    def beside(self) -> list[Path]: ...
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored.
@@ -119,7 +125,7 @@ class Cube(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class Said:
-    """What a file may say of its values and its place, and what was made of it; the fields are `Cube`'s."""
+    """What a file may say of its values and its place, what was made of it, and what was read besides; the fields are `Cube`'s."""
 
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None
@@ -131,6 +137,7 @@ class Said:
     problems: list[str] = field(default_factory=list)
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
+    beside: list[Path] = field(default_factory=list)
 
 
 def bytes_per_line(cube: Cube) -> int:
@@ -147,6 +154,30 @@ def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
     """The part of a buffer that some lines of a cube fill, in its type and shape."""
     shape = block_shape(cube.layout, lines.stop - lines.start, cube.samples, cube.bands)
     return out[: math.prod(shape) * cube.dtype.itemsize].view(cube.dtype).reshape(shape)
+
+
+def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
+    """Return stored values as they are; every format ends its reading here.
+
+    Raises
+    ------
+    CubeError
+        Where a whole number of 64 bits has no float64 of its own: its last bits would be lost without a word.
+    """
+    if stored.dtype.kind == "f" or stored.dtype.itemsize < 8 or stored.size == 0:
+        return stored
+    if int(stored.max()) <= LARGEST_WHOLE and int(stored.min()) >= -LARGEST_WHOLE:
+        return stored
+    large = stored[(stored > LARGEST_WHOLE) | (stored < -LARGEST_WHOLE if stored.dtype.kind == "i" else False)]
+    rounded = large.astype(np.float64)
+    top = 2.0 ** (63 if stored.dtype.kind == "i" else 64)  # itself no such number any more
+    lost = (rounded >= top) | (np.where(rounded < top, rounded, 0).astype(stored.dtype) != large)
+    if lost.any():
+        raise CubeError(
+            f"{cube.path}: holds {int(large[lost][0])}, a whole number above 2**53 that float64 would round; store it as another type, "
+            "such as float64, or scaled"
+        )
+    return stored
 
 
 def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:

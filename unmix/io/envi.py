@@ -10,7 +10,7 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .cube import INTERLEAVES, Cube, Kind
+from .cube import INTERLEAVES, Cube, Kind, exact
 from .fields import DTYPES, header_beside, spectral_fields
 from .header import read_header, whole
 from .placement import Placement
@@ -132,7 +132,12 @@ class EnviCube:
         values = filled.view(self.dtype).reshape(shape)
         if self.swapped:
             values.byteswap(inplace=True)
-        return values
+        return exact(self, values)
+
+    @property
+    def beside(self) -> list[Path]:
+        """The header; see `unmix.io.cube.Cube`."""
+        return [self.header]
 
     def storage(self) -> dict[str, Any]:
         """How the file stores it; see `unmix.io.cube.Cube.storage`."""

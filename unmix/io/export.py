@@ -123,10 +123,12 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
     """
     import h5py
 
+    from .hdf5_write import new_hdf5
+
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
     tile = (1, min(TILE, lines), min(TILE, samples))
-    with h5py.File(out, "w", libver=("earliest", "v110")) as file:
+    with new_hdf5(out, libver=("earliest", "v110")) as (file, target):
         file.attrs["Conventions"] = np.bytes_("CF-1.8")
         file.attrs["title"] = np.bytes_(fields.get("description", "").strip())
         data = file.create_dataset(
@@ -153,6 +155,7 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
             rows = slice(line, min(line + TILE, lines))
             for b in range(bands):
                 data[b, rows] = values[rows, b]
+                target.check()
     with h5py.File(out, "r") as file:
         for line in range(0, lines, TILE):
             rows = slice(line, min(line + TILE, lines))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind, Said, as_stored, place_for
+from .cube import Kind, Said, as_stored, exact, place_for
 from .fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 from .read import MOST_TOGETHER, Scratch, brief
@@ -97,9 +97,9 @@ class GeoTiffCube(Said):
         filled = place_for(self, lines, out)
         if self.scratch is not None:
             self.scratch.read_bsq(self.path, self.lines, lines, filled)
-            return filled
-        self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
-        return filled
+        else:
+            self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
+        return exact(self, filled)
 
     def decode(
         self, filled: np.ndarray, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
@@ -189,6 +189,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
         cube.problems.append(
             f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever --memory says"
         )
+    cube.beside = [Path(name) for name in source.files if Path(name) != path]  # GDAL reads .aux.xml, .tfw and the like
     own_words(cube)
     for beside in BESIDE:
         beside(cube)
@@ -267,6 +268,7 @@ def envi_header(cube: GeoTiffCube) -> None:
     if header is None:
         return
     fields = read_header(header)
+    cube.beside.append(header)
     if "tif" not in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
         return
     sizes = [whole(fields, key, header) for key in ("lines", "samples", "bands")]
@@ -293,6 +295,7 @@ def enmap(cube: GeoTiffCube) -> None:
     if not found:
         cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and no scale but the TIFF's own")
         return
+    cube.beside.append(found[0])
     try:
         root = ElementTree.fromstring(read_small(found[0], LONGEST_XML))
         bands = [node for node in root.iter("bandID") if node.find("wavelengthCenterOfBand") is not None]

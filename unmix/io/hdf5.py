@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Said, as_stored, place_for
+from .cube import Said, as_stored, exact, place_for
 from .fields import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .read import MOST_TOGETHER, Scratch, brief, refuse_links
@@ -69,7 +69,7 @@ class Hdf5Cube(Said):
         except Exception as error:  # h5py has many words for a damaged file
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
-        return filled
+        return exact(self, filled)
 
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
         """Lines of the one dataset, some chunks at a time."""

@@ -28,6 +28,20 @@ TO_NANOMETRES = {
     "um": 1000.0,
     "µm": 1000.0,
     "μm": 1000.0,
+    "angstroms": 0.1,
+    "millimeters": 1e6,
+    "centimeters": 1e7,
+    "meters": 1e9,
+}
+# Units of what is no length, but has one: the wavelength in nm is this over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
+OVER = {
+    "wavenumber": 1e7,
+    "wavenumbers": 1e7,
+    "cm-1": 1e7,
+    "cm^-1": 1e7,
+    "1/cm": 1e7,
+    "ghz": 299792458.0,
+    "mhz": 299792458e3,
 }
 
 
@@ -156,9 +170,10 @@ def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
 def axis_in_nanometres(
     waves: np.ndarray | None, fwhm: np.ndarray | None, units: str, source: Path, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Wavelengths and FWHM in nm, checked; FWHM that are none are left out, which is added to ``problems``.
+    """Wavelengths and FWHM in nm, checked; what is left out is added to ``problems``.
 
-    Without a known unit FWHM go with the wavelengths: they are always below 25.
+    Wavenumbers and frequencies become wavelengths, which descend then; an index is no wavelength. Without a known unit FWHM go with
+    the wavelengths: they are always below 25.
 
     Raises
     ------
@@ -167,13 +182,47 @@ def axis_in_nanometres(
     """
     if waves is not None and not np.all(np.isfinite(waves)):
         raise CubeError(f"{source}: a wavelength is not finite")
-    units = units.strip().lower()
+    said, units = units.strip(), units.strip().lower()
+    if waves is not None and is_no_axis(waves, units):
+        problems.append(f"{source}: its wavelengths are in '{said}', which is no unit; they are left out of account")
+        return None, None
+    if units in OVER:
+        return from_reciprocals(waves, fwhm, units, source, problems)
     if units not in TO_NANOMETRES:
+        if units not in ("", "unknown") and waves is not None:
+            problems.append(
+                f"{source}: the unit of its wavelengths, '{said[:40]}', is not known; nm or µm is guessed by their size"
+            )
         units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
         problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
         fwhm = None
     return nanometres(waves, units), nanometres(fwhm, units)
+
+
+def is_no_axis(values: np.ndarray, units: str) -> bool:
+    """Whether ENVI calls an axis none of wavelengths: an index, or a unit that is unknown.
+
+    Of the latter real scenes have wavelengths in µm (HySU): values below 25 that do not just count are taken for these, no others.
+    """
+    counts = np.array_equal(values, np.arange(1, len(values) + 1)) or np.array_equal(values, np.arange(len(values)))
+    return units == "index" or (units == "unknown" and (counts or bool(np.any(values >= 25.0))))
+
+
+def from_reciprocals(
+    values: np.ndarray | None, widths: np.ndarray | None, units: str, source: Path, problems: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Wavelengths and FWHM in nm of wavenumbers or frequencies: ``λ = k / x``, and a small width of x is ``k / x²`` times it of λ."""
+    if values is None:
+        return None, None
+    if not np.all(values > 0):
+        problems.append(f"{source}: a {units} is not above 0; wavelengths are left out of account")
+        return None, None
+    waves = OVER[units] / values
+    if widths is not None and not np.all(np.isfinite(widths) & (widths > 0)):
+        problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
+        widths = None
+    return waves, None if widths is None else widths * waves / values
 
 
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:

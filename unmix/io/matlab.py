@@ -14,12 +14,12 @@ import h5py
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Kind, Said, place_for
+from .cube import Kind, Said, exact, place_for
 from .fields import DTYPES
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
 from .probe import survives
-from .read import Scratch, brief, refuse_links
+from .read import Scratch, brief, refuse_links, refuse_links_out
 
 KIND = Kind(
     "MATLAB",
@@ -56,7 +56,7 @@ class MatlabCube(Said):
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
         filled = place_for(self, lines, out)
         self.scratch.read_bsq(self.path, self.lines, lines, filled)
-        return filled
+        return exact(self, filled)
 
     def expect(self, lines: slice) -> None:
         """Nothing: it is read from a scratch file."""
@@ -110,6 +110,7 @@ class Version73:
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, h5py.File(path, "r")
+        refuse_links_out(path, self.file)
         self.shapes: Shapes = {}
         self.texts_of: list[str] = []
         for name in self.file:

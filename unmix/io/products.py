@@ -30,7 +30,7 @@ from .hdf5 import (
 from .header import axis_in_nanometres
 from .placement import Placement
 from .probe import survives
-from .read import brief, refuse_links
+from .read import brief, refuse_links, refuse_links_out
 
 
 def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -141,6 +141,10 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
             raise CubeError(f"{path}: no band of {data.name} has a wavelength")
         take = take[np.argsort(wave[take], kind="stable")]
         low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
+        if not (np.isfinite(high - low) and high > low):
+            raise CubeError(
+                f"{path}: L2Scale{name}Min and Max are {low:g} and {high:g}, which make no scale of {data.name}"
+            )
         parts.append(Part(data, take, (high - low) / 65535, low))
         waves.append(wave[take])
         widths.append(width[take])
@@ -246,6 +250,7 @@ def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5C
     except OSError as error:
         raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:
+        refuse_links_out(path, file)
         if dataset is not None:
             return named(file, path, dataset, wavelengths)
         if wavelengths is not None:

@@ -19,6 +19,8 @@ from ..errors import CubeError
 PIECE = 16 * 2**20
 # Lines that share chunks or tiles and take more than this are not read together, but inflated once (`unmix.io.scratch`).
 MOST_TOGETHER = 64 * 2**20
+# H5L_TYPE_EXTERNAL; this module does without h5py, which not every cube needs.
+EXTERNAL_LINK = 64
 FEWEST_READERS, MOST_READERS = 4, 8
 Part = tuple[np.ndarray, int]
 
@@ -62,6 +64,22 @@ def refuse_links(path: Path, data: Any) -> None:
     """Raise where the values lie in other files: such links may lead anywhere, and in circles (seen: a crash in HDF5)."""
     if data.is_virtual or data.external:
         raise CubeError(f"{path}: {brief(data.name)} has its values in other files; name the file that holds them")
+
+
+def refuse_links_out(path: Path, file: Any) -> None:
+    """Raise where a name in an HDF5 file leads into another file: what is there may change, and nobody would know."""
+    found: list[str] = []
+
+    def visit(name: bytes, link: Any) -> int | None:
+        if link.type == EXTERNAL_LINK:
+            found.append(name.decode("utf-8", "replace"))
+        return len(found) or None  # anything but None ends the visit
+
+    file.id.links.visit(visit, info=True)
+    if found:
+        raise CubeError(
+            f"{path}: '{brief(found[0])}' is a link into another file; name the file that holds the data, or copy it in"
+        )
 
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:

@@ -64,6 +64,7 @@ class Window:
                 *cube.problems,
                 f"{cube.path}: its map info is not understood, and a part of it has no map",
             ]
+        self.beside = [*cube.beside]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")

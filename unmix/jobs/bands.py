@@ -7,27 +7,32 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._version import build
 from ..arrays.selection import Selection, least_collinear, select_bands
 from ..blocks import parse_size
 from ..endmembers import pixel_spectrum, signal_of
 from ..errors import LibraryError, MethodError
+from ..identity import Watch
 from ..io import missing
 from ..io.cube import bytes_per_line
 from ..io.header import nanometres
 from ..library import load
 from ..library.table import is_number
-from ..outputs.whole import finite, is_file, write_whole
+from ..outputs.files import Inputs, file_of, inputs_of, refuse_inputs, with_parts
+from ..outputs.whole import finite, write_whole
 from ..scene import Reading, open_scene, parse_bands
 from .solve import open_array
 
 log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
+# Of the files that may be written.
+SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
 # Of a choice without a target.
 COUNT = 10
 
@@ -48,6 +53,10 @@ class Spectra:
         What outputs are named after.
     names : tuple of str or None
         Of the samples.
+    inputs : list
+        The files that they are from (`unmix.outputs.files.inputs_of`).
+    watch : Watch or None
+        Over a cube.
     """
 
     X: np.ndarray | None
@@ -56,6 +65,8 @@ class Spectra:
     wavelengths: np.ndarray | None
     stem: Path
     names: tuple[str, ...] | None = None
+    inputs: Inputs = field(default_factory=list)
+    watch: Watch | None = None
 
 
 def bands_of(
@@ -106,6 +117,11 @@ def bands_of(
         See `unmix.errors`; nothing is left under a final name then.
     """
     spectra, y = read(source, target, parse_size(str(memory)), threads, reading or {})
+    folder = spectra.stem.parent if out_dir is None else Path(out_dir)
+    stem = folder / spectra.stem.name
+    refuse_inputs(
+        with_parts(Path(f"{stem}{suffix}") for suffix in SUFFIXES), [*spectra.inputs, *inputs_of(target=target)]
+    )
     if y is None:
         given = {key for key, value in how.items() if value is not None}
         if given - {"seed", "alpha", "regression"}:
@@ -122,8 +138,6 @@ def bands_of(
         except LibraryError as error:
             raise LibraryError(f"{source}, {target}: {error}") from None
     report = report_of(spectra, found, y, how, command)
-    folder = spectra.stem.parent if out_dir is None else Path(out_dir)
-    stem = folder / spectra.stem.name
     files = {
         f"{stem}_bands.csv": table_of_bands(spectra, found),
         f"{stem}_bands.json": (json.dumps(finite(report), indent=1) + "\n").encode(),
@@ -135,9 +149,8 @@ def bands_of(
             log.info("no picture of the curve: matplotlib is not installed (pip install 'unmix[plot]')")
         else:
             files[f"{stem}_curve.png"] = picture
-    for one in (source, target):
-        if one is not None and any(is_file(Path(name), one) for name in files):
-            raise MethodError(f"{one}: is an input, and would be replaced by an output; use -o")
+    if spectra.watch is not None:
+        spectra.watch.check()
     written = write_whole({Path(name): content for name, content in files.items()}, overwrite)
     return finite(report) | {"files": [str(path) for path in written]}
 
@@ -162,10 +175,12 @@ def read(
             raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
         return spectra, y
     scene, used, nodata = open_scene(path, Reading(**reading))
+    inputs, watch = inputs_of(scene), Watch(scene)
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     stem, bands = scene.path.parent / scene.stem, used.index + 1
     if values is None:
-        return Spectra(None, signal_of(scene, used, nodata, budget, threads).covariance, bands, waves, stem), None
+        covariance = signal_of(scene, used, nodata, budget, threads).covariance
+        return Spectra(None, covariance, bands, waves, stem, None, inputs, watch), None
     if "line" not in values:
         raise LibraryError(f"{target}: of a cube, the target has columns line and sample (from 0), then the value")
     X = np.empty((len(values["value"]), len(used.index)))
@@ -180,7 +195,7 @@ def read(
         raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
         if missing(raw, scene.layout, used, nodata)[sample]:
             raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")
-    return Spectra(X, None, bands, waves, stem), values["value"]
+    return Spectra(X, None, bands, waves, stem, None, inputs, watch), values["value"]
 
 
 def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
@@ -204,7 +219,7 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
             raise LibraryError(f"{path}: spectrum {bad} has deleted channels, or values that are not finite")
     else:
         X = np.asarray(open_array(str(source)), np.float64)
-        path = Path(str(source).rpartition(":")[0]) if not path.exists() else path
+        path = file_of(source)
     if X.ndim != 2 or len(X) < 2:
         raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted, and two at least")
     if not np.all(np.isfinite(X)):
@@ -214,7 +229,8 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         raise MethodError("--bands auto is for cubes")
     bands = np.arange(X.shape[1]) if which in ("good", "all") else parse_bands(which, X.shape[1])
     waves = None if waves is None else waves[bands]
-    return Spectra(np.ascontiguousarray(X[:, bands], np.float64), None, bands + 1, waves, path.with_suffix(""), names)
+    X = np.ascontiguousarray(X[:, bands], np.float64)
+    return Spectra(X, None, bands + 1, waves, path.with_suffix(""), names, inputs_of(library=file_of(source)))
 
 
 def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target: Any) -> np.ndarray:
@@ -292,10 +308,8 @@ def report_of(
     spectra: Spectra, found: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
 ) -> dict[str, Any]:
     """What ``STEM_bands.json`` says."""
-    from .. import __version__
-
     waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[found.bands]]
-    report = {"unmix": __version__, "command": list(command) if command is not None else None, "device": found.device,
+    report = {"unmix": build(), "command": list(command) if command is not None else None, "device": found.device,
               "bands": [int(b) for b in spectra.bands[found.bands]], "wavelengths": waves}  # fmt: skip
     if y is None:
         return report

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
-from ..errors import LibraryError, MethodError
+from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..library import Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
@@ -200,7 +200,11 @@ def check_problem(
     findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Sizes and condition: whether exact answers can come of it."""
-    fault = scale_fault(scene, library, used, nodata)
+    try:
+        fault = scale_fault(scene, library, used, nodata)
+    except CubeError as error:
+        findings.error("signal", str(error))
+        return
     if fault:
         (findings.error if scaled else findings.warning)("scale", fault)
     elif fault is None:

@@ -16,7 +16,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed import wait as wait_for
 
-from .. import __version__
+from .._version import build
 from ..blocks import Layout, cores, plan_blocks
 from ..devices import count_gpus
 from ..errors import DeviceError, UnmixError
@@ -87,8 +87,8 @@ class Cluster:
                 raise answer
             if isinstance(answer, BaseException):
                 raise DeviceError(f"{address}: cannot run unmix: {type(answer).__name__}: {answer}")
-            if answer[0] != __version__:
-                raise DeviceError(f"{address}: has unmix {answer[0]}, but this is {__version__}; install one version")
+            if answer[0] != build():
+                raise DeviceError(f"{address}: has unmix {answer[0]}, but this is {build()}; install one version")
         kinds = sorted({kind for _, kind in answers.values()})
         if len(kinds) > 1:
             raise DeviceError(

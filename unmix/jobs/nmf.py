@@ -31,9 +31,11 @@ from ..blocks import cores, parse_size, plan_blocks
 from ..devices import one_device
 from ..endmembers import capped, extract_endmembers, hysime, signal_of
 from ..errors import CubeError, LibraryError, MethodError
+from ..identity import Watch
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..library import Endmembers, fit, load_parts
+from ..outputs.files import inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.maps import Outputs
 from ..outputs.report import map_headers, what_was_read
 from ..outputs.whole import finite
@@ -110,7 +112,10 @@ def nmf_scene(
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
-    with one_device(device, threads) as machine, Outputs(folder, scene.stem, form) as outputs:
+    suffixes = suffixes_of(("abundance", "rmse"), form)
+    refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=endmembers))
+    watch = Watch(scene)
+    with one_device(device, threads) as machine, Outputs(folder, scene.stem, form, suffixes, watch) as outputs:
         outputs.refuse_unfinished(overwrite)
         outputs.are_there(overwrite, None)
         began = time.perf_counter()
@@ -149,7 +154,7 @@ def nmf_scene(
             "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
             "held": held, "seconds": {"descending": round(descending, 4), "total": round(time.perf_counter() - began, 4)},
-            "format": form.name, "top": None,
+            "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
         map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
         found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))

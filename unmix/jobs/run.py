@@ -1,8 +1,6 @@
 """`run`: from a cube on disk to certified abundance maps on disk."""
 
 import functools
-import hashlib
-import json
 import logging
 import os
 import time
@@ -13,30 +11,31 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import __version__
+from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..errors import CubeError, MethodError
+from ..identity import Watch
 from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
+from ..outputs.files import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.finished import Finished
 from ..outputs.judgement import collected_warnings
-from ..outputs.maps import ORTHO, Outputs
+from ..outputs.maps import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
 from ..pipeline import Seconds, Step
 from ..problem import Problem, plan_problem
-from ..scene import Reading, check_scale, mask_of, open_scene
+from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .lines import layout_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
-HEAD = 2**16
 Progress = Callable[[Step], None]
 
 
@@ -190,25 +189,29 @@ def unmix_heard(
     if options.ortho and scene.placement is None:
         raise MethodError(f"--ortho: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
     folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
+    refuse_to_replace(scene, options, folder)
+    watch = Watch(scene)
     library = None if options.endmembers is None else library_on(options.endmembers, options.select, scene, used)
     if options.dry_run:
         return plan_only(scene, options, workers.name, used, folder, library)
-    if options.overwrite or not os.path.exists(folder / f"{scene.stem}_run.json"):
+    if options.overwrite or not os.path.exists(folder / (scene.stem + RECORD)):
         scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
     asked = options.asked(library, workers.name)
-    known_by = identity_of(scene, used, missing_value, options.reading)
-    wanted = Finished(asked, known_by)
+    wanted = Finished(asked, watch.identity)
     if options.skip_existing and wanted.is_done(folder, scene.stem):
         return {"input": input_of(scene), "skipped": True}
-    with Outputs(folder, scene.stem, options.form) as outputs:
-        identity = finite({"unmix": __version__, "asked": asked, "input": known_by})
+    with Outputs(
+        folder, scene.stem, options.form, suffixes_of(options.maps(1, 1), options.form, options.ortho), watch
+    ) as outputs:
+        identity = finite({"unmix": build(), "asked": asked, "input": watch.identity})
         past = outputs.look_back(identity, options.overwrite)
         if past is not None and past.finishing is not None:
-            return outputs.take_names(past.finishing)
+            return outputs.take_names(past.finishing, past.replaced)
         if past is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
             return {"input": input_of(scene), "skipped": True}
         found, passes, began = library, 1, time.perf_counter()
         if past is not None:
+            outputs.refuse_existing(options.overwrite or options.skip_existing)
             log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
             assert past.about is not None
             found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
@@ -230,7 +233,7 @@ def unmix_heard(
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
             "asked": asked,
-            "identity": known_by,
+            "identity": watch.identity,
             "resumed_from": layout.first,
             "format": options.format,
             "top": options.top,
@@ -245,22 +248,11 @@ def unmix_heard(
     return finite(report)
 
 
-def identity_of(scene: Cube, used: Bands, missing_value: float | None, reading: Reading) -> dict[str, Any]:
-    """By what an input is known again: size, time and beginning of its data and mask, and all that its header says."""
-    waves = None if scene.wavelengths is None else scene.wavelengths.tolist()
-    said = [scene.lines, scene.samples, scene.layout, str(scene.dtype), used.index.tolist(), used.gain.tolist(), used.offset.tolist(),
-            repr(missing_value), waves, dict(scene.fields)]  # fmt: skip
-    found: dict[str, Any] = {"header": hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]}
-    files = {"data": scene.path} | ({} if reading.mask is None else {"mask": mask_of(reading.mask)[0]})
-    for what, path in files.items():
-        try:
-            status = path.stat()
-            with open(path, "rb") as file:
-                begins = hashlib.sha256(file.read(HEAD)).hexdigest()[:16]
-        except OSError as error:
-            raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
-        found[what] = {"bytes": status.st_size, "modified": status.st_mtime_ns, "begins": begins}
-    return found
+def refuse_to_replace(scene: Cube, options: Options, folder: Path) -> None:
+    """`MethodError` where an output would be a file that is read: of the cube, its mask or the library."""
+    library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
+    suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
+    refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=library))
 
 
 def library_on(

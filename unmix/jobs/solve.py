@@ -15,9 +15,11 @@ from ..arrays.systems import Batch, batches, solver_for, toeplitz
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
 from ..errors import CubeError, LibraryError, MethodError, OutputError
+from ..io.hdf5_write import Target, new_hdf5
 from ..io.matlab import Version73, open_variables
-from ..io.read import brief, refuse_links
-from ..outputs.whole import flush, is_file, signals_held
+from ..io.read import brief, refuse_links, refuse_links_out
+from ..outputs.files import inputs_of, refuse_inputs, with_parts
+from ..outputs.whole import flush, signals_held
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.
@@ -75,6 +77,7 @@ def open_array(spec: str | Path) -> Any:
 def of_hdf5(path: Path, name: str) -> Any:
     """A dataset of an HDF5 file."""
     file = h5py.File(path, "r")
+    refuse_links_out(path, file)
     names: list[str] = []
     file.visititems(lambda key, one: names.append(key) if isinstance(one, h5py.Dataset) and one.ndim else None)
     wanted = name.strip("/") or (names[0] if len(names) == 1 else "")
@@ -137,7 +140,7 @@ def solve_files(
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
     """
-    refuse_inputs(out, a, b)
+    refuse_inputs(with_parts(names_of(out, LEAST_SQUARES).values()), inputs_of(A=a, B=b))
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise LibraryError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
@@ -211,7 +214,7 @@ def quadratic_files(
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
     """
-    refuse_inputs(out, q, h)
+    refuse_inputs(with_parts(names_of(out, QUADRATIC).values()), inputs_of(Q=q, H=h))
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
         raise LibraryError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
@@ -267,10 +270,13 @@ def open_matrix(spec: str | Path) -> Any:
     return found
 
 
-def refuse_inputs(out: Path, *inputs: str | Path) -> None:
-    """`MethodError` where the answers would replace what they are made of."""
-    if any(is_file(out, spec) for spec in inputs):
-        raise MethodError(f"{out}: is an input; choose another --out")
+def names_of(out: Path, written: dict[str, bool]) -> dict[str, Path]:
+    """The files of the answers, by what they hold; `MethodError` where the name ends in neither .npy nor .h5."""
+    if out.suffix.lower() not in (".npy", ".h5"):
+        raise MethodError(f"{out}: answers are written to .npy or .h5")
+    if out.suffix.lower() == ".h5":
+        return {"x": out}
+    return {name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written}
 
 
 def nothing_yet(systems: int, m: int, n: int) -> dict[str, Any]:
@@ -312,12 +318,7 @@ class Answers:
 
     def __init__(self, out: Path, N: int, n: int, written: dict[str, bool], overwrite: bool) -> None:
         self.kind = out.suffix.lower()
-        if self.kind not in (".npy", ".h5"):
-            raise MethodError(f"{out}: answers are written to .npy or .h5")
-        names = {"x": out} if self.kind == ".h5" else {
-            name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written
-        }  # fmt: skip
-        self.finals = list(names.values())
+        self.finals = list(names_of(out, written).values())
         self.parts = [path.with_name(path.name + ".part") for path in self.finals]
         for path in self.finals:
             if path.exists() and not overwrite:
@@ -326,17 +327,18 @@ class Answers:
             name: ((N, n) if wide else (N,), np.int32 if name == "steps" else np.float64)
             for name, wide in written.items()
         }
-        self.file: h5py.File | None = None
+        self.target: Target | None = None
+        self.opened = contextlib.ExitStack()
         self.arrays: dict[str, Any] = {}
         try:
             if self.kind == ".h5":
-                self.file = h5py.File(self.parts[0], "w")
-                self.arrays = {
-                    name: self.file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()
-                }
+                file, self.target = self.opened.enter_context(new_hdf5(self.parts[0]))
+                self.arrays = {name: file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()}
             else:
                 for (name, (shape, kind)), part in zip(shapes.items(), self.parts):
                     self.arrays[name] = np.lib.format.open_memmap(part, "w+", kind, shape)
+                    with open(part, "r+b") as file:  # a full disk would end the process when the map is written to
+                        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
         except OSError as error:
             self.abandon()
             raise OutputError(f"{out}: cannot be written: {error.strerror or brief(error)}") from None
@@ -353,6 +355,8 @@ class Answers:
         """Put a batch to its place."""
         for name, array in self.arrays.items():
             array[part] = values[name]
+        if self.target is not None:
+            self.target.check()
 
     def finish(self) -> list[Path]:
         """Flush everything, and let the `.part` names fall; returns the paths."""
@@ -370,9 +374,7 @@ class Answers:
         for array in self.arrays.values():
             array.flush() if isinstance(array, np.memmap) else None
         self.arrays = {}
-        if self.file is not None:
-            self.file.close()
-            self.file = None
+        self.opened.close()
 
     def abandon(self) -> None:
         """Take every `.part` file away."""

@@ -14,6 +14,7 @@ from ..io.fields import DTYPES
 from ..io.header import format_header
 from ..io.write import write_all
 from ..library import Endmembers
+from ..outputs.files import refuse_headers_of_others
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0
@@ -181,7 +182,7 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
     Raises
     ------
     MethodError
-        Where the scene is impossible.
+        Where the scene is impossible, or a header to be replaced is that of other data.
     OutputError
         Where a file exists or cannot be written.
     """
@@ -194,13 +195,14 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
     for final in finals.values():
         if final.exists() and not overwrite:
             raise OutputError(f"{final}: exists already; use --overwrite or another name")
+    refuse_headers_of_others(finals.values())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_files(scene, parts, memory, command)
         for name, part in parts.items():
             os.replace(part, finals[name])
     except OSError as error:
-        raise OutputError(f"{error.filename or path}: writing failed: {error.strerror}") from None
+        raise OutputError(f"{error.filename or path}: writing failed: {error.strerror or error}") from None
     finally:
         for part in parts.values():
             with contextlib.suppress(OSError):

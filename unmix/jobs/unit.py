@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import __version__
+from .._version import build
 from ..blocks import Layout
 from ..devices import Device, Slot, choose_device, claim_gpu, count_gpus, kind_of
 from ..errors import DeviceError, OutputError, UnmixError
@@ -28,12 +28,14 @@ from ..outputs.lock import holds
 from ..outputs.raster import Raster
 from ..pipeline import Seconds
 from ..problem import Problem
-from ..scene import open_scene
+from ..scene import open_part, open_scene
 from ..summary import Summary
 from .lines import layout_of, line_of, solve_lines
 from .run import extract
 
 log = logging.getLogger("unmix")
+# Asked for when this is imported, as all of a worker's code is: sources that are changed under it later are not what it runs.
+BUILD = build()
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
@@ -72,7 +74,7 @@ class Task:
     problem: Problem | None
     rasters: dict[str, MapFile]
     lock: tuple[str, str]
-    version: str = __version__
+    version: str = BUILD
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Desk:
         machine = self.take(task.options.device, threads)
         if self.key != task.lock[1]:
             self.key, self.open = "", ()  # lets go of the last scene's buffers
-            scene, _, _ = open_scene(task.cube, replace(task.options.reading, bands="all"))
+            scene, _ = open_part(task.cube, task.options.reading)  # the bands are in the problem
             layout = layout_of(scene, task.problem, task.options, machine)
             self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
             self.key = task.lock[1]
@@ -141,8 +143,8 @@ def in_one_line(call: Call) -> Call:
         log.setLevel(logging.ERROR)  # what is to be said of a scene, who asks has said
         here = f" (on {socket.gethostname()}, process {os.getpid()})"
         try:
-            if task.version != __version__:
-                raise DeviceError(f"a worker has unmix {__version__}, but {task.version} asks; install one version")
+            if task.version != BUILD:
+                raise DeviceError(f"a worker has unmix {BUILD}, but {task.version} asks; install one version")
             with DESK.lock:
                 try:
                     return call(task, *rest)
@@ -162,7 +164,7 @@ def in_one_line(call: Call) -> Call:
 
 def describe(device: str) -> tuple[str, str]:
     """Version and kind of device, "cpu" or "cuda", of this worker, which may be at work; raises where it has none."""
-    return __version__, kind_of(device)
+    return BUILD, kind_of(device)
 
 
 @in_one_line

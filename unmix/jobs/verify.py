@@ -1,6 +1,7 @@
 """`verify`: solve pixels of a finished run again, by another way, and compare with what was written."""
 
 import json
+import logging
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +12,18 @@ from scipy.optimize import nnls
 
 from ..certificate import CERTIFIED
 from ..errors import CubeError, OutputError
+from ..identity import identity_of, is_older
 from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from ..io.export import FORMATS, OutputFormat
 from ..io.placement import Placement
 from ..library import load
 from ..methods import METHODS, SOLVERS, Method
-from ..outputs.maps import MAPS, ORTHO
-from ..outputs.whole import file_digest, image_digest
+from ..outputs.files import MAPS, ORTHO
+from ..outputs.journal import difference
+from ..outputs.whole import file_digest, finite, image_digest
 from ..scene import Reading, open_part
 
+log = logging.getLogger("unmix")
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
 TOLERANCE = 2e-6
 NODATA = np.float32(-9999)
@@ -110,6 +114,7 @@ def verify_report(
     scene, _ = open_part(cube or find_cube(stem, report), Reading(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
+    check_input(stem, report, scene, verdict)
     if scene.path.stat().st_size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size than when it was read")
     bands = Bands(
@@ -130,6 +135,19 @@ def verify_report(
         places = chosen[chosen // samples == line] % samples
         check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
     return verdict
+
+
+def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:
+    """Whether the cube and its mask are what the run read, by what its record knows them again; a copy is."""
+    before = report.get("identity") or {"data": {"modified": None}}
+    if is_older(before):
+        log.warning(
+            f"{stem}_run.json: is of an older unmix; whether {scene.path} is what it read cannot be told by its record"
+        )
+        return
+    changed = difference(before, finite(identity_of(scene)), "input ")
+    if changed:
+        verdict.faults.append(f"{scene.path}: is not what the run read: {', '.join(changed[:4])} differ")
 
 
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError
+from ..errors import CubeError, LibraryError, UnmixError
 from ..io.header import LONGEST_HEADER, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
-from .envi import load_sli
+from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
 from .spectra import DELETED, Endmembers, duplicates, each_once, select
@@ -95,6 +95,25 @@ def load_file(path: Path) -> Endmembers:
     return found.load(path, b"" if own_reader else read_small(path, LONGEST if found.load in TEXTS else LONGEST_HEADER))
 
 
+def files_of(path: Path) -> list[Path]:
+    """Return the files that a library is read from: itself, the data and the header of ENVI's, all files of a folder."""
+    try:
+        if path.is_dir():
+            return [entry for entry in sorted(path.iterdir()) if entry.is_file()]
+        return [data_of(path, header_of(path)), header_of(path)] if is_pair(path) else [path]
+    except (OSError, UnmixError):  # whoever loads it says what is wrong
+        return [path]
+
+
+def is_pair(path: Path) -> bool:
+    """Whether a library is ENVI's, data and header."""
+    head = b""
+    if path.is_file():
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    return next(one for one in FORMATS if one.is_it(path, head)).name == "ENVI"
+
+
 def load_folder(path: Path) -> list[Endmembers]:
     """The spectra of all text files of a folder; those on one axis together, in the order of the files' names."""
     kinds = [one for one in FORMATS if one.load in (load_usgs, load_ecostress)]
@@ -124,4 +143,15 @@ def load_folder(path: Path) -> list[Endmembers]:
     ]
 
 
-__all__ = ["DELETED", "FORMATS", "Endmembers", "duplicates", "fit", "load", "load_parts", "resample", "select"]
+__all__ = [
+    "DELETED",
+    "FORMATS",
+    "Endmembers",
+    "duplicates",
+    "files_of",
+    "fit",
+    "load",
+    "load_parts",
+    "resample",
+    "select",
+]

@@ -1,5 +1,6 @@
 """ENVI spectral libraries: a spectrum a line, behind a header."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..io.header import axis_in_nanometres, number, numbers, read_header, whole,
 from .spectra import Endmembers, make
 from .table import places_of
 
+log = logging.getLogger("unmix")
 MOST_VALUES = 2**25
 ENDINGS = ("", ".sli", ".lib", ".img", ".dat")
 
@@ -29,13 +31,19 @@ def data_of(path: Path, header: Path) -> Path:
     return beside[0]
 
 
-def load_sli(path: Path) -> Endmembers:
-    """An ENVI spectral library: a spectrum a line."""
+def header_of(path: Path) -> Path:
+    """The header of a library, of which ``path`` is that or the data; `LibraryError` where there is none."""
     if not path.is_file():
         raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
     if header is None:
         raise LibraryError(f"{path}: is no library that is known, and no ENVI header is beside it")
+    return header
+
+
+def load_sli(path: Path) -> Endmembers:
+    """An ENVI spectral library: a spectrum a line."""
+    header = header_of(path)
     fields = read_header(header)
     if "library" not in fields.get("file type", "").lower():
         raise LibraryError(
@@ -68,7 +76,10 @@ def load_sli(path: Path) -> Endmembers:
     classes = words(fields, "spectra classes")
     classes = classes if classes is not None and len(classes) == lines else None
     waves, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
-    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, [])
+    problems: list[str] = []
+    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
+    for problem in problems:
+        log.warning(problem)
     matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
     ignored = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if ignored is not None:

@@ -109,7 +109,7 @@ class Endmembers:
             self.write_csv(csv_path, axis)
         if sli_path is None or header_path is None:
             return
-        np.ascontiguousarray(self.matrix.T).astype("<f8").tofile(sli_path)
+        sli_path.write_bytes(self.matrix.T.astype("<f8").tobytes())  # `tofile` says nothing of a full disk
         fields: dict[str, object] = {
             "description": "endmembers by unmix",
             "samples": self.matrix.shape[0],

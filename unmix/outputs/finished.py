@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
+from ..identity import is_older
+from .files import JOURNAL, RECORD, is_ours
 from .journal import difference
 from .whole import finite
 
 
 def journal_of(folder: Path, stem: str) -> Path:
     """The journal of a run under way."""
-    return folder / f"{stem}_run.journal.part"
+    return folder / (stem + JOURNAL)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Finished:
     asked : dict
         See `unmix.options.Options.asked`.
     identity : dict
-        By what its input is known again; see `unmix.jobs.run.identity_of`.
+        By what its input is known again; see `unmix.identity.identity_of`.
     """
 
     asked: dict[str, Any]
@@ -33,7 +35,7 @@ class Finished:
 
     def is_done(self, folder: Path, stem: str) -> bool:
         """Whether it has ended here, and no other has begun: found without a lock, even where nobody may write."""
-        report = folder / f"{stem}_run.json"
+        report = folder / (stem + RECORD)
         return os.path.exists(report) and not os.path.exists(journal_of(folder, stem)) and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
@@ -44,20 +46,29 @@ class Finished:
         OutputError
             Where nothing says of what they are, or they are of other options, or of another input than this one is now.
         """
-        path = folder / f"{stem}_run.json"
+        path = folder / (stem + RECORD)
         try:
             report = json.loads(path.read_text())
             # An older version of unmix said less.
             before = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
             source = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
+            older = is_older(source)
             sizes = report.get("sizes") or dict.fromkeys(report["digests"])
+            if not all(is_ours(name, stem) for name in sizes):
+                raise ValueError("it names files that are no outputs")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
                 f"{path}: is not there, or cannot be read, but outputs are; use --overwrite or -o"
             ) from None
+        if older:
+            raise OutputError(
+                f"{path}: is of an older unmix, which knew its input by its time; whether it is the same cannot be told; use "
+                "--overwrite or -o"
+            )
         asked = finite(self.asked)
         changed = difference(before, {key: before[key] if key == "device" else asked.get(key) for key in before})
-        changed += difference(source, narrowed(finite(self.identity), source), "input ")
+        now = finite(self.identity)
+        changed += difference(source, now if "header" in source else narrowed(now, source), "input ")
         if changed:
             raise OutputError(f"{path}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o")
         return all(

@@ -12,14 +12,16 @@ import json
 import os
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from ..errors import OutputError
+from ..io.read import brief
 from ..io.write import write_all
+from .files import JOURNAL, MAPS, RECORD, is_ours
 from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
@@ -43,6 +45,8 @@ class Past:
         CRC-32 of every line of each raster.
     finishing : list of str or None
         Where it was giving names: those that are due.
+    replaced : list of str
+        Then: outputs of the run that it replaces, which are not among them.
     """
 
     identity: dict[str, Any]
@@ -51,6 +55,7 @@ class Past:
     summary: dict[str, Any] | None
     checks: dict[str, np.ndarray]
     finishing: list[str] | None
+    replaced: list[str] = field(default_factory=list)
 
 
 class Journal:
@@ -152,9 +157,10 @@ def read_past(path: Path) -> Past | None:
         return None
     parts: dict[str, list[np.ndarray]] = {}
     done, summary, finishing, about = 0, None, None, None
+    replaced: list[str] = []
     for entry in entries[1:]:
         about = entry.get("about", about)
-        finishing = entry.get("finishing", finishing)
+        finishing, replaced = entry.get("finishing", finishing), entry.get("replaced", replaced)
         if "lines" in entry:
             done, summary = entry["lines"], entry["summary"]
             for name, text in entry["checks"].items():
@@ -162,7 +168,19 @@ def read_past(path: Path) -> Past | None:
     checks = {name: np.concatenate(values).astype(np.uint32) for name, values in parts.items()}
     if any(len(values) != done for values in checks.values()):
         raise ValueError("its entries do not follow on each other")
-    return Past(entries[0]["identity"], about, done, summary, checks, finishing)
+    check_ours(finishing, replaced, about, path)
+    return Past(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
+
+
+def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:
+    """`ValueError` where a journal at ``path`` names a file that is no output of its scene, or a map that there is none of."""
+    stem = path.name.removesuffix(JOURNAL)
+    foreign = [name for name in [*(finishing or ()), *replaced] if not is_ours(name, stem)]
+    foreign += [name for name in (about or {}).get("rasters", ()) if name not in MAPS]
+    if foreign:
+        raise ValueError(f"it names '{brief(str(foreign[0]))}', which is no output of {stem}")
+    if finishing is not None and finishing[-1:] != [stem + RECORD]:
+        raise ValueError("the last of the names that are due is not that of the record")
 
 
 def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:

@@ -10,11 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
+from ..identity import Watch
 from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
 from ..io.read import brief
 from ..library import Endmembers
 from ..summary import Summary
+from .files import (
+    LIBRARY,
+    LOCK,
+    ORTHO,
+    PART,
+    RECORD,
+    inputs_of,
+    listed,
+    of_a_run,
+    parts_of,
+    refuse_inputs,
+)
 from .finished import Finished, journal_of
 from .journal import Journal, Past, check_lines, check_names, difference, read_past
 from .lock import Lock
@@ -23,39 +36,43 @@ from .whole import file_digest, finite, flush, signals_held
 
 log = logging.getLogger("unmix")
 
-MAPS = ("abundance", "rmse", "residual", "certificate", "index")
-ORTHO = "_ortho"  # behind the name of a map that was placed
-SUFFIXES = (
-    *(f"_{name}{which}{ending}" for name in MAPS for which in ("", ORTHO) for one in FORMATS.values() for ending in one.endings),
-    "_endmembers.sli", "_endmembers.hdr", "_endmembers.csv", "_run.json",
-)  # fmt: skip
 
-
-def save_library(endmembers: Endmembers, folder: Path, stem: str, overwrite: bool) -> list[Path]:
+def save_library(
+    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watch: Watch | None = None
+) -> list[Path]:
     """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
+
+    ``watch`` is over the scene that they are from.
 
     Raises
     ------
+    MethodError
+        Where it would replace the scene that they are from, or its mask.
+    CubeError
+        Where that changed while it was read.
     OutputError
         Where one exists and may not be replaced, belongs to a finished run, or cannot be written.
     """
+    if watch is not None:
+        refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs_of(watch.scene))
     outputs = Outputs(folder, stem)
-    names = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
-    finals = [outputs.final(name) for name in names]
+    finals = [outputs.final(name) for name in LIBRARY]
     try:
         outputs.refuse_unfinished(False)
-        if outputs.final("_run.json").exists():
+        if outputs.final(RECORD).exists():
             raise OutputError(f"{finals[0]}: belongs to a finished run, which it would falsify; choose another -o")
         for final in finals:
             if final.exists() and not overwrite:
                 raise OutputError(f"{final}: exists already; use --overwrite or -o")
-        parts = [outputs.part(name) for name in names]
+        parts = [outputs.part(name) for name in LIBRARY]
         endmembers.write(*parts)
+        if watch is not None:
+            watch.check()
         with signals_held():
             for part, final in zip(parts, finals):
                 os.replace(part, final)
     except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror}") from None
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror or brief(error)}") from None
     finally:
         outputs.abandon()
     return finals
@@ -72,6 +89,11 @@ class Outputs:
         The scene's name.
     form : OutputFormat
         What the maps become when they are finished.
+    suffixes : sequence of str
+        Of the outputs that are to be written (`unmix.outputs.files.suffixes_of`): these are refused or replaced where they exist, and
+        of other files only what the run that is replaced says it wrote.
+    watch : Watch, optional
+        Over the scene: where its files change, nothing takes a name.
 
     Raises
     ------
@@ -79,8 +101,16 @@ class Outputs:
         Where the folder cannot be written, or another run holds the scene.
     """
 
-    def __init__(self, folder: Path, stem: str, form: OutputFormat = FORMATS["envi"]) -> None:
-        self.folder, self.stem, self.form = folder, stem, form
+    def __init__(
+        self,
+        folder: Path,
+        stem: str,
+        form: OutputFormat = FORMATS["envi"],
+        suffixes: Sequence[str] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self.folder, self.stem, self.form, self.suffixes, self.watch = folder, stem, form, suffixes, watch
+        self.may_replace = False
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.made = not folder.exists()
@@ -91,7 +121,7 @@ class Outputs:
         self.dropped: list[Path] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lock = Lock(folder / f"{stem}_run.lock")
+            self.lock = Lock(folder / (stem + LOCK))
         except OSError as error:
             raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
 
@@ -118,8 +148,8 @@ class Outputs:
         return path
 
     def existing(self) -> list[Path]:
-        """Finished outputs that are there already."""
-        return [self.final(suffix) for suffix in SUFFIXES if self.final(suffix).exists()]
+        """Outputs that are to be written and are there already, whoever wrote them."""
+        return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
 
     def are_there(self, overwrite: bool, skip: bool | None, asked: Finished | None = None) -> bool:
         """Whether a finished run of just that is to be left alone; ``skip`` None: a command that cannot.
@@ -129,20 +159,31 @@ class Outputs:
         OutputError
             Where outputs exist and nobody said what to do, or they are to be skipped and are of something else.
         """
-        existing = self.existing()
-        if existing and skip and asked is not None:
+        if skip and asked is not None and self.existing():
             if asked.is_there(self.folder, self.stem):
                 return True
             log.warning(f"{self.final('')}: not all of a run's outputs are here any more; they are made again")
-        elif existing and not overwrite:
-            raise OutputError(
-                f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * (skip is not None)} or -o"
-            )
+        self.refuse_existing(overwrite or bool(skip), skip is not None)
         return False
 
+    def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
+        """`OutputError` where outputs exist that nobody said may be replaced."""
+        self.may_replace = may_replace
+        existing = self.existing()
+        if existing and not may_replace:
+            raise OutputError(f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * can_skip} or -o")
+
     def unfinished(self) -> list[Path]:
-        """What an unfinished run left here, but for its journal."""
-        names = (self.folder / f"{self.stem}{suffix}.part" for suffix in SUFFIXES)
+        """What an unfinished run left here, but for its journal: of the maps of this run, and of those that the journal speaks of."""
+        about: dict[str, Any] = {}
+        with contextlib.suppress(
+            ValueError, KeyError, TypeError, AttributeError, OutputError
+        ):  # damaged: then of this run alone
+            past = read_past(self.journal.path)
+            about = (past.about if past is not None else None) or {}
+        names = (
+            self.folder / (self.stem + suffix + PART) for suffix in parts_of(self.suffixes, about.get("rasters", ()))
+        )
         return [path for path in names if path.exists()]
 
     def refuse_unfinished(self, overwrite: bool) -> None:
@@ -153,8 +194,9 @@ class Outputs:
             raise OutputError(
                 f"{self.journal.path}: an unfinished run would be lost; finish it, or use --overwrite or -o"
             )
+        left = self.unfinished()
         self.journal.remove()
-        for path in self.unfinished():
+        for path in left:
             path.unlink(missing_ok=True)
 
     def check_space(self, wanted: int) -> None:
@@ -200,7 +242,7 @@ class Outputs:
             elif past.lines and past.about is not None:
                 check_lines(past, self.folder, self.stem)
                 self.past = past
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
         if self.past is None:
             self.refuse_unfinished(True)
@@ -226,6 +268,8 @@ class Outputs:
     def done(self, lines: slice, summary: dict[str, Any]) -> None:
         """These lines, and all before them, are written, and add up to ``summary``; recorded when that is due."""
         self.lock.check()
+        if self.watch is not None:
+            self.watch.check()  # so what is recorded was read before anything changed
         self.latest = (lines.stop, summary)
         line = sum(4 * raster.samples * raster.bands for raster in self.recorded().values())
         if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line):
@@ -241,6 +285,11 @@ class Outputs:
 
     def worth_keeping(self) -> bool:
         """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
+        if not self.naming and self.watch is not None and self.watch.is_hidden():
+            # A run that went on would mix two scenes, and not know it.
+            log.info(f"{self.final('')}: what was done is not kept, since the input changed")
+            self.journal.remove()
+            return False
         if self.naming or (self.past is not None and self.journal.file is None and self.journal.path.exists()):
             return not self.finished
         if self.journal.file is None:
@@ -300,6 +349,8 @@ class Outputs:
 
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
+        if self.watch is not None:
+            self.watch.check()
         self.record_all()
         digests = {}
         for name, raster in self.rasters.items():
@@ -313,30 +364,41 @@ class Outputs:
                 flush(path)
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
-        last = self.part("_run.json")
+        last = self.part(RECORD)
         last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
         flush(last)
         self.lock.check()
-        names = [path.name.removesuffix(".part") for path in sorted(self.parts, key=lambda path: path == last)]
+        names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == last)]
+        self.refuse_newcomers(names)
+        replaced = [name for name in listed(self.folder, self.stem) if name not in names]
         with signals_held():
             if self.journal.file is not None:
-                self.journal.append({"finishing": names})
+                self.journal.append({"finishing": names, "replaced": replaced})
                 self.naming = True
             for path in self.dropped:
                 path.unlink(missing_ok=True)
-            self.take_names(names)
+            self.take_names(names, replaced)
 
-    def take_names(self, names: list[str]) -> dict[str, Any]:
+    def refuse_newcomers(self, names: list[str]) -> None:
+        """`OutputError` where somebody made a file of such a name while the run was under way, and nothing may be replaced."""
+        for name in names:
+            if not self.may_replace and os.path.lexists(self.folder / name):
+                raise OutputError(
+                    f"{self.folder / name}: exists by now, but did not when the run began; move it away, and run again"
+                )
+
+    def take_names(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
         """Let the `.part` of these files fall, ``run.json`` last; those that did before, in a run that was cut off here, have.
+
+        ``replaced`` are the other outputs of the run that this one replaces: they would not belong to it, and go.
 
         Returns what ``run.json`` holds.
         """
         last = self.folder / names[-1]
         if (self.folder / (names[-1] + ".part")).exists():
             last.unlink(missing_ok=True)  # from here on an older run is not finished any more
-        for old in self.existing():
-            if old.name not in names:
-                old.unlink()  # of an earlier run with more outputs: it would not belong to this one
+        for name in replaced:
+            (self.folder / name).unlink(missing_ok=True)
         for name in names:
             part = self.folder / (name + ".part")
             if part.exists():
@@ -344,7 +406,10 @@ class Outputs:
         for path in self.unfinished():  # of a process that died here: what it had made its maps from
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
-        flush(self.folder)
+        try:
+            flush(self.folder)
+        except OSError as error:  # all is written and named; some file systems of a network flush no folder
+            log.warning(f"{self.folder}: cannot be flushed ({error.strerror}): after a power loss names may be missing")
         self.journal.remove()
         self.lock.release()
         report: dict[str, Any] = json.loads(last.read_text())

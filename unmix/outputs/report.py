@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
+from .._version import VERSION, build
 from ..blocks import Layout
 from ..certificate import CERTIFIED
 from ..io import Bands, Cube, bytes_per_line
@@ -23,8 +23,9 @@ from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
 from ..scene import Reading
 from ..summary import Summary
+from .files import ORTHO, suffixes_of
 from .judgement import abundances_of, fit_of, judge
-from .maps import ORTHO, SUFFIXES, Outputs
+from .maps import Outputs
 
 log = logging.getLogger("unmix")
 
@@ -35,7 +36,7 @@ def map_headers(outputs: Outputs, scene: Cube, names: Sequence[str], how: str, s
     ``how`` the abundances were found, ``sums`` of them by endmember: the three largest are shown.
     """
     where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-    by = f"by unmix {__version__}, {how}"
+    by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
     own: dict[str, dict[str, str | list[str]]] = {
@@ -92,11 +93,7 @@ def plan_only(
     scene: Cube, options: Options, device: str, used: Bands, folder: Path, library: Endmembers | None
 ) -> dict[str, Any]:
     """What `run` would do, without doing it: all that can be known before the scene is read."""
-    maps = options.maps(1, 1)
-    kinds = ("", ORTHO) if options.ortho else ("",)
-    names = [f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in options.form.endings]
-    names += [name for name in SUFFIXES if name.startswith(("_endmembers", "_run"))]
-    outputs = [folder / (scene.stem + name) for name in names]
+    outputs = [folder / (scene.stem + name) for name in suffixes_of(options.maps(1, 1), options.form, options.ortho)]
     return {
         "input": input_of(scene),
         "dry_run": True,
@@ -118,7 +115,7 @@ def what_was_read(
 ) -> dict[str, Any]:
     """What ``run.json`` says of the input."""
     return {
-        "unmix": __version__,
+        "unmix": build(),
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
         "input": input_of(scene),
         "reading": reading.said(),

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import MethodError, OutputError
 from ..library import Endmembers
+from .files import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
 
 log = logging.getLogger("unmix")
 
@@ -51,12 +52,6 @@ def image_digest(path: Path, lines: int) -> str:
     return digest_of(checks)
 
 
-def is_file(path: Path, spec: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of an input, ``FILE`` or ``FILE:NAME``."""
-    named = Path(spec) if Path(spec).exists() else Path(str(spec).rpartition(":")[0] or str(spec))
-    return named.exists() and path.exists() and path.samefile(named)
-
-
 @contextlib.contextmanager
 def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) -> Iterator[list[Path]]:
     """`.part` paths to write to; they are flushed and take their names together, or all are gone.
@@ -78,18 +73,22 @@ def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) 
             for part, final in zip(parts, finals):
                 os.replace(part, final)
     except OSError as error:
-        raise OutputError(f"{error.filename or where}: writing failed: {error.strerror}") from None
+        raise OutputError(f"{error.filename or where}: writing failed: {error.strerror or error}") from None
     finally:
         for part in parts:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
 
-def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Path]:
+def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
     """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
+
+    ``inputs`` are the files that it is made of.
 
     Raises
     ------
+    MethodError
+        Where one would be replaced, or the header of other data.
     OutputError
         Where one exists and may not be replaced, or cannot be written.
     MethodError
@@ -99,6 +98,8 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Pa
     if out.suffix.lower() not in endings:
         raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
     finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    refuse_inputs(with_parts(finals), inputs)
+    refuse_headers_of_others(finals)
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
         log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
     with named_together(finals, overwrite, out, "--overwrite") as parts:
@@ -110,7 +111,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool) -> list[Pa
 
 
 def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
-    """Write small files of one folder, all or none, each whole; returns the paths.
+    """Write small files of one folder, all or none, each whole; returns the paths. Whether they are inputs is the caller's to ask.
 
     Raises
     ------

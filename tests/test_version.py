@@ -1,0 +1,57 @@
+"""A build says which code it is: commits of one version do not pass as each other."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import unmix
+from unmix._version import VERSION, build
+
+PACKAGE = Path(unmix.__file__).parent
+ASK = "from unmix._version import build; print(build())"
+
+
+def test_a_build_is_known_by_its_sources(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "unmix", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def asked():
+        done = subprocess.run([sys.executable, "-c", ASK], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert asked() == build() and build().startswith(f"{VERSION}+") and unmix.__version__ == VERSION
+    seen = {build()}
+    with open(tmp_path / "unmix/rescue.py", "a") as file:
+        file.write("# changed\n")
+    seen.add(asked())
+    (tmp_path / "unmix/rescue.py").rename(tmp_path / "unmix/rescued.py")
+    seen.add(asked())
+    assert len(seen) == 3
+
+
+def test_it_is_quick_and_said(scene, capsys):
+    build.cache_clear()
+    began = time.perf_counter()
+    own = build()
+    assert time.perf_counter() - began < 0.2  # 6 ms on an idle machine
+    done = subprocess.run([sys.executable, "-m", "unmix_cli.main", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"unmix, version {own}\n" and done.returncode == 0
+    assert unmix.run(scene, count=3, device="cpu")["unmix"] == own
+    header = (scene.parent / "scene_abundance.hdr").read_text()
+    assert f"by unmix {VERSION}," in header and own not in header
+
+
+def test_a_run_of_another_build_is_not_gone_on_with(scene, monkeypatch):
+    def stop(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(scene, count=3, device="cpu", progress=stop)
+    monkeypatch.setattr("unmix.jobs.run.build", lambda: f"{VERSION}+0123456789ab")
+    with pytest.raises(
+        unmix.OutputError, match=r"an unfinished run differs in unmix \(0.1.0\+.*, now 0.1.0\+0123456789ab\)"
+    ):
+        unmix.run(scene, count=3, device="cpu")
