@@ -37,7 +37,7 @@ MAY_IMPORT = {
     },
     "jobs": {
         "__init__", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "io", "library", "methods", "options",
-        "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "numpy", "scipy", "h5py", "matplotlib", "distributed",
+        "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "numpy", "scipy", "h5py", "matplotlib", "dask", "distributed",
     },
     "__init__": {"errors", "arrays", "jobs", "io", "library", "options", "scene"},
 }  # fmt: skip
