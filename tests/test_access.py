@@ -1,6 +1,7 @@
 """Who may talk to a cluster: nobody but us to one of our own; and what is said of one that a site runs."""
 
 import asyncio
+import http.client
 import logging
 import os
 import subprocess
@@ -43,7 +44,7 @@ async def let_in(address, security):
     try:
         comm = await connect(address, timeout=1.5, **security.get_connection_args("client"))
         comm.abort()
-    except (OSError, TimeoutError):
+    except Exception:  # whatever is said of it, it is a no
         return False
     return True
 
@@ -61,17 +62,29 @@ def who_is_let_in(places):
     return [address for (address, _), entered in zip(tries, asyncio.run(all_of_them())) if entered]
 
 
+def speaks_http(place):
+    connection = http.client.HTTPConnection(*place, timeout=1.5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status > 0
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 class Look:
     """Looks around while a batch is under way."""
 
     def __init__(self):
-        self.before, self.seen, self.strangers = listening(), set(), None
+        self.before, self.seen, self.http, self.entered = listening(), set(), set(), []
 
     def scene(self, path):
         def report(step):
-            if self.strangers is None:
+            if not self.seen:
                 self.seen = listening() - self.before
-                self.strangers = who_is_let_in(self.seen)
+                self.http = {place for place in self.seen if speaks_http(place)}
+                self.entered = who_is_let_in(self.seen - self.http)
 
         return report
 
@@ -94,7 +107,7 @@ def test_nobody_else_may_talk_to_a_cluster_of_our_own(tmp_path, cube, caplog):
     assert report["certified"]
     assert {host for host, _ in look.seen} == {"127.0.0.1"}
     assert len(look.seen) == 3  # scheduler, worker, and who keeps it
-    assert look.strangers == []
+    assert look.entered == [] and look.http == set()
     assert "dashboard" not in said_by_us(caplog)
 
 
@@ -111,11 +124,10 @@ def test_a_dashboard_is_on_the_loopback_interface_alone(tmp_path, cube, caplog):
     look = Look()
     with caplog.at_level(logging.INFO, "unmix"):
         list(unmix.batch([cube], workers=1, dashboard=0, watch=look, out_dir=tmp_path / "o", **HOW))
-    assert {host for host, _ in look.seen} == {"127.0.0.1"} and len(look.seen) == 4
+    assert {host for host, _ in look.seen} == {"127.0.0.1"} and look.entered == []
     said = said_by_us(caplog).split("dashboard: http://")[1].split("/status")[0]
     host, port = said.split(":")
-    assert (host, int(port)) in look.seen
-    assert look.strangers == []
+    assert look.http == {(host, int(port))}
 
 
 @pytest.fixture(scope="module")
