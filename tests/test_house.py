@@ -15,17 +15,18 @@ PACKAGE = ROOT / "unmix"
 # Room: what it may import of this package (by room) and of others. The rooms above may use the rooms below.
 MAY_IMPORT = {
     "errors": set(),
+    "files": {"errors"},
     "blocks": {"errors"},
     "methods": {"errors"},
     "pipeline": set(),
     "solvers": {"solvers", "certificate", "errors", "numpy", "numba", "llvmlite", "cuda", "scipy"},
     "certificate": {"solvers.jit", "solvers.lanes", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
-    "library": {"library", "io", "errors", "numpy", "scipy"},
+    "library": {"library", "io", "errors", "files", "numpy", "scipy"},
     "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "numpy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
-    "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
+    "devices": {"devices", "solvers", "blocks", "errors", "files", "problem", "numpy"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "arrays": {
         "arrays", "blocks", "certificate", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "solvers",
@@ -33,11 +34,13 @@ MAY_IMPORT = {
     },
     "options": {"blocks", "errors", "io", "library", "methods", "scene"},
     "outputs": {
-        "__init__", "outputs", "blocks", "certificate", "errors", "io", "library", "options", "pipeline", "problem", "scene", "numpy",
+        "__init__", "outputs", "blocks", "certificate", "errors", "files", "io", "library", "options", "pipeline", "problem",
+        "scene", "numpy",
     },
     "jobs": {
-        "__init__", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "io", "library", "methods", "options",
-        "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "numpy", "scipy", "h5py", "matplotlib", "dask", "distributed",
+        "__init__", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "files", "io", "library", "methods",
+        "options", "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "numpy", "scipy", "h5py", "matplotlib", "dask",
+        "distributed",
     },
     "__init__": {"errors", "arrays", "jobs", "io", "library", "options", "scene"},
 }  # fmt: skip

@@ -15,6 +15,7 @@ from ..arrays.systems import Batch, batches, solver_for, toeplitz
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
 from ..errors import CubeError, LibraryError, MethodError, OutputError
+from ..files import make_new
 from ..io.matlab import Version73, open_variables
 from ..io.read import brief, refuse_links
 from ..outputs.whole import flush, is_file, signals_held
@@ -329,6 +330,8 @@ class Answers:
         self.file: h5py.File | None = None
         self.arrays: dict[str, Any] = {}
         try:
+            for part in self.parts:
+                make_new(part)
             if self.kind == ".h5":
                 self.file = h5py.File(self.parts[0], "w")
                 self.arrays = {

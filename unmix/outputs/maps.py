@@ -11,6 +11,7 @@ from typing import Any
 
 from ..certificate import Summary
 from ..errors import OutputError
+from ..files import make_new, write_new
 from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
 from ..io.read import brief
@@ -296,7 +297,7 @@ class Outputs:
             "interleave": "bil",
             "byte order": 0,
         }
-        self.part(f"_{name}.hdr").write_text(format_header(own | dict(fields)), encoding="utf-8")
+        write_new(self.part(f"_{name}.hdr"), format_header(own | dict(fields)))
 
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
@@ -314,7 +315,7 @@ class Outputs:
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part("_run.json")
-        last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+        write_new(last, json.dumps(finite(report), indent=1) + "\n")
         flush(last)
         self.lock.check()
         names = [path.name.removesuffix(".part") for path in sorted(self.parts, key=lambda path: path == last)]
@@ -355,6 +356,7 @@ class Outputs:
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
         try:
+            make_new(out)
             self.form.convert(image, header, out, name)
         except (OSError, OutputError):
             raise
