@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import options
+from .main import tell
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
 SELECT = click.option(
@@ -51,7 +52,7 @@ def info(library: Path, select: str | None, as_json: bool) -> None:
         for key, value in one.items():
             if value is not None and value != [] and value != {}:
                 words = ", ".join(f"{k} ({n})" for k, n in value.items()) if isinstance(value, dict) else short(value)
-                click.echo(f"{key.replace('_', ' '):{width}}  {words}")
+                tell(f"{key.replace('_', ' '):{width}}  {words}")
 
 
 def describe(library: Any) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
         )
     for path in write_library(parts[0], out, overwrite):
-        click.echo(path)
+        tell(str(path))
 
 
 @command.command("resample")
@@ -123,4 +124,4 @@ def resample(
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
     for path in write_library(fit(chosen(library, select), scene, used.index), out, overwrite):
-        click.echo(path)
+        tell(str(path))

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
+from unmix.errors import printable
 from unmix.files import open_named
 
-from .main import printable, say
+from .main import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
