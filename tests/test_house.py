@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -145,6 +146,17 @@ def test_public_things_have_docstrings():
     short = {"Results", "new_work", "new_tile", "stored_of"}
     missing = [name for name, thing in public_things() if not thing.__doc__ and name.split(".")[-1] not in short]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name
+)
+def test_links_of_the_documents_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if link and not (page.parent / link).exists()] == []
+    if page.name == "security.md":
+        assert links
 
 
 def test_files_stay_readable():

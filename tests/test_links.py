@@ -106,6 +106,9 @@ def test_a_lock_is_no_link(tmp_path, cube, plant, command):
     out.mkdir()
     victim.write_bytes(SECRET)
     plant(victim, out / "s_run.lock")
+    if os.geteuid() == 0 and plant is os.symlink:  # another user's link, where all may make some
+        out.chmod(0o1777)
+        os.chown(out / "s_run.lock", 65534, 65534, follow_symlinks=False)
     error = invoke(*(word.format(cube=cube, out=out, folder=tmp_path) for word in COMMANDS[command]))
     assert isinstance(error, OutputError) and error.exit_code == 1 and "s_run.lock: is " in str(error)
     assert victim.read_bytes() == SECRET and [path.name for path in out.iterdir()] == ["s_run.lock"]
@@ -202,6 +205,21 @@ def test_a_log_file_is_no_link_of_another_s(tmp_path, cube):
 
 
 @root
+def test_no_output_is_written_into_a_file_of_another_s(tmp_path, cube):
+    """Who made a work file beforehand would own what becomes of it, and could change it afterwards."""
+    clean, out = tmp_path / "clean", tmp_path / "o"
+    unmix.run(cube, count=3, device="cpu", out_dir=clean)
+    out.mkdir()
+    out.chmod(0o1777)
+    for name in os.listdir(clean):
+        (out / f"{name}.part").write_bytes(b"")
+        (out / f"{name}.part").chmod(0o666)
+        os.chown(out / f"{name}.part", 65534, 65534)
+    unmix.run(cube, count=3, device="cpu", out_dir=out)
+    assert {path.name for path in out.iterdir()} == set(os.listdir(clean))
+    assert {path.stat().st_uid for path in out.iterdir()} == {0}
+
+
 def test_a_folder_that_strangers_may_write_to(tmp_path, cube):
     """What another user left there under a name of ours, where it cannot be removed: one line, exit 1, nothing half-written."""
     out = tmp_path / "o"
