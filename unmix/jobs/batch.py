@@ -85,7 +85,6 @@ def batch(
         raise MethodError("dry_run is for `unmix.run`")
     size = parse_size(str(unit))
     access = Access(scheduler, scheduler_file, workers, dashboard, tls_ca, tls_cert, tls_key, patience)
-    access.check()
     paths = [Path(cube) for cube in cubes]
     todo = iter(paths)
     if not paths:

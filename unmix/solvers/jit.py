@@ -1,6 +1,6 @@
 """How this package compiles: a decorator for functions of the CPU (and called from CUDA), and a cache for both.
 
-Numba's own cache has four holes that a program run from cron falls into, and this file closes them:
+Numba's own cache has five holes that a program run from cron falls into, and this file closes them:
 
 * it looks at the file of the function alone, so an edited callee leaves its callers stale: our cache folder is named
   after a hash of all solver sources;
@@ -8,7 +8,8 @@ Numba's own cache has four holes that a program run from cron falls into, and th
   without keeping;
 * closures of one name, compiled in several processes, may be taken for each other: ours are named after their cells;
 * two processes that compile different signatures at once may both take data file number 1, and one of them then loads
-  the other's machine code: saving holds a file lock.
+  the other's machine code: saving holds a file lock;
+* it runs what it finds, whoever put it there: our folder is nobody else's to write, on the whole way to it.
 """
 
 import contextlib
