@@ -11,6 +11,7 @@ from unmix.errors import CubeError
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
+from .main import tell
 
 
 @click.command("check")
@@ -47,6 +48,6 @@ def command(
         width = max(len(one["about"]) for one in found["findings"])
         for one in found["findings"]:
             if not (quiet and one["severity"] == "info"):
-                click.echo(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
-        click.echo(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
+                tell(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
+        tell(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
     return 0 if found["sound"] else CubeError.exit_code

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from . import options
+from .main import tell
 
 
 @click.command("endmembers")
@@ -45,4 +46,4 @@ def command(
     )
     folder = out_dir if out_dir is not None else scene.path.parent
     for path in save_library(found, folder, scene.stem, overwrite, watch):
-        click.echo(path)
+        tell(str(path))

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import options
+from .main import tell
 
 
 @click.command("info")
@@ -24,7 +25,7 @@ def command(cube: Path, as_json: bool, dataset: str | None, wavelengths: str | N
     width = max(len(key) for key in facts)
     for key, value in facts.items():
         if value is not None and value != []:
-            click.echo(f"{key.replace('_', ' '):{width}}  {short(value)}")
+            tell(f"{key.replace('_', ' '):{width}}  {short(value)}")
 
 
 def describe(scene: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from . import options
+from .main import tell
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
 SELECT = click.option(
@@ -51,7 +52,7 @@ def info(library: Path, select: str | None, as_json: bool) -> None:
         for key, value in one.items():
             if value is not None and value != [] and value != {}:
                 words = ", ".join(f"{k} ({n})" for k, n in value.items()) if isinstance(value, dict) else short(value)
-                click.echo(f"{key.replace('_', ' '):{width}}  {words}")
+                tell(f"{key.replace('_', ' '):{width}}  {words}")
 
 
 def describe(library: Any) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
         )
     for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
-        click.echo(path)
+        tell(str(path))
 
 
 @command.command("resample")
@@ -126,4 +127,4 @@ def resample(
     scene, used, _ = options.open_for_reading(cube, **reading)
     found = fit(chosen(library, select), scene, used.index)
     for path in write_library(found, out, overwrite, inputs_of(scene, library=library)):
-        click.echo(path)
+        tell(str(path))

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from unmix._version import build
-from unmix.errors import UnmixError
+from unmix.errors import UnmixError, printable
 
 # Commands in the order of the help, with the line that stands there: a command's own file is imported when it runs.
 COMMANDS = {
@@ -83,9 +83,9 @@ def stop(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Stopped
 
 
-def printable(text: str) -> str:
-    """The same with what is no character of a line written out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def tell(text: str) -> None:
+    """One line on stdout for people, whatever is in it; JSON and numbers, which programs read, need no such care."""
+    click.echo(printable(text))
 
 
 def say(text: str) -> None:
@@ -100,7 +100,7 @@ def fail(error: Exception, text: str) -> None:
     """An error's one line to stderr and to the log file; its traceback with -v."""
     log = logging.getLogger("unmix")
     if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
-        traceback.print_exc()
+        click.echo("\n".join(map(printable, traceback.format_exc().splitlines())), err=True)
     for handler in log.handlers:
         if isinstance(handler, logging.FileHandler):
             handler.emit(log.makeRecord("unmix", logging.ERROR, "", 0, text, (), None))

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from .main import printable, say
+from unmix.errors import printable
+from unmix.files import open_named
+
+from .main import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -104,6 +107,9 @@ class ToFile(logging.FileHandler):
     """Writes to the log file; says once where that cannot be written, and goes on."""
 
     failed = False
+
+    def _open(self) -> Any:
+        return open_named(self.baseFilename, self.mode, encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.failed:

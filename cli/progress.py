@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from unmix.errors import printable
 from unmix.pipeline import Step
 
 from .main import ABOVE_BARS
@@ -61,7 +62,7 @@ class Board:
 
     def above(self, line: str) -> None:
         """A line above the bars."""
-        self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.shown.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def scene(self, path: Path) -> Report | None:
         """The function to call with a `Step` of that scene; None where nothing is shown."""
@@ -101,7 +102,7 @@ class Board:
     def draw(self, path: Path, step: Step) -> None:
         """A bar for each scene under way."""
         if path not in self.tasks:
-            self.tasks[path] = self.shown.add_task(path.name, total=step.total, rate=self.what)
+            self.tasks[path] = self.shown.add_task(printable(path.name), total=step.total, rate=self.what)
         now = self.rates()
         rate = f"{self.what}  {now['pixels_per_second'] / 1e6:.2f} Mpixel/s  {now['gigabytes_per_second']:.2f} GB/s  {step.device}"
         self.shown.update(
@@ -126,6 +127,7 @@ def bars(what: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-               TimeRemainingColumn())  # fmt: skip
+    # A scene may be called [red] or [/], which is no markup.
+    name, rate = (TextColumn(what, markup=False) for what in ("{task.description}", "{task.fields[rate]}"))
+    columns = (name, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -4,6 +4,10 @@ from pathlib import Path
 
 import click
 
+from unmix.errors import printable
+
+from .main import tell
+
 TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
 
 
@@ -58,8 +62,10 @@ def command(
     except ValueError:
         raise click.UsageError(f"--snr {snr}: write a number of dB, or none") from None
     scene = Scene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
-    words = [f"unmix synth {out.name} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed}"]
+    words = [
+        f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed}"
+    ]
     words += [f"--snr {snr}", *(["--pure"] if pure else [])]
     words += [f"--dtype {dtype} --interleave {interleave} --byte-order {byte_order}"]
     for path in synthesise(out, scene, overwrite, parse_size(memory), " ".join(words)):
-        click.echo(path)
+        tell(str(path))

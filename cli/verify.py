@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from .main import say, tell
+
 
 @click.command("verify")
 @click.argument("stem", type=click.Path(path_type=Path))
@@ -33,9 +35,9 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     if as_json:
         click.echo(json.dumps(asdict(verdict)))
     for fault in verdict.faults:
-        click.echo(f"unmix: error: {fault}", err=True)
+        say(f"error: {fault}")
     if not as_json and not verdict.faults:
-        click.echo(
+        tell(
             f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
             "(float32 rounding: 6e-08); every file is what the run wrote"
         )

@@ -23,7 +23,8 @@ distributed = pytest.importorskip("distributed")
 from unmix_cli.main import cli  # noqa: E402
 
 from unmix.jobs import unit  # noqa: E402
-from unmix.jobs.cluster import Cluster, connected  # noqa: E402
+from unmix.jobs.cluster import Cluster  # noqa: E402
+from unmix.jobs.connection import Access, connected  # noqa: E402
 from unmix.jobs.places import Places  # noqa: E402
 from unmix.outputs.journal import read_past  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
@@ -298,7 +299,7 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
 
 def test_a_worker_that_was_started_again_hears_no_ctrl_c():
     """It would die of it before the batch has said what to do with its unit."""
-    with connected(None, None, 1, 10.0) as client:
+    with connected(Access(workers=1)) as client:
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
         while not (after := list(client.run(os.getpid, on_error="ignore").values())) or after == [pid]:

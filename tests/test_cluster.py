@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import unmix
 from unmix.jobs.synth import Scene, synthesise
 
 pytest.importorskip("distributed")
-PAGE = (Path(__file__).parents[1] / "docs/cluster.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.skipif(
     os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="workers are processes of their own"
 )
@@ -26,9 +27,10 @@ dask() { exec python -m "distributed.cli.dask_$1" "${@:2}" 2>/dev/null; }
 """
 
 
-def script(heading):
+def script(page, heading):
     """The block of shell under a heading."""
-    section = PAGE[PAGE.index(f"\n## {heading}\n") :]
+    text = (DOCS / page).read_text()
+    section = text[text.index(f"# {heading}\n") :]
     return re.search(r"```bash\n(.*?)```", section, re.DOTALL)[1]
 
 
@@ -51,14 +53,14 @@ def archive(tmp_path):
     return tmp_path
 
 
-def run(archive, heading, **variables):
+def run(archive, heading, page="cluster.md", **variables):
     """A script in a job's environment."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = (
         os.environ | {"PATH": path, "CUDA_VISIBLE_DEVICES": ""} | {key: str(value) for key, value in variables.items()}
     )
-    done = subprocess.run(["bash", "-c", STAND_IN + script(heading)], cwd=archive, env=environment, capture_output=True, text=True,
-                          timeout=120)  # fmt: skip
+    words = ["bash", "-c", STAND_IN + script(page, heading)]
+    done = subprocess.run(words, cwd=archive, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -78,6 +80,12 @@ def test_array_jobs(archive):
 def test_dask_in_one_job(archive):
     run(archive, "Dask in one SLURM job", SLURM_JOB_ID=7, SLURM_CPUS_PER_TASK=2)
     assert same(archive) and not (archive / "scheduler-7.json").exists()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+def test_a_cluster_among_strangers(archive):
+    run(archive, "A cluster among strangers", "security.md", PORT=free_port())
+    assert same(archive) and (archive / "keys/key.pem").stat().st_mode & 0o077 == 0
 
 
 def test_plain_ssh(archive):

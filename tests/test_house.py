@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "unmix"
 # Room: what it may import of this package (by room) and of others. The rooms above may use the rooms below.
 MAY_IMPORT = {
-    "_version": set(),
     "errors": set(),
+    "_version": set(),
+    "files": {"errors"},
     "blocks": {"errors"},
     "methods": {"errors"},
     "pipeline": set(),
@@ -24,11 +26,11 @@ MAY_IMPORT = {
     "summary": {"certificate", "solvers.jit", "numpy"},
     "io": {"io", "blocks", "errors", "numpy", "spectral", "h5py", "scipy", "rasterio"},
     "identity": {"io", "errors", "numpy"},
-    "library": {"library", "io", "errors", "numpy", "scipy"},
+    "library": {"library", "io", "errors", "files", "numpy", "scipy"},
     "scene": {"io", "errors", "library", "numpy"},
     "problem": {"io", "errors", "library", "methods", "solvers", "numpy", "scipy"},
     "endmembers": {"endmembers", "solvers", "blocks", "io", "errors", "library", "numpy"},
-    "devices": {"devices", "solvers", "blocks", "errors", "problem", "numpy"},
+    "devices": {"devices", "solvers", "blocks", "errors", "files", "problem", "numpy"},
     "rescue": {"solvers", "devices", "problem", "certificate", "numpy"},
     "arrays": {
         "arrays", "blocks", "certificate", "devices", "errors", "io", "library", "methods", "pipeline", "problem", "rescue", "solvers",
@@ -36,13 +38,13 @@ MAY_IMPORT = {
     },
     "options": {"blocks", "certificate", "errors", "io", "library", "methods", "scene"},
     "outputs": {
-        "_version", "outputs", "blocks", "certificate", "errors", "identity", "io", "library", "options", "pipeline", "problem",
-        "scene", "summary", "numpy",
+        "_version", "outputs", "blocks", "certificate", "errors", "files", "identity", "io", "library", "options", "pipeline",
+        "problem", "scene", "summary", "numpy",
     },
     "jobs": {
-        "_version", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "identity", "io", "library",
+        "_version", "jobs", "arrays", "blocks", "certificate", "devices", "endmembers", "errors", "files", "identity", "io", "library",
         "methods", "options", "outputs", "pipeline", "problem", "rescue", "scene", "solvers", "summary", "numpy", "scipy", "h5py",
-        "matplotlib", "distributed",
+        "matplotlib", "dask", "distributed",
     },
     "__init__": {"_version", "errors", "arrays", "jobs", "io", "library", "options", "scene"},
 }  # fmt: skip
@@ -147,6 +149,17 @@ def test_public_things_have_docstrings():
     short = {"Results", "new_work", "new_tile", "stored_of"}
     missing = [name for name, thing in public_things() if not thing.__doc__ and name.split(".")[-1] not in short]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name
+)
+def test_links_of_the_documents_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if link and not (page.parent / link).exists()] == []
+    if page.name == "security.md":
+        assert links
 
 
 def test_files_stay_readable():

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,166 @@ def test_a_folder_that_others_may_write_is_not_trusted(tmp_path):
     assert not _usable(folder)
     folder.chmod(0o700)
     assert _usable(folder)
+
+
+def grant(path, mode, uid=None):
+    """A folder, or a file where there is one, with this mode and owner."""
+    if not path.exists():
+        path.mkdir()
+    path.chmod(mode)
+    if uid is not None:
+        os.chown(path, uid, uid)
+    return path
+
+
+def test_what_a_folder_on_the_way_may_be(tmp_path):
+    """From / to the folder that holds the code: nobody else may write, or put another in its place."""
+    from unmix.solvers.jit import _usable
+
+    assert _usable(tmp_path / "new/newer") and (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    grant(tmp_path / "group", 0o770)
+    assert not _usable(tmp_path / "group/leaf")
+    grant(tmp_path / "sticky", 0o1777)
+    assert _usable(tmp_path / "sticky/made by us/leaf")
+    grant(tmp_path / "sticky/open", 0o755)
+    assert not _usable(tmp_path / "sticky/open/leaf")
+    assert not _usable(tmp_path / "sticky") and not _usable(grant(tmp_path / "read by others", 0o755))
+    (tmp_path / "file").write_text("")
+    assert not _usable(tmp_path / "file") and not _usable(tmp_path / "file/leaf")
+
+
+def test_links_on_the_way(tmp_path):
+    from unmix.solvers.jit import _usable
+
+    grant(tmp_path / "real", 0o700)
+    (tmp_path / "link").symlink_to("../" + tmp_path.name + "/real")  # as /tmp is private/tmp on some systems
+    (tmp_path / "whole").symlink_to(tmp_path / "link")
+    assert _usable(tmp_path / "link/leaf") and _usable(tmp_path / "whole/leaf") and (tmp_path / "real/leaf").is_dir()
+    grant(tmp_path / "shared", 0o1777)
+    (tmp_path / "shared/link").symlink_to(tmp_path / "real")
+    assert not _usable(tmp_path / "shared/link/leaf")
+    (tmp_path / "to shared").symlink_to(tmp_path / "shared")
+    grant(tmp_path / "shared/open", 0o755)
+    assert not _usable(tmp_path / "to shared/open/leaf") and _usable(tmp_path / "to shared/own/leaf")
+    (tmp_path / "round").symlink_to("round")
+    assert not _usable(tmp_path / "round/leaf")
+
+
+def test_what_lies_in_the_folder_is_plain_files_of_ours(tmp_path):
+    from unmix.solvers.jit import _usable
+
+    leaf = grant(tmp_path / "leaf", 0o700)
+    (leaf / "solvers_1").mkdir()
+    (leaf / "solvers_1/a.nbi").write_bytes(b"")
+    assert _usable(leaf)
+    (leaf / "solvers_1/b.nbi").symlink_to(leaf / "solvers_1/a.nbi")
+    assert not _usable(leaf)
+
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+STRANGER, VICTIM = 65534, 1234
+
+
+@root
+def test_what_another_user_owns_on_the_way(tmp_path):
+    from unmix.solvers.jit import _usable
+
+    grant(tmp_path / "theirs", 0o755, STRANGER)
+    assert not _usable(tmp_path / "theirs/leaf") and not _usable(grant(tmp_path / "leaf", 0o700, STRANGER))
+    grant(tmp_path / "their sticky", 0o1777, STRANGER)  # who owns a sticky folder may take away what is in it
+    assert not _usable(tmp_path / "their sticky/own/leaf")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert _usable(tmp_path / "link/good")
+    os.chown(tmp_path / "link", STRANGER, STRANGER, follow_symlinks=False)
+    assert not _usable(tmp_path / "link/good")
+    (tmp_path / "good/a.nbi").write_bytes(b"")
+    os.chown(tmp_path / "good/a.nbi", STRANGER, STRANGER)
+    assert not _usable(tmp_path / "good")
+
+
+# The victim has no usable HOME, and a TMPDIR that all may write to. A stranger made `unmix-1234` there before, and puts another folder
+# in the place of what the victim made in it, after it was looked at and before it is loaded from.
+STOLEN = """
+import os, pickle, sys
+from pathlib import Path
+import numba
+numba.njit(lambda x: x + 1)(1)  # whatever is imported late is imported as root
+from unmix.solvers import jit
+shared, victim, stranger = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+sys.path.insert(0, str(shared))
+import kernel
+
+class Evil:
+    def __reduce__(self):
+        return os.system, (f"id -u > {shared}/ran-as",)
+
+def as_user(uid, act):
+    pid = os.fork()
+    if not pid:
+        os.setgroups([]); os.setgid(uid); os.setuid(uid)
+        try:
+            act()
+            os._exit(0)
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr)
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def compile_it():
+    assert jit.compiled(kernel.twice)(21) == 42
+
+def prepare():
+    (shared / f"unmix-{victim}").mkdir()
+    (shared / f"unmix-{victim}").chmod(0o777)
+
+def steal():
+    parent = shared / f"unmix-{victim}"
+    for leaf in list(parent.iterdir()):
+        leaf.rename(leaf.with_name("old"))
+        for name in names:
+            (leaf / name).parent.mkdir(parents=True, exist_ok=True)
+            (leaf / name).write_bytes(pickle.dumps(Evil()))
+            for folder in (leaf, (leaf / name).parent):
+                folder.chmod(0o777)
+
+def be_robbed():
+    jit.cache_folder()  # looked at
+    os.write(there[1], b".")
+    os.read(go[0], 1)
+    compile_it()
+
+as_user(stranger, prepare)
+as_user(victim, compile_it)
+names = [path.relative_to(leaf) for leaf in (shared / f"unmix-{victim}").iterdir() for path in leaf.rglob("*.nb?")]
+there, go = os.pipe(), os.pipe()
+pid = os.fork()
+if not pid:
+    as_user(victim, be_robbed)
+    os._exit(0)
+os.read(there[0], 1)
+as_user(stranger, steal)
+os.write(go[1], b".")
+assert os.waitpid(pid, 0)[1] == 0
+print("kept", len(names), "ran", (shared / "ran-as").exists())
+"""
+
+
+@root
+def test_code_of_another_user_is_not_run():
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="unmix-test-") as name:
+        shared = Path(name)
+        shared.chmod(0o1777)
+        (shared / "kernel.py").write_text("def twice(x):\n    return 2 * x\n")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent/home",
+            "TMPDIR": name,
+            "PYTHONPATH": str(PACKAGE.parent),
+        }
+        words = [sys.executable, "-P", "-c", STOLEN, name, str(VICTIM), str(STRANGER)]
+        done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "kept 0 ran False\n"
 
 
 def test_two_that_start_at_once(tmp_path):

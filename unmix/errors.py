@@ -1,7 +1,13 @@
 """Every error that a user can cause or meet: one line that says what, where and what to do."""
 
-# What would make two lines of one, by what is shown in its place: a damaged header may put it anywhere.
-LINE_BREAKS = {ord(char): repr(char)[1:-1] for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+
+def printable(text: str) -> str:
+    """Return the same text as one line that shows what is in it: ``\\x1b`` where an escape stands.
+
+    Headers, libraries and names of files may hold anything: line breaks, control characters that a terminal obeys, marks that turn
+    the direction of writing, halves of characters that cannot be encoded.
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class UnmixError(Exception):
@@ -10,7 +16,7 @@ class UnmixError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__(message.translate(LINE_BREAKS))
+        super().__init__(printable(message))
 
 
 class OutputError(UnmixError):

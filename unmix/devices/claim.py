@@ -1,5 +1,6 @@
 """A GPU for each process of a host: who comes first takes the first that is free."""
 
+import contextlib
 import ctypes
 import fcntl
 import functools
@@ -8,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from ..errors import OutputError
+from ..files import open_there
 from .cuda import simulated
 
 HELD: list[IO[str]] = []  # locked until the process ends
@@ -21,14 +24,14 @@ def claim_gpu(count: int) -> int:
     """
     for index in range(count):
         path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
-        file = open(path, "a")  # noqa: SIM115 - held until the process ends
-        try:
+        with contextlib.suppress(OSError, OutputError), contextlib.ExitStack() as unless_locked:
+            file = unless_locked.enter_context(open_there(path, "a"))
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                continue  # planted by another user, who may hold it for ever
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            continue
-        HELD.append(file)
-        return index
+            HELD.append(file)
+            unless_locked.pop_all()
+            return index
     return os.getpid() % count
 
 

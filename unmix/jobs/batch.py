@@ -24,7 +24,11 @@ def batch(
     *,
     scheduler: str | None = None,
     scheduler_file: str | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    tls_cert: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    dashboard: int | None = None,
     unit: str | int = "1G",
     patience: float = PATIENCE,
     watch: Watch | None = None,
@@ -38,9 +42,15 @@ def batch(
     cubes : iterable of path-like
         Scenes, on a file system that all workers see; so must the outputs' be.
     scheduler, scheduler_file : str, optional
-        The scheduler's address, ``tcp://host:8786``, or the file that it wrote. With neither, workers are started on this machine.
+        The scheduler's address, ``tls://host:8786`` or ``tcp://host:8786``, or the file that it wrote. With neither, workers are
+        started on this machine, which nobody else can talk to.
+    tls_ca, tls_cert, tls_key : path-like, optional
+        For a scheduler with TLS, in PEM: who signed its certificate, and the certificate and key of ours. Default is what
+        Dask's own configuration names.
     workers : int, optional
-        How many of these; default is one a GPU, or one.
+        How many workers to start on this machine; default is one a GPU, or one.
+    dashboard : int, optional
+        Show Dask's dashboard of these at this port of 127.0.0.1, 0 for any; every user of this machine can look at it.
     unit : str or int
         About so many bytes of a scene go to a worker at a time, such as "1G". A worker that dies costs no more.
     patience : float
@@ -62,20 +72,24 @@ def batch(
     ------
     DeviceError
         Where there is no scheduler or worker, or none any more; what is done is kept, and the same call goes on.
+    MethodError
+        Where options do not go together, or the files of TLS do not serve.
     """
     try:
-        from .cluster import MOST_SCENES, Cluster, connected
+        from .cluster import MOST_SCENES, Cluster
+        from .connection import Access, connected
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
     chosen = Options.of(**options)
     if chosen.dry_run:
         raise MethodError("dry_run is for `unmix.run`")
     size = parse_size(str(unit))
+    access = Access(scheduler, scheduler_file, workers, dashboard, tls_ca, tls_cert, tls_key, patience)
     paths = [Path(cube) for cube in cubes]
     todo = iter(paths)
     if not paths:
         return
-    with connected(scheduler, scheduler_file, workers, patience) as client:
+    with connected(access) as client:
         cluster = Cluster(client, chosen, size, patience)
         running: dict[Future[dict[str, Any]], Path] = {}
         with ThreadPoolExecutor(MOST_SCENES, "scene") as pool:

@@ -1,27 +1,22 @@
 """A Dask cluster as `unmix.jobs.run.Workers`: a scene goes to it in units of lines, each written in place by one worker."""
 
 import contextlib
-import json
 import logging
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, Future, KilledWorker
 from distributed import wait as wait_for
 
 from .._version import build
-from ..blocks import Layout, cores, plan_blocks
-from ..devices import count_gpus
+from ..blocks import Layout, plan_blocks
 from ..errors import DeviceError, UnmixError
 from ..io import Bands, Cube, bytes_per_line
-from ..io.read import brief
 from ..library import Endmembers
 from ..options import Options
 from ..outputs.maps import Outputs
@@ -29,17 +24,14 @@ from ..pipeline import Seconds
 from ..problem import Problem
 from ..summary import Summary
 from . import unit
+from .connection import dashboard_of
 from .lines import line_of
 from .places import EACH, LOOK, Places
 from .run import Progress, step_of
 
 log = logging.getLogger("unmix")
-# How long an answer may take to arrive before it is asked for again, and a scheduler to answer the first time, in seconds.
-FETCHING, CONNECTING = 5.0, 30.0
+FETCHING = 5.0  # how long an answer may take to arrive before it is asked for again, in seconds
 MOST_SCENES = 64
-# Run by each worker of this machine's own, and by those that follow one that died: a terminal sends Ctrl-C to all of us, and a
-# worker ends when we say so.
-DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class Cluster:
@@ -75,7 +67,8 @@ class Cluster:
             self.places.stop()
             raise
         count = len(self.places.workers)
-        log.info(f"{count} worker{'s' * (count != 1)}, {self.name}; dashboard: {client.dashboard_link}")
+        link = dashboard_of(client)
+        log.info(f"{count} worker{'s' * (count != 1)}, {self.name}" + (f"; dashboard: {link}" if link else ""))
 
     def agree(self, device: str) -> str:
         """The kind of device that all workers have."""
@@ -241,64 +234,3 @@ class Cluster:
         seconds.add(found.seconds)
         outputs.done(found.lines, summary.said())
         return int(found.lines.stop)
-
-
-@contextlib.contextmanager
-def connected(
-    scheduler: str | None, scheduler_file: str | None, workers: int | None, patience: float
-) -> Iterator[Client]:
-    """A client of a scheduler, or of a cluster on this machine, a worker a GPU, which ends with it.
-
-    Raises
-    ------
-    DeviceError
-        Where the scheduler does not answer.
-    """
-    with contextlib.ExitStack() as stack:
-        if scheduler is None and scheduler_file is None:
-            count = workers or count_gpus() or 1
-            with deaf():
-                local = LocalCluster(
-                    n_workers=count, threads_per_worker=max(1, cores() // count), dashboard_address=":0", memory_limit=0,
-                    silence_logs=logging.CRITICAL, preload=[DEAF],
-                )  # fmt: skip
-            stack.callback(quietly, local.close)
-            client = Client(local)
-        else:
-            address = scheduler if scheduler is not None else address_in(Path(str(scheduler_file)), patience)
-            try:
-                client = Client(address, timeout=CONNECTING)
-            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-                raise DeviceError(f"{address or repr(address)}: no scheduler answers: {brief(error)}") from None
-        stack.callback(quietly, client.close)
-        yield client
-
-
-@contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Ctrl-C is not heard, nor by processes that begin meanwhile: one that dies as it begins leaves pages of tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def address_in(file: Path, patience: float) -> str:
-    """The address that a scheduler wrote to a file; a job's may be there before it is."""
-    until = time.monotonic() + patience
-    while True:
-        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            return str(json.loads(file.read_text())["address"])
-        if time.monotonic() > until:
-            raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
-        time.sleep(LOOK)
-
-
-def quietly(call: Callable[[], Any]) -> None:
-    """What goes wrong at the end is nobody's business."""
-    with contextlib.suppress(Exception):
-        call()

@@ -15,6 +15,7 @@ from ..arrays.systems import Batch, batches, solver_for, toeplitz
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
 from ..errors import CubeError, LibraryError, MethodError, OutputError
+from ..files import make_new
 from ..io.hdf5_write import Target, new_hdf5
 from ..io.matlab import Version73, open_variables
 from ..io.read import brief, refuse_links, refuse_links_out
@@ -331,6 +332,8 @@ class Answers:
         self.opened = contextlib.ExitStack()
         self.arrays: dict[str, Any] = {}
         try:
+            for part in self.parts:
+                make_new(part)
             if self.kind == ".h5":
                 file, self.target = self.opened.enter_context(new_hdf5(self.parts[0]))
                 self.arrays = {name: file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()}

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..blocks import plan_blocks
 from ..errors import MethodError, OutputError
+from ..files import open_new, write_new
 from ..io.cube import INTERLEAVES
 from ..io.fields import DTYPES
 from ..io.header import format_header
@@ -222,7 +223,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     # A pixel needs its abundances a few times over, its spectrum in float64, float32 and as stored.
     per_line = scene.samples * (8 * 8 * (scene.count + 1) + 24 * scene.bands)
     layout = plan_blocks(scene.lines, per_line, max(memory, per_line), 1)
-    with open(parts[".img"], "wb") as cube, open(parts["_truth_abundance.img"], "wb") as truth:
+    with open_new(parts[".img"]) as cube, open_new(parts["_truth_abundance.img"]) as truth:
         os.ftruncate(cube.fileno(), scene.lines * scene.samples * scene.bands * kind.itemsize)
         for lines in layout:
             A = fields.abundances(lines)
@@ -245,7 +246,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     }
     if scene.scale != 1.0:
         own["reflectance scale factor"] = int(scene.scale)
-    parts[".hdr"].write_text(format_header(size | own))  # type: ignore[arg-type]
+    write_new(parts[".hdr"], format_header(size | own))  # type: ignore[arg-type]
     layer: dict[str, object] = {
         "bands": scene.count,
         "header offset": 0,
@@ -255,7 +256,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
         "byte order": 0,
         "band names": list(names),
     }
-    parts["_truth_abundance.hdr"].write_text(format_header(size | layer))  # type: ignore[arg-type]
+    write_new(parts["_truth_abundance.hdr"], format_header(size | layer))  # type: ignore[arg-type]
 
 
 def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:

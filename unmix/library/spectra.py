@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
+from ..files import open_new, write_new
 from ..io.header import clean, format_header
 
 # Values below this are deleted channels (USGS: -1.23e34).
@@ -109,7 +110,7 @@ class Endmembers:
             self.write_csv(csv_path, axis)
         if sli_path is None or header_path is None:
             return
-        sli_path.write_bytes(self.matrix.T.astype("<f8").tobytes())  # `tofile` says nothing of a full disk
+        write_new(sli_path, self.matrix.T.astype("<f8").tobytes())
         fields: dict[str, object] = {
             "description": "endmembers by unmix",
             "samples": self.matrix.shape[0],
@@ -130,11 +131,11 @@ class Endmembers:
             fields |= {"wavelength units": "Nanometers", "wavelength": axis}
         if self.fwhm is not None:
             fields["fwhm"] = [repr(float(width)) for width in self.fwhm]
-        header_path.write_text(format_header(fields), encoding="utf-8")  # type: ignore[arg-type]
+        write_new(header_path, format_header(fields))  # type: ignore[arg-type]
 
     def write_csv(self, path: Path, axis: list[str]) -> None:
         """Write a spectrum a row: name, class and pixel where they are known, then the values."""
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with open_new(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             columns = [*(["class"] if self.classes else []), *(["line", "sample"] if self.pixels else [])]
             writer.writerow(["name", *columns, *axis])

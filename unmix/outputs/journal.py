@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import OutputError
+from ..files import open_new, open_there
 from ..io.read import brief
 from ..io.write import write_all
 from .files import JOURNAL, MAPS, RECORD, is_ours
@@ -74,15 +75,14 @@ class Journal:
 
     def begin(self, identity: dict[str, Any]) -> None:
         """Start anew, in a file of its own: who lost the scene may still write to the old one."""
-        self.path.unlink(missing_ok=True)
-        self.file = open(self.path, "wb", buffering=0)  # noqa: SIM115 - lives as long as the run
+        self.file = open_new(self.path, buffering=0)
         self.lines = 0
         self.append({"identity": identity})
 
     def go_on(self, past: Past) -> None:
         """Add to what is there; a last line that was cut short is cut off."""
         whole = self.path.read_bytes()
-        self.file = open(self.path, "r+b", buffering=0)  # noqa: SIM115
+        self.file = open_there(self.path, "r+b", buffering=0)
         self.file.truncate(whole.rfind(b"\n") + 1)
         self.file.seek(0, os.SEEK_END)
         self.lines = past.lines

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OutputError
+from ..files import open_there
 
 BEAT, STALE = 30.0, 600.0
 
@@ -32,7 +33,7 @@ class Lock:
     Raises
     ------
     OutputError
-        Where another run holds it; with its host and process.
+        Where another run holds it; with its host and process. Where its name is a link's.
     OSError
         Where the file cannot be written.
     """
@@ -48,7 +49,7 @@ class Lock:
     def take(self) -> IO[str]:
         """Open and lock the file, and write who we are into it."""
         while True:
-            file = open(self.path, "a+")  # noqa: SIM115 - held until it is released
+            file = open_there(self.path, "a+")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
@@ -70,7 +71,7 @@ class Lock:
     def take_away(self, file: IO[str]) -> None:
         """Remove a file that nobody renews, one taker at a time: another may have made a new one of that name by now."""
         turn = self.path.with_name(self.path.name + ".turn")
-        with open(turn, "a") as ours, contextlib.suppress(FileNotFoundError):
+        with open_there(turn, "a") as ours, contextlib.suppress(FileNotFoundError):
             fcntl.flock(ours, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                 self.path.unlink()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
+from ..files import make_new, write_new
 from ..identity import Watch
 from ..io.export import FORMATS, OutputFormat
 from ..io.header import format_header
@@ -345,7 +346,7 @@ class Outputs:
             "interleave": "bil",
             "byte order": 0,
         }
-        self.part(f"_{name}.hdr").write_text(format_header(own | dict(fields)), encoding="utf-8")
+        write_new(self.part(f"_{name}.hdr"), format_header(own | dict(fields)))
 
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
@@ -365,7 +366,7 @@ class Outputs:
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part(RECORD)
-        last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+        write_new(last, json.dumps(finite(report), indent=1) + "\n")
         flush(last)
         self.lock.check()
         names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == last)]
@@ -420,6 +421,7 @@ class Outputs:
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
         try:
+            make_new(out)
             self.form.convert(image, header, out, name)
         except (OSError, OutputError):
             raise

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files import open_new, open_there
 from ..io.write import write_all
 from .whole import digest_of
 
@@ -22,9 +23,8 @@ class Raster:
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # of lines that an earlier run wrote
             self.checks[: len(checks)] = checks
-        else:
-            path.unlink(missing_ok=True)  # a run that lost the scene may still write to an old file of that name
-        self.file = open(path, "wb" if checks is None else "r+b", buffering=0)  # noqa: SIM115 - lives as long as the run
+        # A run that lost the scene may still write to an old file of that name: a new one is another file.
+        self.file = open_new(path, buffering=0) if checks is None else open_there(path, "r+b", buffering=0)
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""

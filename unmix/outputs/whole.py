@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MethodError, OutputError
+from ..files import write_new
 from ..library import Endmembers
 from .files import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
 
@@ -122,7 +123,7 @@ def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
     with named_together(list(files), overwrite, folder, "--overwrite or -o") as parts:
         folder.mkdir(parents=True, exist_ok=True)
         for part, content in zip(parts, files.values()):
-            part.write_bytes(content)
+            write_new(part, content)
     return list(files)
 
 

@@ -1,6 +1,6 @@
 """How this package compiles: a decorator for functions of the CPU (and called from CUDA), and a cache for both.
 
-Numba's own cache has four holes that a program run from cron falls into, and this file closes them:
+Numba's own cache has five holes that a program run from cron falls into, and this file closes them:
 
 * it looks at the file of the function alone, so an edited callee leaves its callers stale: our cache folder is named
   after a hash of all solver sources;
@@ -8,7 +8,8 @@ Numba's own cache has four holes that a program run from cron falls into, and th
   without keeping;
 * closures of one name, compiled in several processes, may be taken for each other: ours are named after their cells;
 * two processes that compile different signatures at once may both take data file number 1, and one of them then loads
-  the other's machine code: saving holds a file lock.
+  the other's machine code: saving holds a file lock;
+* it runs what it finds, whoever put it there: our folder is nobody else's to write, on the whole way to it.
 """
 
 import contextlib
@@ -28,6 +29,8 @@ from numba.core.caching import FunctionCache
 
 # A name becomes a file's name, and these have 255 bytes at most.
 LONGEST_NAME = 80
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MOST_LINKS = 40  # as many as Linux follows
 
 
 def _sources_hash() -> str:
@@ -38,25 +41,85 @@ def _sources_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def _is_private(folder: Path) -> bool:
+    """Whether nobody but us and root can put anything into ``folder``, or another folder in its place; what is missing is made.
+
+    Every folder on the way is root's or ours and written to by nobody else. One like /tmp, where all may write but only owners
+    take away (sticky), may be root's too, if what follows in it is ours alone. Links are followed where root or we made them in a
+    folder that nobody else writes to.
+
+    Raises
+    ------
+    OSError
+        Where a folder cannot be looked at or made.
+    """
+    us, here, links = os.geteuid(), Path("/"), 0
+    status = before = os.lstat(here)
+    todo = list(reversed(folder.absolute().parts[1:]))
+    while True:
+        if status.st_uid not in (0, us) or not stat.S_ISDIR(status.st_mode):
+            return False
+        if status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+            return False
+        if before.st_mode & OTHERS_WRITE and not _is_ours_alone(status):
+            return False
+        if not todo:
+            return _is_ours_alone(status)
+        name = todo.pop()
+        if name == "..":  # of a link; what comes before it is no link any more
+            here, before = here.parent, os.lstat(here.parent.parent)
+            status = os.lstat(here)
+            continue
+        if not os.path.lexists(here / name):
+            os.mkdir(here / name, 0o700)
+        before, status = status, os.lstat(here / name)
+        if not stat.S_ISLNK(status.st_mode):
+            here /= name
+            continue
+        links += 1
+        if links > MOST_LINKS or status.st_uid not in (0, us) or before.st_mode & OTHERS_WRITE:
+            return False
+        target = Path(os.readlink(here / name))
+        here = Path("/") if target.is_absolute() else here
+        todo += reversed(target.parts[target.is_absolute() :])
+        status, before = os.lstat(here), os.lstat(here.parent)
+
+
+def _is_ours_alone(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _holds_ours(folder: Path) -> bool:
+    """Whether all that lies in a folder are folders and plain files of ours: Numba runs what it loads from there."""
+    for entry in os.scandir(folder):
+        status = entry.stat(follow_symlinks=False)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if status.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(status.st_mode)):
+            return False
+        if is_folder and not _holds_ours(Path(entry.path)):
+            return False
+    return True
+
+
 def _usable(folder: Path) -> bool:
-    """Whether ``folder`` is ours alone to write: compiled code is loaded from it and run."""
+    """Whether ``folder``, which is made, is ours alone to write, now and later: compiled code is loaded from it and run."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = folder.stat()
+        if not _is_private(folder) or not _holds_ours(folder):
+            return False
         probe, name = tempfile.mkstemp(dir=folder)
         os.close(probe)
         os.unlink(name)
     except OSError:
         return False
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return True
 
 
 @functools.cache
 def cache_folder() -> str | None:
-    """The folder that holds compiled code, or None where no folder can be written safely.
+    """The folder that holds compiled code, or None where no folder can be written safely: then nothing is kept.
 
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
-    system's temporary directory.
+    system's temporary directory. Whoever can write there, or to a folder on the way, could let us run what they like.
     """
     places = []
     if "UNMIX_CACHE_DIR" in os.environ:
@@ -67,8 +130,9 @@ def cache_folder() -> str | None:
         places.append(Path.home() / ".cache" / "unmix")
     places.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
     for place in places:
-        if _usable(place / _sources_hash()):
-            return str(place / _sources_hash())
+        leaf = place.absolute() / _sources_hash()  # wherever we may go later
+        if _usable(leaf):
+            return str(leaf)
     return None
 
 
@@ -122,7 +186,13 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
     if folder is not None and hasattr(dispatcher, "_cache"):
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
         try:
-            dispatcher._cache = _safe(cache_class)(dispatcher.py_func)
+            cache = _safe(cache_class)(dispatcher.py_func)
+            if Path(cache.cache_path).is_relative_to(
+                folder
+            ):  # else Numba could not write there, and took another folder
+                dispatcher._cache = cache
+        except RuntimeError:  # nor to any other: nothing is kept
+            pass
         finally:
             numba.config.CACHE_DIR = before
     return dispatcher

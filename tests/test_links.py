@@ -1,0 +1,247 @@
+"""Names that were planted where we write: links lead nobody to overwrite what they lead to."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from unmix_cli.main import cli
+
+import unmix
+from unmix.errors import OutputError
+from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs.journal import read_past
+from unmix.outputs.lock import Lock
+
+SECRET = b"worth more than any map\n"
+
+
+@pytest.fixture
+def cube(tmp_path):
+    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+    return tmp_path / "s.hdr"
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Arrays for `unmix solve`."""
+    np.save(tmp_path / "A.npy", np.eye(3))
+    np.save(tmp_path / "b.npy", np.ones((4, 3)))
+    return tmp_path
+
+
+def invoke(*words):
+    """A command's error, or None, as the command line would end with it."""
+    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False).exception
+
+
+RUN = ["--device", "cpu", "-n", "3", "-o", "{out}"]
+COMMANDS = {
+    "envi": ["run", "{cube}", *RUN, "--residual", "--certificate"],
+    "geotiff": ["run", "{cube}", *RUN, "--format", "geotiff"],
+    "hdf5": ["run", "{cube}", *RUN, "--format", "hdf5"],
+    "nmf": ["nmf", "{cube}", *RUN, "--steps", "2", "--every", "1"],
+    "endmembers": ["endmembers", "{cube}", *RUN[2:]],
+    "bands": ["bands", "{cube}", "-m", "3", "-o", "{out}"],
+    "csv": ["library", "convert", "{folder}/s_truth_endmembers.sli", "{out}/s.csv"],
+    "sli": ["library", "convert", "{folder}/s_truth_endmembers.csv", "{out}/s.sli"],
+    "synth": ["synth", "{out}/t.hdr", "--lines", "5", "--samples", "5", "--bands", "20", "-n", "3"],
+    "npy": ["solve", "{folder}/A.npy", "{folder}/b.npy", "-o", "{out}/x.npy", "--device", "cpu"],
+    "h5": ["solve", "{folder}/A.npy", "{folder}/b.npy", "-o", "{out}/x.h5", "--device", "cpu"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_writes_through_a_link(tmp_path, system, cube, name, plant):
+    """Every file that a command writes is met by a link under the name that it has on the way, and by one under its own."""
+    if name == "geotiff":
+        pytest.importorskip("rasterio")
+    clean, planted = tmp_path / "clean", tmp_path / "planted"
+    for folder in (clean, planted):
+        folder.mkdir()
+
+    def words(out):
+        return [word.format(cube=cube, folder=tmp_path, out=out) for word in COMMANDS[name]]
+
+    assert invoke(*words(clean)) is None
+    names = [path.name for path in clean.iterdir()]
+    # A map in another format has a work file first.
+    work = [
+        f"{path.stem}{ending}"
+        for path in clean.iterdir()
+        if path.suffix in (".tif", ".h5")
+        for ending in (".img", ".hdr")
+    ]
+    victims = {}
+    for one in [f"{each}.part" for each in (*names, *work)]:
+        victims[one] = tmp_path / f"victim of {one}"
+        victims[one].write_bytes(SECRET)
+        plant(victims[one], planted / one)
+    assert invoke(*words(planted)) is None
+    assert {one: path.read_bytes() for one, path in victims.items() if path.read_bytes() != SECRET} == {}
+    assert {path.name for path in planted.iterdir()} - set(victims) == set(names)
+    assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in planted.iterdir() if path.name in names)
+
+
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])
+def test_a_journal_is_begun_in_a_file_of_its_own(tmp_path, cube, plant):
+    victim, out = tmp_path / "victim", tmp_path / "o"
+    out.mkdir()
+    for content in (SECRET, b""):
+        victim.write_bytes(content)
+        plant(victim, out / "s_run.journal.part")
+        unmix.run(cube, count=3, device="cpu", out_dir=out, overwrite=True)
+        assert victim.read_bytes() == content
+
+
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])
+@pytest.mark.parametrize("command", ["envi", "nmf", "endmembers"])
+def test_a_lock_is_no_link(tmp_path, cube, plant, command):
+    victim, out = tmp_path / "victim", tmp_path / "o"
+    out.mkdir()
+    victim.write_bytes(SECRET)
+    plant(victim, out / "s_run.lock")
+    if os.geteuid() == 0 and plant is os.symlink:  # another user's link, where all may make some
+        out.chmod(0o1777)
+        os.chown(out / "s_run.lock", 65534, 65534, follow_symlinks=False)
+    error = invoke(*(word.format(cube=cube, out=out, folder=tmp_path) for word in COMMANDS[command]))
+    assert isinstance(error, OutputError) and error.exit_code == 1 and "s_run.lock: is " in str(error)
+    assert victim.read_bytes() == SECRET and [path.name for path in out.iterdir()] == ["s_run.lock"]
+
+
+def test_nor_is_the_turn_to_take_one_over(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "s_run.lock"
+    victim.write_bytes(SECRET)
+    first = Lock(path)
+    (tmp_path / "s_run.lock.turn").symlink_to(tmp_path / "new")
+    os.utime(path, (0, 0))  # nobody renews it
+    with pytest.raises(OutputError, match="turn: is a link"):
+        Lock(path)
+    first.release()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cube):
+    """Somebody's unfinished run, which another folder's names lead to, is not gone on with from there."""
+
+    def stop(step):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 0)
+    how = {"count": 3, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(cube, out_dir=tmp_path / "theirs", progress=stop, **how)
+    assert read_past(tmp_path / "theirs/s_run.journal.part") is not None
+    before = {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
+    assert "s_run.journal.part" in before and "s_abundance.img.part" in before
+    for linked in ("s_run.journal.part", "s_abundance.img.part"):
+        out = tmp_path / linked
+        out.mkdir()
+        for name in before:
+            (out / name).write_bytes(before[name])
+        (out / linked).unlink()
+        (out / linked).symlink_to(tmp_path / "theirs" / linked)
+        with pytest.raises(OutputError, match="is a link"):
+            unmix.run(cube, out_dir=out, **how)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()} == before
+
+
+def test_a_pipe_is_not_waited_for(tmp_path, cube):
+    (tmp_path / "o").mkdir()
+    os.mkfifo(tmp_path / "o/s_run.lock")
+    with pytest.raises(OutputError, match="no plain file"):
+        unmix.run(cube, count=3, device="cpu", out_dir=tmp_path / "o")
+
+
+def test_a_claim_that_another_planted_is_passed_over(tmp_path, monkeypatch):
+    """Two GPUs: the name of the first one's claim is a link; the second one is taken, and the link's target not made."""
+    from unmix.devices import claim
+
+    monkeypatch.setattr(claim, "uuid_of", str)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(claim, "HELD", [])
+    (tmp_path / f"unmix-{os.getuid()}-0.claim").symlink_to(tmp_path / "new")
+    assert claim.claim_gpu.__wrapped__(2) == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / f"unmix-{os.getuid()}-0.claim").unlink()
+    assert claim.claim_gpu.__wrapped__(2) == 0  # the other one is held
+    for file in claim.HELD:
+        file.close()
+
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+
+
+@root
+def test_a_claim_that_another_made_is_passed_over(tmp_path, monkeypatch):
+    from unmix.devices import claim
+
+    monkeypatch.setattr(claim, "uuid_of", str)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(claim, "HELD", [])
+    path = tmp_path / f"unmix-{os.getuid()}-0.claim"
+    path.write_text("")
+    os.chown(path, 65534, 65534)
+    assert claim.claim_gpu.__wrapped__(2) == 1
+    claim.HELD[0].close()
+
+
+@root
+def test_a_log_file_is_no_link_of_another_s(tmp_path, cube):
+    """A link of one's own is followed: today.log leads to the log of the day."""
+    victim, ours, theirs = tmp_path / "victim", tmp_path / "ours.log", tmp_path / "theirs.log"
+    victim.write_bytes(b"")
+    for link in (ours, theirs):
+        link.symlink_to(victim)
+    os.chown(theirs, 65534, 65534, follow_symlinks=False)
+    error = invoke("count", cube, "--log-file", theirs)
+    assert isinstance(error, OutputError) and "another user made" in str(error) and victim.read_bytes() == b""
+    assert invoke("count", cube, "-v", "--log-file", ours) is None
+
+
+@root
+def test_no_output_is_written_into_a_file_of_another_s(tmp_path, cube):
+    """Who made a work file beforehand would own what becomes of it, and could change it afterwards."""
+    clean, out = tmp_path / "clean", tmp_path / "o"
+    unmix.run(cube, count=3, device="cpu", out_dir=clean)
+    out.mkdir()
+    out.chmod(0o1777)
+    for name in os.listdir(clean):
+        (out / f"{name}.part").write_bytes(b"")
+        (out / f"{name}.part").chmod(0o666)
+        os.chown(out / f"{name}.part", 65534, 65534)
+    unmix.run(cube, count=3, device="cpu", out_dir=out)
+    assert {path.name for path in out.iterdir()} == set(os.listdir(clean))
+    assert {path.stat().st_uid for path in out.iterdir()} == {0}
+
+
+def test_a_folder_that_strangers_may_write_to(tmp_path, cube):
+    """What another user left there under a name of ours, where it cannot be removed: one line, exit 1, nothing half-written."""
+    out = tmp_path / "o"
+    out.mkdir()
+    theirs = out / "s_run.json.part"
+    theirs.mkdir()  # what cannot be unlinked, for root too
+    words = [
+        sys.executable,
+        "-m",
+        "unmix_cli.main",
+        "run",
+        str(cube),
+        "-n",
+        "3",
+        "--device",
+        "cpu",
+        "-q",
+        "-o",
+        str(out),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "s_run.json.part" in done.stderr
+    assert not (out / "s_run.json").exists() and not (out / "s_abundance.img").exists()
+    theirs.rmdir()
+    assert json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True).stdout)["certified"]
