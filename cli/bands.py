@@ -36,7 +36,7 @@ from . import options
 def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Choose bands by successive projections: those that predict a target best or, without one, are the least collinear.
 
-    TABLE has a spectrum a row: CSV, an ENVI library, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
+    TABLE has a spectrum a row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
     STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, as
     --bands of other commands takes them: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
