@@ -23,14 +23,14 @@ EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 unmixing = options.together(
     click.option(
         "--method",
-        type=click.Choice(list(METHODS)),
+        type=options.one_of(METHODS),
         default="fcls",
         show_default=True,
         help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
     ),
     click.option(
         "--solver",
-        type=click.Choice(list(SOLVERS)),
+        type=options.one_of(SOLVERS),
         default=None,
         help="How: "
         + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
@@ -73,7 +73,7 @@ unmixing = options.together(
     ),
     click.option(
         "--format",
-        type=click.Choice(list(FORMATS)),
+        type=options.one_of(FORMATS),
         default="envi",
         show_default=True,
         help="Of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
@@ -103,7 +103,7 @@ said = options.together(
     click.option(
         "--progress",
         "progress_kind",
-        type=click.Choice(["auto", "bar", "json", "none"]),
+        type=options.one_of(["auto", "bar", "json", "none"]),
         default="auto",
         show_default=True,
         help="A bar on a terminal, JSON lines, or nothing; on stderr.",
@@ -153,6 +153,8 @@ def is_map(path: Path) -> bool:
 
 def read_list(path: Path) -> list[Path]:
     """The cubes that a file names, or stdin: between NULs where there are any, else one a line."""
+    if str(path) == "-" and sys.stdin is None:
+        raise click.UsageError("--list -: stdin is closed")
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
@@ -269,7 +271,6 @@ class Outcomes:
             if not self.stdout_failed:
                 self.stdout_failed = True
                 self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
-                self.codes.append(STDOUT_FAILED)
 
     def summary(self) -> int:
         """Say how many came to what; returns the exit code of all."""
@@ -278,6 +279,11 @@ class Outcomes:
             self.log.info(
                 f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count)
             )
-        if len(set(self.codes)) <= 1:
-            return self.codes[0] if self.codes else 0
-        return SOME_FAILED if 0 in self.codes else EVERY_SCENE_FAILED
+        return code_of_all(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+
+
+def code_of_all(codes: list[int]) -> int:
+    """Return one exit code for many scenes: theirs where they have one, else whether some or all failed."""
+    if len(set(codes)) <= 1:
+        return codes[0] if codes else 0
+    return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED

@@ -22,7 +22,7 @@ from . import options
 @click.option("--validation", type=float, metavar="SHARE", help="Or on a share of the samples, drawn by --seed.")
 @click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
               help="Significance of the F test by which weak bands are left out; 0 keeps all.")  # fmt: skip
-@click.option("--regression", type=click.Choice(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
+@click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
               help="How prefixes are regressed: each grows by a band; or each is inverted anew, for comparison.")  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="Of folds and validation samples."

@@ -38,8 +38,6 @@ def chosen(library: Path, select: str | None) -> list[Any]:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(library: Path, select: str | None, as_json: bool) -> None:
     """What LIBRARY holds: spectra, classes, wavelengths, deleted channels, and spectra that are the same."""
-    from .info import short
-
     facts = [describe(part) for part in chosen(library, select)]
     if as_json:
         click.echo(json.dumps(facts))
@@ -50,8 +48,17 @@ def info(library: Path, select: str | None, as_json: bool) -> None:
         width = max(len(key) for key in one)
         for key, value in one.items():
             if value is not None and value != [] and value != {}:
-                words = ", ".join(f"{k} ({n})" for k, n in value.items()) if isinstance(value, dict) else short(value)
-                click.echo(f"{key.replace('_', ' '):{width}}  {words}")
+                whole = select is not None and key == "names"  # to see what a pattern chooses
+                click.echo(f"{key.replace('_', ' '):{width}}  {words_of(value, whole)}")
+
+
+def words_of(value: Any, whole: bool) -> str:
+    """Return a fact on one line; lists by their ends unless they are wanted ``whole``."""
+    from .info import short
+
+    if isinstance(value, dict):
+        return ", ".join(f"{key} ({count})" for key, count in value.items())
+    return f"{', '.join(value)} ({len(value)})" if whole else short(value)
 
 
 def describe(library: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from .progress import Board
 @click.command("nmf")
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option("-n", "--count", metavar="N", help="How many endmembers; auto estimates it (HySime).  [default: auto]")
-@click.option("--loss", type=click.Choice(["kl", "frobenius"]), default="kl", show_default=True,
+@click.option("--loss", type=options.one_of(["kl", "frobenius"]), default="kl", show_default=True,
               help="What falls: the Kullback-Leibler divergence, or half the squared distance.")  # fmt: skip
-@click.option("--start", type=click.Choice(["vca", "spa", "random"]), default=None,
+@click.option("--start", type=options.one_of(["vca", "spa", "random"]), default=None,
               help="Endmembers to begin with: pixels that an extraction picks, or the mean spectrum times random numbers.  "
               "[default: vca]")  # fmt: skip
 @click.option(
@@ -37,11 +37,11 @@ from .progress import Board
 @options.budget
 @options.gpu_memory
 @click.option(
-    "--format", type=click.Choice(list(FORMATS)), default="envi", show_default=True, help="Of the maps, as for run."
+    "--format", type=options.one_of(FORMATS), default="envi", show_default=True, help="Of the maps, as for run."
 )
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON on stdout.")
-@click.option("--progress", "progress_kind", type=click.Choice(["auto", "bar", "json", "none"]), default="auto", show_default=True,
+@click.option("--progress", "progress_kind", type=options.one_of(["auto", "bar", "json", "none"]), default="auto", show_default=True,
               help="As for run; it counts steps.")  # fmt: skip
 @options.logs
 def command(

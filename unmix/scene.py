@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import CubeError, MethodError
 from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
-from .io.cube import ranges
+from .io.cube import counted, ranges
 from .io.window import Window
 from .library import Endmembers
 
@@ -107,7 +107,7 @@ def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tu
             raise CubeError(f"{cube.path}: no band is neither dead, constant nor out of range; use --bands all")
         for what, some in found.faults().items():
             if some:
-                log.info(f"{cube.path}: {len(some)} bands left out ({what}): {ranges(some)}")
+                log.info(f"{cube.path}: {counted(len(some), 'band')} left out ({what}): {ranges(some)}")
         bands = bands.only(np.isin(bands.index, kept))
     return cube, bands, nodata
 

@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import io
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from ..blocks import parse_size
 from ..endmembers import pixel_spectrum, signal_of
 from ..errors import LibraryError, MethodError
 from ..io import missing
-from ..io.cube import bytes_per_line, ranges
+from ..io.cube import bytes_per_line, counted, ranges
 from ..io.header import nanometres
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
-from ..outputs.whole import finite, is_file, write_whole
+from ..outputs.whole import finite, is_file, readable, write_whole
 from ..scene import Reading, open_scene, parse_bands
 from .solve import open_array
 
@@ -127,7 +126,7 @@ def bands_of(
     stem = folder / spectra.stem.name
     files = {
         f"{stem}_bands.csv": table_of_bands(spectra, found),
-        f"{stem}_bands.json": (json.dumps(finite(report), indent=1) + "\n").encode(),
+        f"{stem}_bands.json": readable(finite(report)).encode(),
     }
     if y is not None:
         files[f"{stem}_curve.csv"] = table_of_curve(spectra, found)
@@ -233,7 +232,9 @@ def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) ->
         return parse_bands(which, X.shape[1])
     empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)
     if len(empty):
-        log.info(f"{source}: {len(empty)} bands left out that no spectrum has a value in: {ranges(empty.tolist())}")
+        log.info(
+            f"{source}: {counted(len(empty), 'band')} left out that no spectrum has a value in: {ranges(empty.tolist())}"
+        )
     return np.setdiff1d(np.arange(X.shape[1]), empty)
 
 

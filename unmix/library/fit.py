@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..errors import LibraryError
-from ..io.cube import Cube, ranges
+from ..io.cube import Cube, bands_named, counted
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")
@@ -75,7 +75,7 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         named = ", ".join(f"'{library.names[j]}'" for j in short[:5]) + (", …" if len(short) > 5 else "")
         raise LibraryError(
             f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
-            f"at bands {ranges(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
+            f"at {bands_named(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
         )
     if not matrix.any(axis=0).all():
         name = library.names[int(np.argmin(matrix.any(axis=0)))]
@@ -138,7 +138,8 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         refuse_outside(library, wanted, used, ~equal)
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(
-            f"{library.source}: {n} channels; {int((~equal).sum())} bands are resampled, {int(equal.sum())} are the cube's own"
+            f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
+            f"{int(equal.sum())} are the cube's own"
         )
     return matrix
 
@@ -194,10 +195,10 @@ def refuse_outside(library: Endmembers, centres: np.ndarray, bands: np.ndarray |
     low, high = library.wavelengths.min(), library.wavelengths.max()
     out = asked & ((centres < low) | (centres > high))
     if out.any():
-        places = "" if bands is None else f" (bands {ranges(bands[out].tolist())} of the cube)"
+        places = "" if bands is None else f" ({bands_named(bands[out].tolist())} of the cube)"
         raise LibraryError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[out][0]:g} nm{places}; {int(out.sum())} of "
-            f"{len(centres)} bands are outside: leave them out with --ignore-nm or --bands"
+            f"{counted(len(centres), 'band')} are outside: leave them out with --ignore-nm or --bands"
         )
 
 

@@ -19,7 +19,7 @@ from .finished import Finished, journal_of
 from .journal import Journal, Past, check_lines, check_names, difference, read_past
 from .lock import Lock
 from .raster import Raster
-from .whole import file_digest, finite, flush, signals_held
+from .whole import file_digest, finite, flush, readable, signals_held
 
 log = logging.getLogger("unmix")
 
@@ -80,6 +80,7 @@ class Outputs:
     """
 
     def __init__(self, folder: Path, stem: str, form: OutputFormat = FORMATS["envi"]) -> None:
+        form.refuse_name(folder, stem)
         self.folder, self.stem, self.form = folder, stem, form
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
@@ -314,7 +315,7 @@ class Outputs:
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part("_run.json")
-        last.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+        last.write_text(readable(finite(report)), encoding="utf-8")
         flush(last)
         self.lock.check()
         names = [path.name.removesuffix(".part") for path in sorted(self.parts, key=lambda path: path == last)]
