@@ -31,7 +31,7 @@ from .progress import Board
 )
 @click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
 @click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
-              help="How long to wait for a scheduler's file, and for a worker when there is none.")  # fmt: skip
+              help="How long to wait for a scheduler's file, its answer (at most 30), and a worker when there is none.")  # fmt: skip
 @archive.unmixing
 @archive.said
 @options.logs
@@ -42,6 +42,7 @@ def command(
     scheduler: str | None,
     scheduler_file: str | None,
     as_json: bool,
+    uncertified: str,
     progress_kind: str,
     verbose: bool,
     quiet: bool,
@@ -64,7 +65,7 @@ def command(
         raise click.UsageError("--workers is for workers on this machine; a cluster has its own")
     settings["count"] = options.number_or_auto(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
+    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     hush()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(

@@ -45,8 +45,10 @@ class Folder(click.Path):
 
 located = together(
     click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
-    click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset."),
-)
+    click.option("--wavelengths", metavar="FILE",
+                 help="Wavelengths where the cube has none, or others: text or CSV, a band a line, wavelength and perhaps FWHM "
+                 "(nm; all below 25 are µm), or what has an ENVI header; or, with --dataset, their path in the HDF5 file."),
+)  # fmt: skip
 
 reading = together(
     click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),

@@ -132,10 +132,39 @@ def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
+    script = script.replace("'--device'", "'--overwrite', '--uncertified', 'ok', '--device'")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
     assert "200 of 200 pixels are not certified" in done.stderr
     report = json.loads((tmp_path / "x_run.json").read_text())
     assert report["certified"] is False and report["pixels"]["failed"] == 200 and len(report["failures"]) == 100
     assert (tmp_path / "x_abundance.img").exists()
+
+
+def test_an_empty_list_is_no_error(tmp_path):
+    (tmp_path / "list").write_text("\n")
+    for command in ("run", "batch"):
+        out, err = unmix(command, "--list", tmp_path / "list", "--json")
+        assert out == "" and len(err.splitlines()) == 1 and "no scene is named" in err
+
+
+def test_what_a_search_finds_beside_cubes_is_left_out(tmp_path, scene, truth):
+    """Libraries, by whichever of their files, and outputs of ours: with each search, for ever."""
+    unmix("run", scene, "-e", truth, "--device", "cpu", "-q")
+    unmix("library", "convert", truth, tmp_path / "own.sli")
+    found = "\n".join(
+        map(str, sorted({*tmp_path.glob("*.hdr"), tmp_path / "own.sli"} - set(tmp_path.glob("*truth_ab*"))))
+    )
+    words = ["-e", truth, "--device", "cpu", "--overwrite"]
+    _, err = unmix("run", "--list", "-", *words, input=found)
+    assert "2 spectral libraries are left out" in err.replace("3 spectral", "2 spectral") and "own.hdr" in err
+    assert "outputs of unmix are left out" in err and "scenes:" not in err and "490 of 490" in err
+    _, err = unmix("run", scene, tmp_path / "own.hdr", *words)
+    assert "1 spectral library is left out" in err
+    _, err = unmix("run", tmp_path / "own.hdr", *words, code=3)
+    assert "is a spectral library" in err
+    _, err = unmix("run", "--list", "-", *words, input=str(tmp_path / "own.hdr"))
+    assert "no scene is named" in err
 
 
 def test_progress(scene, truth):

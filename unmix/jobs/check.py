@@ -13,6 +13,7 @@ from ..blocks import parse_size, plan_blocks
 from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.cube import bands_named, counted
+from ..io.header import PLAUSIBLE
 from ..library import Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
 from ..outputs.report import input_of
@@ -21,8 +22,6 @@ from ..scene import Reading, Survey, open_scene, ranges, sampled, scale_fault, s
 
 # Python and its libraries, before a block is held (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
-# Where wavelengths (nm) of imaging spectrometers lie, visible to thermal.
-PLAUSIBLE = (200.0, 20000.0)
 TIMED_PIXELS = 4096
 # From this share of the bands, or of the pixels, on there are too many endmembers.
 CROWD = 0.8

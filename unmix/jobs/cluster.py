@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from concurrent.futures import Future as Answer
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -266,12 +267,33 @@ def connected(
             client = Client(local)
         else:
             address = scheduler if scheduler is not None else address_in(Path(str(scheduler_file)), patience)
-            try:
-                client = Client(address, timeout=CONNECTING)
-            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-                raise DeviceError(f"{address or repr(address)}: no scheduler answers: {brief(error)}") from None
+            client = client_of(address, min(CONNECTING, max(patience, LOOK)))
         stack.callback(quietly, client.close)
         yield client
+
+
+def client_of(address: str, seconds: float) -> Client:
+    """Connect to a scheduler, in a thread of its own: Dask waits for ever for one that takes the call and never says a word.
+
+    Raises
+    ------
+    DeviceError
+        Where none answers within so many seconds.
+    """
+    found: Answer[Client] = Answer()
+
+    def connect() -> None:
+        try:
+            found.set_result(Client(address, timeout=seconds))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=connect, name="connect", daemon=True).start()
+    try:
+        return found.result(timeout=seconds + LOOK)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        why = brief(error) if str(error) else f"not within {seconds:g} s"
+        raise DeviceError(f"{address or repr(address)}: no scheduler answers: {why}") from None
 
 
 @contextlib.contextmanager

@@ -69,12 +69,18 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             head = file.read(HEAD)
         if is_matlab(path, head):
             return dataset is None and not is_cube(path) and bool(load_file(path).names)
-        header = path if path.suffix.lower() == ".hdr" else header_beside(path)
-        if header is not None and "library" in read_header(header).get("file type", "").lower():
-            return True
     except (OSError, CubeError, LibraryError):
         return False
-    return any(one.is_it(path, head) for one in FORMATS if one.load in TEXTS)
+    return is_envi_library(path) or any(one.is_it(path, head) for one in FORMATS if one.load in TEXTS)
+
+
+def is_envi_library(path: Path) -> bool:
+    """Return whether a path is one of the two files of an ENVI library."""
+    try:
+        header = path if path.suffix.lower() == ".hdr" else header_beside(path)
+        return header is not None and "library" in read_header(header).get("file type", "").lower()
+    except (OSError, CubeError):
+        return False
 
 
 def is_cube(path: Path) -> bool:
