@@ -20,6 +20,8 @@ from .spectra import Endmembers, each_once
 log = logging.getLogger("unmix")
 # FWHM of a Gaussian of standard deviation 1.
 FWHM = 2 * np.sqrt(2 * np.log(2))
+# Wavelengths that differ by up to this share of a band's FWHM are equal.
+EQUAL = 0.1
 # A library with channels closer than this share of a band's spacing is finer than the cube: it is resampled, not picked from.
 FINER = 0.5
 # Weights that are held at a time: bands times channels.
@@ -125,7 +127,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     assert cube.wavelengths is not None and library.wavelengths is not None
     n = library.matrix.shape[0]
     widths, wanted = widths_of(cube), cube.wavelengths[used]
-    near = widths[used] / 10
+    near = widths[used] * EQUAL
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
         if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
             return library.matrix[rows]
@@ -135,7 +137,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(cube.wavelengths)[used]
     matrix = library.matrix[rows]
     if not equal.all():
-        refuse_outside(library, wanted, used, ~equal)
+        refuse_outside(library, wanted, widths[used], used, ~equal)
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(
             f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
@@ -173,12 +175,13 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     Raises
     ------
     LibraryError
-        Where a band's centre is outside the library's range: nothing is extrapolated.
+        Where a band's centre is outside the library's range by more than a tenth of its FWHM: nothing is extrapolated.
     """
     assert library.wavelengths is not None
     order = np.argsort(library.wavelengths, kind="stable")
     x = library.wavelengths[order]
-    refuse_outside(library, centres, bands, np.ones(len(centres), bool))
+    refuse_outside(library, centres, fwhm, bands, np.ones(len(centres), bool))
+    centres = np.clip(centres, x[0], x[-1])  # what lies beyond by less is equal
     own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
     sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
     found = np.full((len(centres), library.matrix.shape[1]), np.nan)
@@ -189,11 +192,13 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     return found
 
 
-def refuse_outside(library: Endmembers, centres: np.ndarray, bands: np.ndarray | None, asked: np.ndarray) -> None:
-    """Raise where a band that is asked for has its centre outside the library's range."""
+def refuse_outside(
+    library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None, asked: np.ndarray
+) -> None:
+    """Raise where a band that is asked for has its centre outside the library's range by more than wavelengths may differ."""
     assert library.wavelengths is not None
     low, high = library.wavelengths.min(), library.wavelengths.max()
-    out = asked & ((centres < low) | (centres > high))
+    out = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
     if out.any():
         places = "" if bands is None else f" ({bands_named(bands[out].tolist())} of the cube)"
         raise LibraryError(
