@@ -39,6 +39,7 @@ from ..outputs.report import map_headers, what_was_read
 from ..outputs.whole import finite
 from ..scene import Reading, open_scene
 from ..solvers.gather import Stored, floats_function
+from ..solvers.jit import seconds_compiling
 from ..solvers.lanes import WIDE
 
 log = logging.getLogger("unmix")
@@ -113,7 +114,7 @@ def nmf_scene(
     with one_device(device, threads) as machine, Outputs(folder, scene.stem, form) as outputs:
         outputs.refuse_unfinished(overwrite)
         outputs.are_there(overwrite, None)
-        began = time.perf_counter()
+        began, compiled_before = time.perf_counter(), seconds_compiling()
         first = beginning(
             scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
         )
@@ -131,8 +132,9 @@ def nmf_scene(
             held = pixels.plan_memory(budget, gpu_budget if gpu else None, outputs.folder)
             engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
+            compiled, began_descending = seconds_compiling(), time.perf_counter()
             E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
-            descending = time.perf_counter() - began
+            descending = time.perf_counter() - began_descending - (seconds_compiling() - compiled)
             found = Endmembers(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), first.wavelengths, None,
                 f"nmf ({loss}) from {first.source}",
@@ -144,11 +146,13 @@ def nmf_scene(
                 engine.close()
         if pixels.below:
             log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
+        compiling, total = seconds_compiling() - compiled_before, time.perf_counter() - began
+        seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
         report = what_was_read(scene, used, nodata, command, how_read) | {
             "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
             "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
-            "held": held, "seconds": {"descending": round(descending, 4), "total": round(time.perf_counter() - began, 4)},
+            "held": held, "seconds": seconds,
             "format": form.name, "top": None,
         }  # fmt: skip
         map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
