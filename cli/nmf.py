@@ -69,7 +69,12 @@ def command(
         click.echo(json.dumps(found))
     first, last = found["costs"][0], found["costs"][-1]
     log.info(
-        f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss {first[1]:.4g} to "
-        f"{last[1]:.4g} in {last[0]} steps ({'converged' if found['converged'] else 'not converged; --steps makes more'}); "
+        f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss "
+        f"{loss_of(first)} to {loss_of(last)} in {last[0]} steps ({'converged' if found['converged'] else 'not converged; --steps makes more'}); "
         f"{found['seconds']['total']:.2f} s; {(settings['out_dir'] or cube.parent) / found['stem']}_*"
     )
+
+
+def loss_of(pair: list[Any]) -> str:
+    """Return a loss for people; JSON has none that is infinite."""
+    return "infinity" if pair[1] is None else f"{pair[1]:.4g}"
