@@ -68,9 +68,10 @@ def command(
     if as_json:
         click.echo(json.dumps(found))
     first, last = found["costs"][0], found["costs"][-1]
+    end = "converged" if found["converged"] else "not converged; --steps makes more"
     log.info(
         f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss "
-        f"{loss_of(first)} to {loss_of(last)} in {last[0]} steps ({'converged' if found['converged'] else 'not converged; --steps makes more'}); "
+        f"{loss_of(first)} to {loss_of(last)} in {last[0]} steps ({end}); "
         f"{found['seconds']['total']:.2f} s; {(settings['out_dir'] or cube.parent) / found['stem']}_*"
     )
 
