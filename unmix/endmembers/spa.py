@@ -1,9 +1,9 @@
 """SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): the pixels farthest from all before.
 
-A pixel y stands as ``h = (y − mean, c)``, c the largest ``|y − mean|`` of the scene, in all bands. The first is the one with the longest
-h; then, p − 1 times, the one of which most is left beside those found. No random number. The constant makes of the simplex that pixels
-lie in, wherever it stands, one whose corners are independent, which is what the proof of Gillis and Vavasis asks for; without it a
-corner near the origin (shade, water) is never found, and without the mean taken out brightness alone decides.
+A pixel y stands as ``h = (y − mean, c)``, c the largest ``|y − mean|`` of the scene, in all bands. The first is the one with the
+longest h; then, p − 1 times, the one of which most is left beside those found. No random number. The constant makes of the simplex
+that pixels lie in, wherever it stands, one whose corners are independent, which is what the proof of Gillis and Vavasis asks for;
+without it a corner near the origin (shade, water) is never found, and without the mean taken out brightness alone decides.
 
 A pass over the file for the mean, one for lengths, one for each endmember but the last. Of each pixel 8 bytes are held: the square of
 what is left of it. The same places for any budget, threads or interleave.
