@@ -157,7 +157,7 @@ def test_what_a_search_finds_beside_cubes_is_left_out(tmp_path, scene, truth):
     )
     words = ["-e", truth, "--device", "cpu", "--overwrite"]
     _, err = unmix("run", "--list", "-", *words, input=found)
-    assert "2 spectral libraries are left out" in err.replace("3 spectral", "2 spectral") and "own.hdr" in err
+    assert "3 spectral libraries are left out" in err and "own.hdr" in err
     assert "outputs of unmix are left out" in err and "scenes:" not in err and "490 of 490" in err
     _, err = unmix("run", scene, tmp_path / "own.hdr", *words)
     assert "1 spectral library is left out" in err

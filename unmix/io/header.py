@@ -32,6 +32,8 @@ TO_NANOMETRES = {
 
 # Where wavelengths (nm) of imaging spectrometers lie: names that say others speak of something else.
 PLAUSIBLE = (200.0, 20000.0)
+# So many of the bands have a wavelength of their own; where spectrometers overlap two may share one (seen: EnMAP's 986 nm).
+DISTINCT = 0.9
 IN_A_NAME = re.compile(
     r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*(" + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True))) + r")(?!\w)",
     re.IGNORECASE,
@@ -186,7 +188,7 @@ def axis_in_nanometres(
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
     """Return the wavelengths (nm) that a header's band names hold, ``Band 12 (0.4567 Micrometers)`` or ``450.3 nm``.
 
-    None unless every band has just one, all are plausible, and no two are the same.
+    None unless every band has just one, all are plausible, and hardly any two are the same.
     """
     names = words(fields, "band names")
     if names is None or len(names) != bands:
@@ -195,7 +197,9 @@ def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
     if any(len(each) != 1 for each in found):
         return None
     waves = np.array([float(value) * TO_NANOMETRES[unit.lower()] for ((value, unit),) in found])
-    plausible = np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) == bands
+    plausible = (
+        np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) >= DISTINCT * bands
+    )
     return waves if plausible else None
 
 
