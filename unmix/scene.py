@@ -325,9 +325,9 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     found = np.concatenate(lengths)
     if len(found) == 0:
         log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
-    size = float(np.percentile(found, 98)) if len(found) else np.nan
     if not np.all(np.isfinite(found)):
         return f"{cube.path}: its values are too large for float64; divide them with --scale"
+    size = float(np.percentile(found, 98)) if len(found) else np.nan
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None
