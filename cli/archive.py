@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 unmixing = options.together(
     click.option(
         "--method",
-        type=click.Choice(list(METHODS)),
+        type=options.one_of(METHODS),
         default="fcls",
         show_default=True,
         help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
     ),
     click.option(
         "--solver",
-        type=click.Choice(list(SOLVERS)),
+        type=options.one_of(SOLVERS),
         default=None,
         help="How: "
         + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
@@ -81,7 +82,7 @@ unmixing = options.together(
     ),
     click.option(
         "--format",
-        type=click.Choice(list(FORMATS)),
+        type=options.one_of(FORMATS),
         default="envi",
         show_default=True,
         help="Of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
@@ -96,8 +97,8 @@ scenes = options.together(
         "listed",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
-        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin. One that is named twice counts once, and "
-        "maps of unmix are left out.",
+        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin. One that is named twice counts once; of "
+        "several, spectral libraries and outputs of unmix are left out. An empty list is no error.",
     ),
     click.option(
         "--shard",
@@ -107,11 +108,18 @@ scenes = options.together(
 )
 
 said = options.together(
+    click.option(
+        "--uncertified",
+        type=options.one_of(["fail", "ok"]),
+        default="fail",
+        show_default=True,
+        help="Whether pixels that an exact solver left open make the exit code 1, or are only counted and named.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout."),
     click.option(
         "--progress",
         "progress_kind",
-        type=click.Choice(["auto", "bar", "json", "none"]),
+        type=options.one_of(["auto", "bar", "json", "none"]),
         default="auto",
         show_default=True,
         help="A bar on a terminal, JSON lines, or nothing; on stderr.",
@@ -122,20 +130,36 @@ said = options.together(
 def chosen_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
 ) -> tuple[Path, ...]:
-    """The cubes of the command line and of the list, each once, or this shard's; `click.UsageError` where there are none, or two of one
-    stem."""
-    cubes = (*cubes, *without_maps(read_list(listed))) if listed is not None else cubes
-    if not cubes:
+    """Return the cubes of the command line and of the list, each once, or this shard's.
+
+    A list without any is none of the user's faults: what searched for them found nothing to do.
+
+    Raises
+    ------
+    click.UsageError
+        Where none is named, or two of one stem are.
+    """
+    named = (*cubes, *read_list(listed)) if listed is not None else cubes
+    if listed is None and not named:
         raise click.UsageError("name a CUBE, or a --list of some")
     turn, of = (1, 1) if shard is None else parse_shard(shard)
-    cubes = scenes_of_their_own(cubes, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    refuse_outputs_of_each_other(cubes, settings["out_dir"])
-    return cubes[turn - 1 :: of]
+    many = listed is not None or len(named) > 1
+    kept = without(named, is_map, "output of unmix", "outputs of unmix") if many else named
+    kept = scenes_of_their_own(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
+    refuse_outputs_of_each_other(kept, settings["out_dir"])
+    kept = kept[turn - 1 :: of]
+    kept = without(kept, is_library, "spectral library", "spectral libraries") if many else kept
+    if not kept:
+        source = f"--list {listed}" if listed is not None else "CUBE..."
+        logging.getLogger("unmix").warning(
+            f"{source}: no scene is named there{'' if of == 1 else ' for this shard'}; nothing is done"
+        )
+    return kept
 
 
 def refuse_outputs_of_each_other(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
     """`click.UsageError` where one scene is an output of another one: it would be replaced before it is read, or while it is."""
-    from unmix.outputs.files import SUFFIXES
+    from unmix.outputs.names import SUFFIXES
 
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
     for cube in cubes:
@@ -156,18 +180,29 @@ def parse_shard(shard: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def without_maps(cubes: list[Path]) -> list[Path]:
-    """Those of a list that are no outputs of ours: a search for cubes finds these, too, where they stand beside them."""
-    kept = [cube for cube in cubes if not is_map(cube)]
-    if len(kept) < len(cubes):
-        logging.getLogger("unmix").info(f"--list: {len(cubes) - len(kept)} outputs of unmix are left out")
-    return kept
+def without(cubes: tuple[Path, ...], is_one: Callable[[Path], bool], one: str, some: str) -> tuple[Path, ...]:
+    """Leave out what a search for cubes finds beside them, and say so."""
+    others = [cube for cube in cubes if is_one(cube)]
+    if others:
+        shown = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
+        what = f"1 {one} is" if len(others) == 1 else f"{len(others)} {some} are"
+        logging.getLogger("unmix").info(f"{what} left out: {shown}")
+    return tuple(cube for cube in cubes if cube not in set(others))
+
+
+def is_library(path: Path) -> bool:
+    """Whether that is a spectral library, by its header; of other endings than these nobody asks, for the time it would take."""
+    if path.suffix.lower() not in (".hdr", ".sli", ".lib"):
+        return False
+    from unmix.library import is_envi_library
+
+    return is_envi_library(path)
 
 
 def is_map(path: Path) -> bool:
     """Whether that is an output of a run, finished or under way."""
-    from unmix.outputs.files import SUFFIXES
     from unmix.outputs.finished import journal_of
+    from unmix.outputs.names import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
     return any(
@@ -178,6 +213,8 @@ def is_map(path: Path) -> bool:
 
 def read_list(path: Path) -> list[Path]:
     """The cubes that a file names, or stdin: between NULs where there are any, else one a line."""
+    if str(path) == "-" and sys.stdin is None:
+        raise click.UsageError("--list -: stdin is closed")
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
@@ -263,10 +300,12 @@ class Outcomes:
         Whether each gets a line on stdout.
     out_dir : Path, optional
         Where outputs go.
+    uncertified : {"fail", "ok"}
+        Whether open pixels of an exact solver are a failure.
     """
 
-    def __init__(self, count: int, as_json: bool, out_dir: Path | None) -> None:
-        self.count, self.as_json, self.out_dir = count, as_json, out_dir
+    def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:
+        self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
         self.codes: list[int] = []
         self.words = {"done": 0, "skipped": 0, "failed": 0}
         self.stdout_failed = False
@@ -275,7 +314,8 @@ class Outcomes:
     def ended(self, cube: Path, result: dict[str, Any]) -> None:
         """A scene is done, or was skipped."""
         self.words["skipped" if result.get("skipped") else "done"] += 1
-        self.codes.append(0 if result.get("certified", True) or not result.get("exact", True) else 1)
+        is_open = result.get("exact", True) and not result.get("certified", True)
+        self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
         self.log.info(sentence(cube, result, self.out_dir))
         if self.as_json or result.get("dry_run"):
             self.write(cube, result)
@@ -303,7 +343,6 @@ class Outcomes:
             if not self.stdout_failed:
                 self.stdout_failed = True
                 self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
-                self.codes.append(STDOUT_FAILED)
 
     def summary(self) -> int:
         """Say how many came to what; returns the exit code of all."""
@@ -312,6 +351,11 @@ class Outcomes:
             self.log.info(
                 f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count)
             )
-        if len(set(self.codes)) <= 1:
-            return self.codes[0] if self.codes else 0
-        return SOME_FAILED if 0 in self.codes else EVERY_SCENE_FAILED
+        return code_of_all(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+
+
+def code_of_all(codes: list[int]) -> int:
+    """Return one exit code for many scenes: theirs where they have one, else whether some or all failed."""
+    if len(set(codes)) <= 1:
+        return codes[0] if codes else 0
+    return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED

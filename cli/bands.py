@@ -22,7 +22,7 @@ from . import options
 @click.option("--validation", type=float, metavar="SHARE", help="Or on a share of the samples, drawn by --seed.")
 @click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
               help="Significance of the F test by which weak bands are left out; 0 keeps all.")  # fmt: skip
-@click.option("--regression", type=click.Choice(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
+@click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
               help="How prefixes are regressed: each grows by a band; or each is inverted anew, for comparison.")  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="Of folds and validation samples."
@@ -36,7 +36,7 @@ from . import options
 def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Choose bands by successive projections: those that predict a target best or, without one, are the least collinear.
 
-    TABLE has a spectrum a row: CSV, an ENVI library, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
+    TABLE has a spectrum a row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
     STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, as
     --bands of other commands takes them: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """

@@ -49,7 +49,7 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
               "at it; with no PORT, at any.")  # fmt: skip
 @click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
 @click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
-              help="How long to wait for a scheduler's file, and for a worker when there is none.")  # fmt: skip
+              help="How long to wait for a scheduler's file, its answer (at most 30), and a worker when there is none.")  # fmt: skip
 @archive.unmixing
 @archive.said
 @options.logs
@@ -58,6 +58,7 @@ def command(
     listed: Path | None,
     shard: str | None,
     as_json: bool,
+    uncertified: str,
     progress_kind: str,
     verbose: bool,
     quiet: bool,
@@ -77,7 +78,7 @@ def command(
     options.set_up_log(verbose, quiet, log_file)
     settings["count"] = options.number_or_auto(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
+    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     hush()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)

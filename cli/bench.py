@@ -17,8 +17,8 @@ from .main import tell
 @click.option(
     "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Spectra to use."
 )
-@click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True, help="The constraints.")
-@click.option("--solver", type=click.Choice(list(SOLVERS)), default=None, help="How.")
+@click.option("--method", type=options.one_of(METHODS), default="fcls", show_default=True, help="The constraints.")
+@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="How.")
 @click.option(
     "--device", "devices", multiple=True, metavar="NAME", help="As for run; may be given again.  [default: auto]"
 )
@@ -33,7 +33,7 @@ from .main import tell
     "-o",
     "--out-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=options.Folder(),
     help="Where maps go for the time.  [default: temporary]",
 )
 @click.option(

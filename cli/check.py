@@ -20,8 +20,8 @@ from .main import tell
     "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="The spectra that a run would use."
 )
 @click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out.")
-@click.option("--method", type=click.Choice(list(METHODS)), default="fcls", show_default=True, help="The constraints.")
-@click.option("--solver", type=click.Choice(list(SOLVERS)), default=None, help="How.")
+@click.option("--method", type=options.one_of(METHODS), default="fcls", show_default=True, help="The constraints.")
+@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="How.")
 @options.budget
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")

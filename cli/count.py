@@ -10,7 +10,7 @@ from . import options
 
 @click.command("count")
 @click.argument("cube", type=click.Path(path_type=Path))
-@click.option("--method", default="hysime", show_default=True, metavar="NAME", help="How: hysime.")
+@click.option("--method", type=str.lower, default="hysime", show_default=True, metavar="NAME", help="How: hysime.")
 @options.budget
 @options.reading
 @options.logs

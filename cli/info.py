@@ -6,26 +6,44 @@ from typing import Any
 
 import click
 
-from . import options
-from .main import tell
+from unmix.errors import UnmixError
+
+from . import archive, options
+from .main import say, tell
+
+# Shown of a number; --json has all.
+DIGITS = 7
 
 
 @click.command("info")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
 @options.located
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(cube: Path, as_json: bool, dataset: str | None, wavelengths: str | None) -> None:
-    """What CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the header only."""
+@click.option("--json", "as_json", is_flag=True, help="As JSON, a line for each cube.")
+def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
+    """What each CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the headers only."""
     from unmix import open_cube
 
-    facts = describe(open_cube(cube, dataset, wavelengths))
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    width = max(len(key) for key in facts)
-    for key, value in facts.items():
-        if value is not None and value != []:
-            tell(f"{key.replace('_', ' '):{width}}  {short(value)}")
+    codes: list[int] = []
+    for cube in cubes:
+        try:
+            facts = describe(open_cube(cube, dataset, wavelengths))
+        except UnmixError as error:
+            if len(cubes) == 1:
+                raise
+            codes.append(error.exit_code)
+            say(f"error: {error}")
+            continue
+        codes.append(0)
+        if as_json:
+            click.echo(json.dumps(facts))
+            continue
+        if len(codes) > 1:
+            click.echo()
+        width = max(len(key) for key in facts)
+        for key, value in facts.items():
+            if value is not None and value != []:
+                tell(f"{key.replace('_', ' '):{width}}  {short(value)}")
+    return archive.code_of_all(codes)
 
 
 def describe(scene: Any) -> dict[str, Any]:
@@ -57,7 +75,9 @@ def short(value: Any) -> str:
     """A value on one line: long lists by their ends."""
     if isinstance(value, list):
         if len(set(map(str, value))) == 1 and len(value) > 1:
-            return f"{value[0]} (all {len(value)})"
-        ends = ", ".join(map(str, value)) if len(value) <= 6 else f"{value[0]}, {value[1]}, … {value[-1]}"
-        return f"{ends} ({len(value)})" if len(value) > 6 else ends
-    return " ".join(str(value).split())
+            return f"{short(value[0])} (all {len(value)})"
+        words = [short(one) for one in value]
+        ends = ", ".join(words) if len(words) <= 6 else f"{words[0]}, {words[1]}, … {words[-1]}"
+        return f"{ends} ({len(words)})" if len(words) > 6 else ends
+    # A wavelength of 0.3756 µm is 375.59999999999997 nm to a computer.
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else " ".join(str(value).split())

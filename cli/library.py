@@ -39,8 +39,6 @@ def chosen(library: Path, select: str | None) -> list[Any]:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(library: Path, select: str | None, as_json: bool) -> None:
     """What LIBRARY holds: spectra, classes, wavelengths, deleted channels, and spectra that are the same."""
-    from .info import short
-
     facts = [describe(part) for part in chosen(library, select)]
     if as_json:
         click.echo(json.dumps(facts))
@@ -51,8 +49,17 @@ def info(library: Path, select: str | None, as_json: bool) -> None:
         width = max(len(key) for key in one)
         for key, value in one.items():
             if value is not None and value != [] and value != {}:
-                words = ", ".join(f"{k} ({n})" for k, n in value.items()) if isinstance(value, dict) else short(value)
-                tell(f"{key.replace('_', ' '):{width}}  {words}")
+                whole = select is not None and key == "names"  # to see what a pattern chooses
+                tell(f"{key.replace('_', ' '):{width}}  {words_of(value, whole)}")
+
+
+def words_of(value: Any, whole: bool) -> str:
+    """Return a fact on one line; lists by their ends unless they are wanted ``whole``."""
+    from .info import short
+
+    if isinstance(value, dict):
+        return ", ".join(f"{key} ({count})" for key, count in value.items())
+    return f"{', '.join(value)} ({len(value)})" if whole else short(value)
 
 
 def describe(library: Any) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def describe(library: Any) -> dict[str, Any]:
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
     """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
     from unmix.errors import LibraryError
-    from unmix.outputs.files import inputs_of
+    from unmix.outputs.names import inputs_of
     from unmix.outputs.whole import write_library
 
     parts = chosen(library, select)
@@ -120,7 +127,7 @@ def resample(
     does the same with -e LIBRARY.
     """
     from unmix.library import fit
-    from unmix.outputs.files import inputs_of
+    from unmix.outputs.names import inputs_of
     from unmix.outputs.whole import write_library
 
     options.set_up_log(verbose, quiet, log_file)

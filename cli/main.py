@@ -109,6 +109,7 @@ def fail(error: Exception, text: str) -> None:
 
 def main() -> None:
     """The entry point: exit codes are those of the errors, 130 for Ctrl-C, 143 for SIGTERM."""
+    hold_standard_streams()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
     try:
@@ -138,19 +139,38 @@ def main() -> None:
     except Exception as error:
         fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
         code = 1
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout may be closed, or none
-        sys.stdout.flush()
+    if not let_go_of("stdout") and code == 0:
+        code = 1
+    let_go_of("stderr")
     if code:
-        os._exit(code) if broken_stdout() else sys.exit(code)
+        sys.exit(code)
 
 
-def broken_stdout() -> bool:
-    """Whether Python would complain of stdout once more on its way out."""
+def hold_standard_streams() -> None:
+    """Open what was closed (``>&-``) for nothing to be lost in silence: no file of ours gets its number, and writing to stdout fails.
+
+    Python's stdout is None then, to which `click.echo` writes nothing and says nothing.
+    """
     try:
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        return True
-    return False
+        while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:
+            pass
+        os.close(descriptor)
+    except OSError:  # no descriptor is left, or no /dev/null
+        return
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+
+
+def let_go_of(name: str) -> bool:
+    """Flush a standard stream; where that fails, keep Python from trying again on its way out, and returning 120."""
+    try:
+        getattr(sys, name).flush()
+    except AttributeError:
+        return True  # there is none
+    except (OSError, ValueError):
+        setattr(sys, name, None)
+        return False
+    return True
 
 
 if __name__ == "__main__":

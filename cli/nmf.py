@@ -16,9 +16,9 @@ from .progress import Board
 @click.command("nmf")
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option("-n", "--count", metavar="N", help="How many endmembers; auto estimates it (HySime).  [default: auto]")
-@click.option("--loss", type=click.Choice(["kl", "frobenius"]), default="kl", show_default=True,
+@click.option("--loss", type=options.one_of(["kl", "frobenius"]), default="kl", show_default=True,
               help="What falls: the Kullback-Leibler divergence, or half the squared distance.")  # fmt: skip
-@click.option("--start", type=click.Choice(["vca", "spa", "random"]), default=None,
+@click.option("--start", type=options.one_of(["vca", "spa", "random"]), default=None,
               help="Endmembers to begin with: pixels that an extraction picks, or the mean spectrum times random numbers.  "
               "[default: vca]")  # fmt: skip
 @click.option(
@@ -37,11 +37,11 @@ from .progress import Board
 @options.budget
 @options.gpu_memory
 @click.option(
-    "--format", type=click.Choice(list(FORMATS)), default="envi", show_default=True, help="Of the maps, as for run."
+    "--format", type=options.one_of(FORMATS), default="envi", show_default=True, help="Of the maps, as for run."
 )
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON on stdout.")
-@click.option("--progress", "progress_kind", type=click.Choice(["auto", "bar", "json", "none"]), default="auto", show_default=True,
+@click.option("--progress", "progress_kind", type=options.one_of(["auto", "bar", "json", "none"]), default="auto", show_default=True,
               help="As for run; it counts steps.")  # fmt: skip
 @options.logs
 def command(
@@ -68,8 +68,14 @@ def command(
     if as_json:
         click.echo(json.dumps(found))
     first, last = found["costs"][0], found["costs"][-1]
+    end = "converged" if found["converged"] else "not converged; --steps makes more"
     log.info(
-        f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss {first[1]:.4g} to "
-        f"{last[1]:.4g} in {last[0]} steps ({'converged' if found['converged'] else 'not converged; --steps makes more'}); "
+        f"{cube}: nmf ({found['loss']}) of {len(found['endmembers']['names'])} endmembers on {found['device']}: loss "
+        f"{loss_of(first)} to {loss_of(last)} in {last[0]} steps ({end}); "
         f"{found['seconds']['total']:.2f} s; {(settings['out_dir'] or cube.parent) / found['stem']}_*"
     )
+
+
+def loss_of(pair: list[Any]) -> str:
+    """Return a loss for people; JSON has none that is infinite."""
+    return "infinity" if pair[1] is None else f"{pair[1]:.4g}"

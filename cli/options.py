@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,10 +29,29 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
+def one_of(names: Iterable[str]) -> click.Choice:
+    """Return a choice of names, in which case does not count."""
+    return click.Choice(list(names), case_sensitive=False)
+
+
+class Folder(click.Path):
+    """A folder for outputs; ``-``, which elsewhere is stdout, is refused rather than made."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "-":
+            self.fail("outputs are files in a folder, and cannot go to stdout; name a folder (./- if it is called so)")
+        return super().convert(value, param, ctx)
+
+
 located = together(
     click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
-    click.option("--wavelengths", metavar="PATH", help="Its wavelengths, with --dataset."),
-)
+    click.option("--wavelengths", metavar="FILE",
+                 help="Wavelengths where the cube has none, or others: text or CSV, a band a line, wavelength and perhaps FWHM "
+                 "(nm; all below 25 are µm), or what has an ENVI header; or, with --dataset, their path in the HDF5 file."),
+)  # fmt: skip
 
 reading = together(
     click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
@@ -51,7 +70,7 @@ extraction = together(
     click.option("-n", "--count", metavar="N",
                  help="How many endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
                  "many).  [default: auto]"),
-    click.option("--extract", default="vca", metavar="NAME", show_default=True,
+    click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
                  help="How to extract them: vca (random directions), spa (successive projections; nothing random)."),
     click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
 )  # fmt: skip
@@ -60,7 +79,7 @@ outputs = together(
     click.option(
         "-o",
         "--out-dir",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=Folder(),
         metavar="DIR",
         help="Where outputs go.  [default: beside the cube]",
     ),
@@ -123,6 +142,8 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
     log.handlers = [ToStderr()]
     log.handlers[0].setFormatter(OneLine())
+    if log_file == "-":
+        raise click.UsageError("--log-file -: the log is on stderr already; name a file")
     if log_file is not None:
         refuse_log(log_file)
         try:
@@ -138,7 +159,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
 
 def refuse_log(log_file: str) -> None:
     """`click.UsageError` where the log would go into a file that the command line names for something else, links counting."""
-    from unmix.outputs.files import file_of, inode
+    from unmix.outputs.names import file_of, inode
 
     context = click.get_current_context(silent=True)
     for name, value in (context.params if context is not None else {}).items():

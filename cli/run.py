@@ -29,6 +29,7 @@ def command(
     listed: Path | None,
     shard: str | None,
     as_json: bool,
+    uncertified: str,
     progress_kind: str,
     verbose: bool,
     quiet: bool,
@@ -38,8 +39,8 @@ def command(
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
     Outputs stand beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, the last when all is
-    done. Exit code 0 means that every pixel of an exact solver is certified. Library and cube must be in one unit:
-    the scale factor and gains of the header are applied, or --scale instead.
+    done. Exit code 0 means that every pixel of an exact solver is certified, unless --uncertified ok says that it need
+    not be. Library and cube must be in one unit: the scale factor and gains of the header are applied, or --scale instead.
 
     A run that was cut off (Ctrl-C, kill -9, a full disk, a power loss) goes on from what was flushed when the same command is
     given again. Of many cubes, one that fails does not stop the others (exit code 4):
@@ -53,7 +54,7 @@ def command(
     Options.of(**settings)  # what is wrong for every scene is said before the first
     kind_of(settings["device"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"])
+    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
             report = looking_ahead(board.scene(cube), following)

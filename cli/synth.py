@@ -6,6 +6,7 @@ import click
 
 from unmix.errors import printable
 
+from . import options
 from .main import tell
 
 TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
@@ -22,16 +23,20 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 )
 @click.option("--snr", default="40", show_default=True, metavar="DB", help="Signal to noise in dB, or none.")
 @click.option("--pure", is_flag=True, help="Put one pure pixel of each endmember into the scene.")
-@click.option("--dtype", type=click.Choice(TYPES), default="int16", show_default=True, help="Type of stored values.")
+@click.option("--dtype", type=options.one_of(TYPES), default="int16", show_default=True, help="Type of stored values.")
 @click.option(
     "--interleave",
-    type=click.Choice(["bip", "bil", "bsq"]),
+    type=options.one_of(["bip", "bil", "bsq"]),
     default="bil",
     show_default=True,
     help="Order of stored values.",
 )
 @click.option(
-    "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of stored values."
+    "--byte-order",
+    type=options.one_of(["little", "big"]),
+    default="little",
+    show_default=True,
+    help="Of stored values.",
 )
 @click.option("--memory", default="256M", show_default=True, metavar="SIZE", help="Bound on blocks in memory.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")

@@ -127,6 +127,18 @@ def vca(Y, p, seed):
     return places, back[:, places]
 
 
+def spa(Y, p):
+    """Successive projections (Gillis and Vavasis 2014) of centred pixels with a constant: places; Y is (N, L)."""
+    Z = Y - Y.mean(axis=0)
+    H = np.column_stack([Z, np.full(len(Z), np.sqrt(np.square(Z).sum(axis=1).max()))])
+    places = []
+    for _ in range(p):
+        places.append(int(np.argmax(np.square(H).sum(axis=1))))
+        u = H[places[-1]] / np.linalg.norm(H[places[-1]])
+        H = H - np.outer(H @ u, u)
+    return places
+
+
 def noise_of_band(Y, i):
     """Residual power of band i regressed on all others: HySime's noise estimate, by least squares on the pixels."""
     others = np.delete(Y, i, axis=1)

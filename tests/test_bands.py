@@ -5,8 +5,9 @@ import json
 
 import numpy as np
 import pytest
+import scipy.io
 from click.testing import CliRunner
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.main import cli
@@ -288,3 +289,52 @@ def test_tables_that_are_wrong(tmp_path):
         np.save(tmp_path / "t.npy", values)
         failed = CliRunner().invoke(cli, ["bands", str(tmp_path / "t.npy"), "-m", "2", "-o", str(tmp_path / "p")])
         assert isinstance(failed.exception, unmix.LibraryError) and words in str(failed.exception)
+
+
+def test_a_library_is_read_as_everywhere(tmp_path):
+    """Wavelengths in any order, as of AVIRIS, whose spectrometers overlap; by header, without extension, MATLAB, a folder of text."""
+    X = spectra(8, 20)
+    axis = np.r_[400 + 10 * np.arange(12), 495 + 10 * np.arange(8)].astype(float)
+    text = (
+        "ENVI\nsamples = 20\nlines = 8\nbands = 1\ndata type = 5\nfile type = ENVI Spectral Library\nbyte order = 0\n"
+    )
+    (tmp_path / "lib").write_bytes(X.tobytes())
+    (tmp_path / "lib.hdr").write_text(text + f"wavelength = {{{', '.join(map(str, axis))}}}\n")
+    (tmp_path / "own.sli").write_bytes(X.tobytes())
+    (tmp_path / "own.sli.hdr").write_text((tmp_path / "lib.hdr").read_text())
+    write_csv(tmp_path / "t.csv", X.T, axis)
+    scipy.io.savemat(tmp_path / "m.mat", {"A": X.T, "wavelengths": axis})
+    (tmp_path / "folder").mkdir()
+    for i, row in enumerate(X):
+        lines = "".join(f"{w / 1000} {v}\n" for w, v in zip(axis, row))
+        head = f"Name: s{i}\nX Units: Wavelength (micrometers)\nY Units: Reflectance\n"
+        (tmp_path / "folder" / f"s{i}.spectrum.txt").write_text(head + lines)
+    expected = least_collinear(np.cov(X, rowvar=False), 3).bands + 1
+    for name, stem in (
+        ("lib", "lib"),
+        ("lib.hdr", "lib"),
+        ("own.sli.hdr", "own"),
+        ("t.csv", "t"),
+        ("m.mat", "m"),
+        ("folder", "folder"),
+    ):
+        words = ["bands", str(tmp_path / name), "-m", "3", "-o", str(tmp_path / "o"), "--overwrite", "--device", "cpu"]
+        result = CliRunner().invoke(cli, words, catch_exceptions=False)
+        if name != "folder":  # whose channels are put in order
+            assert result.stdout.split("\n")[0] == ",".join(map(str, sorted(expected))), name
+        report = json.loads((tmp_path / f"o/{stem}_bands.json").read_text())
+        assert len(report["wavelengths"]) == 3 and set(report["wavelengths"]) <= set(axis)
+
+
+def test_deleted_channels_that_no_spectrum_has_are_left_out(tmp_path):
+    X = spectra(8, 20)
+    X[:, 5] = -1.23e34
+    write_csv(tmp_path / "t.csv", X.T, 400 + 10 * np.arange(20))
+    words = ["bands", str(tmp_path / "t.csv"), "-m", "3", "-o", str(tmp_path / "o"), "--device", "cpu"]
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert "6" not in result.stdout.split("\n")[0].split(",")
+    X[2, 7] = np.nan
+    write_csv(tmp_path / "t.csv", X.T, 400 + 10 * np.arange(20))
+    failed = CliRunner().invoke(cli, words)
+    assert isinstance(failed.exception, unmix.LibraryError) and "spectrum 3 ('em 3')" in str(failed.exception)
+    assert CliRunner().invoke(cli, [*words, "--bands", "9-20", "--overwrite"]).exit_code == 0

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -430,6 +431,15 @@ def test_command_lines_that_are_wrong(tmp_path, monkeypatch, scene, words, code,
         [sys.executable, "-m", "unmix_cli.main", "batch", str(scene), *words], capture_output=True, text=True
     )
     assert process.returncode == code and text in process.stderr and len(process.stderr.splitlines()) == 1
+
+
+def test_patience_bounds_connecting(scene):
+    """Something listens, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        began = time.monotonic()
+        with pytest.raises(DeviceError, match="no scheduler answers"):
+            list(unmix.batch([scene], scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}", patience=1.0, count=2))
+        assert time.monotonic() - began < 10
 
 
 def test_two_of_one_stem_are_refused_in_every_shard(tmp_path):

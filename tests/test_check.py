@@ -51,7 +51,7 @@ def in_ten_thousands(Y):
 # What is wrong, how the scene is changed, the library, other options; severity and subject of the finding; what a run says.
 CASES = {
     "nothing": (None, E, {}, None, None),
-    "a dead band": (dead, E, {}, ("error", "bands", "1 bands in use are dead on the sample: 4"), "pixels are masked"),
+    "a dead band": (dead, E, {}, ("error", "bands", "1 band in use is dead on the sample: 4"), "pixels are masked"),
     "without the dead band": (dead, E, {"bands": "auto"}, None, None),
     "a constant band": (constant, E, {}, ("warning", "bands", "constant on the sample: 4"), None),
     "a band too bright": (bright, E, {}, ("warning", "bands", "out of physical range on the sample: 4"), None),
@@ -149,3 +149,20 @@ def test_real_scenes(data):
     assert unmix.check(tile, bands="all")["faulty_bands"]["dead"] == [130, 131, 132, 133, 134, 135]
     assert unmix.check(tile, data / "libraries", select="asphalt*,lichen")["sound"]
     assert unmix.check(data / "jasper/jasper.hdr", data / "jasper/jasper_truth_endmembers.csv", scale=5000)["sound"]
+
+
+def test_too_many_endmembers_for_the_bands_or_the_pixels(tmp_path):
+    random = np.random.default_rng(0)
+    E = random.random((100, 70)) + 0.1
+    cube = write_cube(
+        tmp_path / "c.hdr", (random.dirichlet(np.ones(70), 70) @ E.T).reshape(7, 10, 100).astype(np.float32)
+    )
+    found = unmix.check(cube, write_csv(tmp_path / "all.csv", E))
+    assert any("70 endmembers for 70 pixels" in one["message"] for one in found["findings"])
+    cube = write_cube(
+        tmp_path / "d.hdr", (random.dirichlet(np.ones(5), 700) @ E[:6, :5].T).reshape(70, 10, 6).astype(np.float32)
+    )
+    found = unmix.check(cube, write_csv(tmp_path / "few.csv", E[:6, :5]))
+    assert any("5 endmembers for 6 bands" in one["message"] for one in found["findings"])
+    found = unmix.check(cube, write_csv(tmp_path / "three.csv", E[:6, :3]))
+    assert not any("endmembers for" in one["message"] for one in found["findings"])

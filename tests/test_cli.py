@@ -132,10 +132,39 @@ def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
+    script = script.replace("'--device'", "'--overwrite', '--uncertified', 'ok', '--device'")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
     assert "200 of 200 pixels are not certified" in done.stderr
     report = json.loads((tmp_path / "x_run.json").read_text())
     assert report["certified"] is False and report["pixels"]["failed"] == 200 and len(report["failures"]) == 100
     assert (tmp_path / "x_abundance.img").exists()
+
+
+def test_an_empty_list_is_no_error(tmp_path):
+    (tmp_path / "list").write_text("\n")
+    for command in ("run", "batch"):
+        out, err = unmix(command, "--list", tmp_path / "list", "--json")
+        assert out == "" and len(err.splitlines()) == 1 and "no scene is named" in err
+
+
+def test_what_a_search_finds_beside_cubes_is_left_out(tmp_path, scene, truth):
+    """Libraries, by whichever of their files, and outputs of ours: with each search, for ever."""
+    unmix("run", scene, "-e", truth, "--device", "cpu", "-q")
+    unmix("library", "convert", truth, tmp_path / "own.sli")
+    found = "\n".join(
+        map(str, sorted({*tmp_path.glob("*.hdr"), tmp_path / "own.sli"} - set(tmp_path.glob("*truth_ab*"))))
+    )
+    words = ["-e", truth, "--device", "cpu", "--overwrite"]
+    _, err = unmix("run", "--list", "-", *words, input=found)
+    assert "3 spectral libraries are left out" in err and "own.hdr" in err
+    assert "outputs of unmix are left out" in err and "scenes:" not in err and "490 of 490" in err
+    _, err = unmix("run", scene, tmp_path / "own.hdr", *words)
+    assert "1 spectral library is left out" in err
+    _, err = unmix("run", tmp_path / "own.hdr", *words, code=3)
+    assert "is a spectral library" in err
+    _, err = unmix("run", "--list", "-", *words, input=str(tmp_path / "own.hdr"))
+    assert "no scene is named" in err
 
 
 def test_progress(scene, truth):
@@ -217,3 +246,121 @@ def test_bench_sets_run_beside_copy_and_leaves_nothing(scene, truth, tmp_path):
         assert row["copy"]["total"] > 0 and row["copy"]["solving"] < row["run"]["solving"] <= row["run"]["total"]
     assert table.count(" copy ") == 2 and table.count("fcls") == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_the_package_lists_its_names():
+    import unmix as package
+
+    assert set(package.__all__) <= set(dir(package)) and "importlib" not in dir(package)
+
+
+def test_case_of_choices_does_not_count(scene, truth):
+    unmix(
+        "run",
+        scene,
+        "-e",
+        truth,
+        "--method",
+        "FCLS",
+        "--solver",
+        "Active-Set",
+        "--device",
+        "cpu",
+        "--format",
+        "ENVI",
+        "-q",
+    )
+    report = json.loads(scene.with_name("scene_run.json").read_text())
+    assert (report["method"], report["solver"], report["format"]) == ("fcls", "active-set", "envi")
+    unmix("endmembers", scene, "-n", 2, "--extract", "SPA", "-o", scene.parent / "e")
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "-e", "{truth}", "-o", "-"], ["endmembers", "-n", "2", "-o", "-"], ["run", "--log-file", "-"]]
+)
+def test_a_dash_is_no_folder(scene, truth, words):
+    _, err = unmix(words[0], scene, *(word.format(truth=truth) for word in words[1:]), code=2, cwd=scene.parent)
+    assert "-" in err and not (scene.parent / "-").exists()
+
+
+def test_a_comma_in_a_name_is_said_once(scene, truth):
+    E = np.loadtxt(truth, delimiter=",", skiprows=1, usecols=range(1, 21)).T
+    rows = [f'"oak, dry {j}",{",".join(map(repr, map(float, e)))}' for j, e in enumerate(E.T)]
+    library = scene.with_name("own.csv")
+    library.write_text(truth.read_text().splitlines()[0] + "\n" + "\n".join(rows) + "\n")
+    _, err = unmix("run", scene, "-e", library, "--device", "cpu")
+    assert err.count("warning") == 1 and "'oak, dry 0' is written 'oak; dry 0', and 3 more" in err
+
+
+def test_numbers_for_people_are_rounded_and_for_programs_not(tmp_path):
+    waves = "{0.3756, 0.3854, 0.3951}"
+    cube = write_cube(tmp_path / "c.hdr", np.ones((2, 2, 3), np.int16), wavelength=waves, wavelength_units="um")
+    assert "375.6, 385.4" in unmix("info", cube)[0]
+    assert json.loads(unmix("info", cube, "--json")[0])["wavelengths_nm"][0] == 375.59999999999997
+
+
+def test_several_cubes_at_once(tmp_path):
+    cubes = [write_cube(tmp_path / f"{name}.hdr", np.ones((2, 2, 3), np.int16)) for name in "ab"]
+    out, _ = unmix("info", *cubes)
+    assert out.count("samples") == 2
+    out, err = unmix("info", cubes[0], tmp_path / "no.hdr", cubes[1], "--json", code=4)
+    assert [Path(json.loads(line)["path"]).name for line in out.splitlines()] == ["a.img", "b.img"] and "no.hdr" in err
+    unmix("info", tmp_path / "no.hdr", tmp_path / "neither.hdr", code=3)
+
+
+def test_all_that_select_chooses_is_listed(tmp_path):
+    write_csv(tmp_path / "l.csv", np.random.default_rng(0).random((3, 30)), [400, 500, 600])
+    out, _ = unmix("library", "info", tmp_path / "l.csv", "--select", "em 1*")
+    assert ", ".join(f"em {j}" for j in (1, *range(10, 20))) + " (11)" in out
+    assert "em 17" not in unmix("library", "info", tmp_path / "l.csv")[0]
+
+
+def test_verify_takes_any_of_a_run_s_files(scene, truth):
+    unmix("run", scene, "-e", truth, "--device", "cpu", "-q")
+    for name in ("_abundance.img", "_rmse.hdr", "_endmembers.csv", "_run.json", ".hdr", ".img", ""):
+        unmix("verify", scene.parent / f"scene{name}")
+    assert "nothing_run.json" in unmix("verify", scene.parent / "nothing_abundance.img", code=1)[1]
+
+
+def shell(line, **names):
+    """Run a line of bash with `unmix` in it; returns its exit code and stderr."""
+    command = line.replace("unmix", f"{sys.executable} -m unmix_cli.main", 1).format(**names)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("unmix info {scene} --json >&-", 1, "stdout"),
+        ("unmix info {scene} --json > /dev/full", 1, "stdout"),
+        ("unmix run {scene} -e {truth} --device cpu --json >&-", 1, "stdout"),
+        ("unmix run {scene} -e {truth} --device cpu --json > /dev/full", 1, "stdout"),
+        ("unmix run {scene} -e {truth} --device cpu >&-", 0, "certified"),
+        ("unmix run {scene} -e {truth} --device cpu 2> /dev/full", 0, ""),
+        ("unmix run {scene} -e nothing.csv --device cpu 2> /dev/full", 3, ""),
+        ("unmix run --list - <&-", 2, "stdin is closed"),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(scene, truth, line, code, words):
+    """What was asked for and could not be said is a failure; what nobody hears is none."""
+    found, err = shell(line, scene=scene, truth=truth)
+    assert found == code and words in err
+
+
+def test_lists_of_numbers_stay_on_a_line_of_run_json(scene, truth):
+    unmix("run", scene, "-e", truth, "--device", "cpu", "-q")
+    text = scene.with_name("scene_run.json").read_text()
+    assert f' "bands_used": [{", ".join(str(b + 1) for b in range(20))}],\n' in text and len(text.splitlines()) < 130
+
+
+def test_a_name_that_geotiff_cannot_take_is_refused_before_anything_is_solved(scene, truth):
+    odd = scene.parent / os.fsdecode(b"caf\xe9.hdr")
+    scene.with_suffix(".img").rename(odd.with_suffix(".img"))
+    scene.rename(odd)
+    _, err = unmix("run", odd, "-e", truth, "--device", "cpu", "--format", "geotiff", code=1)
+    assert "UTF-8" in err and not list(odd.parent.glob("*_run*"))
+    unmix("run", odd, "-e", truth, "--device", "cpu", "--format", "hdf5")

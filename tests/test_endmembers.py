@@ -159,22 +159,37 @@ def test_more_bands_than_their_second_moment_has_room_for(tmp_path, cube_writer)
         unmix.run(header, count=2, memory="64M", device="cpu", out_dir=tmp_path)
 
 
-@pytest.mark.parametrize("memory", [2**30, 40_000])
-def test_spa_is_the_plain_reading(tmp_path, memory):
-    """Longest first, then the longest beside those found, on all bands; pure pixels are found, whatever the seed and the budget."""
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_spa_is_the_plain_reading(tmp_path, interleave):
+    """In all bands, centred, with a constant; pure pixels are found, one in the shade of all others too; masked ones never."""
     random = np.random.default_rng(4)
     E = random.random((40, 5)) + 0.1
+    E[:, 2] *= 0.01  # shade
     A = random.dirichlet([0.5] * 5, 30 * 25)
-    pure = random.choice(30 * 25, 5, replace=False)
+    pure = random.choice(np.arange(1, 30 * 25), 5, replace=False)
     A[pure] = np.eye(5)
-    Y = (A @ E.T).reshape(30, 25, 40)
-    cube = open_cube(write_cube(tmp_path / "c.hdr", Y, "bip"))
-    left, expected = Y.reshape(-1, 40).copy(), []
-    for _ in range(5):
-        expected.append(int(np.argmax(np.square(left).sum(axis=1))))
-        u = left[expected[-1]] / np.linalg.norm(left[expected[-1]])
-        left -= np.outer(left @ u, u)
-    for seed in (0, 1):
-        found, passes = extract_endmembers(cube, choose_bands(cube, "all", None), None, 5, "spa", seed, memory)
-        assert [line * 25 + sample for line, sample in found.pixels] == expected and passes == 2
-    assert sorted(expected) == sorted(pure) and found.source == "spa"
+    Y = A @ E.T + 1e-4 * random.standard_normal((30 * 25, 40))
+    expected = naive.spa(Y[1:], 5)
+    Y[0] = -9999.0
+    cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(30, 25, 40), interleave))
+    bands = choose_bands(cube, "all", None)
+    for seed, memory, threads in ((0, 2**30, 1), (1, 12_000, 3)):
+        found, passes = extract_endmembers(cube, bands, -9999.0, 5, "spa", seed, memory, threads)
+        assert [line * 25 + sample - 1 for line, sample in found.pixels] == expected and passes == 6
+    assert sorted(place + 1 for place in expected) == sorted(pure) and found.source == "spa"
+
+
+def test_spa_of_fewer_spectra_than_asked_for(tmp_path):
+    Y = np.repeat(np.random.default_rng(0).random((3, 9)), 4, axis=0)
+    cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(3, 4, 9)))
+    with pytest.raises(unmix.CubeError, match="only 3 distinct spectra by spa, not 4"):
+        extract_endmembers(cube, choose_bands(cube, "all", None), None, 4, "spa", 0, 2**30)
+    assert len(extract_endmembers(cube, choose_bands(cube, "all", None), None, 3, "spa", 0, 2**30)[0].names) == 3
+
+
+def test_spa_of_a_scene_of_one_spectrum(tmp_path):
+    cube = open_cube(write_cube(tmp_path / "c.hdr", np.ones((3, 4, 9))))
+    bands = choose_bands(cube, "all", None)
+    assert extract_endmembers(cube, bands, None, 1, "spa", 0, 2**30)[0].pixels == ((0, 0),)
+    with pytest.raises(unmix.CubeError, match="only 1 distinct"):
+        extract_endmembers(cube, bands, None, 2, "spa", 0, 2**30)

@@ -1,15 +1,18 @@
 """The cache of compiled code: kept between runs, and safe where Numba's own is not."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from unmix.devices import simulated
+from unmix.jobs.synth import Scene, synthesise
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing is compiled in the simulator")
 PACKAGE = Path(__file__).parents[1] / "unmix"
@@ -307,3 +310,70 @@ for case in sys.argv[2:]:
     together = start("all", *cases).communicate()[0].split()
     assert together == apart
     assert len(set(together)) == 2  # one for each solver, whatever the interleave
+
+
+def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
+    """`nmf`, which extracts, projects and descends: one line of it with an empty cache, none with a full one."""
+    synthesise(tmp_path / "s.hdr", Scene(lines=8, samples=20, bands=12, count=3, seed=1))
+    command = [
+        sys.executable,
+        "-m",
+        "unmix_cli.main",
+        "nmf",
+        "s.hdr",
+        "-n",
+        "2",
+        "--steps",
+        "20",
+        "--overwrite",
+        "--device",
+        "cpu",
+    ]
+    environment = os.environ | {"UNMIX_CACHE_DIR": str(tmp_path / "cache")}
+    found = []
+    for _ in range(2):
+        done = subprocess.run([*command, "--json"], env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        seconds = json.loads(done.stdout)["seconds"]
+        assert seconds["compiling"] + seconds["descending"] <= seconds["total"]
+        found.append((done.stderr.count("compiling"), seconds))
+    (first, slow), (second, quick) = found
+    assert first == 1 and slow["compiling"] > 1 and slow["descending"] < slow["compiling"]
+    assert second == 0 and quick["compiling"] == 0
+
+
+def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
+    import numba
+
+    from unmix.solvers import jit
+
+    caplog.set_level("INFO", "unmix")
+    monkeypatch.setattr(jit, "PATIENCE", 0.0)
+    monkeypatch.setattr(jit.WATCH, "said", False)
+    before = jit.seconds_compiling()
+    inner = numba.njit(lambda x: x + 1)
+    began = time.perf_counter()
+    assert numba.njit(lambda x: inner(x) * 2)(3) == 8
+    taken = time.perf_counter() - began
+    assert 0 < jit.seconds_compiling() - before <= taken  # what is called is not counted twice
+    assert caplog.text.count("compiling") == 1
+
+
+def test_functions_defined_by_threads_are_all_kept_in_the_folder(tmp_path):
+    """The folder is a setting of Numba's for all threads: one that found it gone kept its code in the working directory."""
+    script = (
+        "import concurrent.futures, sys\n"
+        "from unmix.solvers import jit\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "def define(i):\n"
+        "    def add(x):\n"
+        "        return x + i\n"
+        "    return jit.compiled(add)._cache.cache_path\n"
+        "with concurrent.futures.ThreadPoolExecutor(8) as pool:\n"
+        "    paths = set(pool.map(define, range(400)))\n"
+        "print(sorted(path for path in paths if not path.startswith(jit.cache_folder())))\n"
+    )
+    (tmp_path / "defining.py").write_text(script)  # a cache is for code in files
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent), "UNMIX_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "defining.py"], env=base, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout[:300] + done.stderr

@@ -55,7 +55,7 @@ def test_matching_by_wavelength(tmp_path, spectra):
     np.testing.assert_array_equal(fit(spectra, cube, np.arange(3)).matrix, spectra.matrix[[0, 2, 3]])
     np.testing.assert_array_equal(fit(spectra, cube, np.array([1])).matrix, spectra.matrix[[2]])
     cube = cube_of(tmp_path, 3, [400, 550, 750], fwhm="{10, 10, 10}", wavelength_units="nm")
-    with pytest.raises(unmix.LibraryError, match=r"covers 400.1 to 700.4 nm, and not 750 nm \(bands 3 of the cube\)"):
+    with pytest.raises(unmix.LibraryError, match=r"covers 400.1 to 700.4 nm, and not 750 nm \(band 3 of the cube\)"):
         fit(spectra, cube, np.arange(3))
 
 
@@ -97,7 +97,7 @@ def test_faulty_csv(tmp_path, text, fault):
 
 def test_values_that_cannot_be_used(tmp_path):
     cube = cube_of(tmp_path, 3)
-    for value, fault in ((-1.23e34, "no value at bands 2"), (np.nan, "no value at bands 2")):
+    for value, fault in ((-1.23e34, "no value at band 2"), (np.nan, "no value at band 2")):
         library = Endmembers(("a",), np.array([[1.0], [value], [1.0]]), None)
         with pytest.raises(unmix.LibraryError, match=fault):
             fit(library, cube, np.arange(3))

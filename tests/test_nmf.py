@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.main import cli
@@ -271,3 +271,44 @@ def test_budgets_of_a_scene(tmp_path, wide_scene, where):
         assert not unmix.nmf_scene(header, gpu_memory="200K", **settings)["held"]
     else:
         assert unmix.nmf_scene(header, gpu_memory="1K", **settings)["held"]
+
+
+@pytest.mark.sim
+def test_an_infinite_divergence_is_said_to_be_infinite(device, caplog):
+    """A value above 0 where all endmembers are 0, which they stay; half the squared distance is finite there."""
+    X, E, A = problem(9, 5, 2)
+    E[3] = 0
+    found = unmix.nmf(X, E, A, steps=4, every=2, tolerance=0, device=device)
+    assert [cost for _, cost in found.costs] == [np.inf] * 3 and not found.E[3].any()
+    assert "9 values above 0 are given 0" in caplog.text
+    caplog.clear()
+    X[:, 3] = 0
+    found = unmix.nmf(X, E, A, steps=4, every=2, tolerance=0, device=device)
+    assert np.isfinite([cost for _, cost in found.costs]).all() and not caplog.records
+    found = unmix.nmf(X + 1, E, A, loss="frobenius", steps=4, every=2, tolerance=0, device=device)
+    assert np.isfinite([cost for _, cost in found.costs]).all()
+
+
+def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
+    """It still stops where what is left of it does not fall any more."""
+    monkeypatch.setattr("unmix.jobs.nmf.FLOOR", 0.0)  # or zeros of a start are lifted
+    X, E, _ = problem(60, 8, 2)
+    cube = write_cube(tmp_path / "c.hdr", X.reshape(6, 10, 8))
+    E[2] = 0
+    write_csv(tmp_path / "e.csv", E)
+    words = [
+        "nmf",
+        str(cube),
+        "-e",
+        str(tmp_path / "e.csv"),
+        "--device",
+        "cpu",
+        "--json",
+        "--overwrite",
+        "--steps",
+        "400",
+    ]
+    found = CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False)
+    assert "the loss is infinite: 60 values" in found.output and "loss infinity to infinity" in found.output
+    report = json.loads((tmp_path / "c_run.json").read_text())
+    assert all(cost is None for _, cost in report["costs"]) and report["converged"]

@@ -176,3 +176,72 @@ def test_from_files_to_files(tmp_path, form):
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04")
     broken = CliRunner().invoke(cli, ["solve", str(tmp_path / "broken.npz"), *words[2:], "-o", str(tmp_path / "y.npy")])
     assert isinstance(broken.exception, unmix.LibraryError) and not list(tmp_path.glob("y*"))
+
+
+@pytest.mark.parametrize("n", [1000, 10_000])
+@pytest.mark.parametrize("form", ["sparse", "permuted"])
+def test_a_laplacian_is_solved_at_once(n, form):
+    """tridiag(-½, 1, -½), h = -1: x_i = i (n + 1 - i), up to 1e7 times h; steps alone need as many as it takes to cross it."""
+    ones = np.ones(n)
+    Q = scipy.sparse.diags([-0.5 * ones[1:], ones, -0.5 * ones[1:]], [-1, 0, 1]).tocsr()
+    place = np.arange(1.0, n + 1)
+    expected = place * (n + 1 - place)
+    if form == "permuted":
+        order = np.random.default_rng(0).permutation(n)
+        Q, expected = Q[order][:, order], expected[order]
+    found = nnqp(Q, -ones)
+    np.testing.assert_allclose(found.x[0], expected, rtol=1e-9)
+    assert found.steps[0] == 0 and found.unbounded.size == 0 and found.kappa[0] < 1e-8
+
+
+def test_an_obstacle_on_a_grid():
+    """A Laplacian of two dimensions, pushed up here and down there: the optimality conditions hold."""
+    m = 40
+    T = scipy.sparse.diags([-np.ones(m - 1), 2 * np.ones(m), -np.ones(m - 1)], [-1, 0, 1])
+    Q = (scipy.sparse.kron(T, scipy.sparse.eye(m)) + scipy.sparse.kron(scipy.sparse.eye(m), T)).tocsr()
+    h = np.sin(np.arange(m * m) / 37.0) * 0.1
+    found = nnqp(Q, h)
+    x, gradient = found.x[0], Q @ found.x[0] + h
+    assert found.failed.size == 0 and found.steps[0] <= 16 and 0 < (x > 0).sum() < m * m
+    assert np.abs(gradient[x > 0]).max() < 1e-9 and gradient.min() > -1e-9
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_a_programme_without_a_bottom_is_told_with_the_way_down(kind):
+    random = np.random.default_rng(0)
+    A = random.standard_normal((3, 8))
+    flat = random.random(8)
+    A -= np.outer(A @ flat, flat) / (flat @ flat)
+    wide = random.standard_normal((8, 8))
+    for Q, H in ((np.array([[1.0, -1], [-1, 1]]), np.array([[-1.0, -1], [-1, 1], [2, -3]])), (A.T @ A, wide)):
+        found = nnqp(kind(Q), H)
+        assert found.unbounded.size > 0 and set(found.unbounded) <= set(found.failed)
+        for i, h in enumerate(H):
+            if i in found.ways_down:
+                d = found.ways_down[i]
+                assert (
+                    d.min() >= 0
+                    and np.abs(Q @ d).max() < 1e-10
+                    and h @ d < -1e-3
+                    and np.linalg.norm(d) == pytest.approx(1)
+                )
+                assert found.cost[i] == -np.inf and found.kappa[i] == np.inf and found.steps[i] < 10_000
+            else:
+                assert found.kappa[i] <= 1e-10 and (len(h) == 2 or h @ flat > 0)  # certified: it has a bottom
+
+
+def test_what_is_solved_stops():
+    """Singular, and solved: by the first trial, or by the first steps."""
+    for h in ([-1.0, -1.0], [-1.0, -2.0], [-2.0, -2.0]):
+        found = nnqp(np.ones((2, 2)), np.array(h))
+        assert found.kappa[0] <= 1e-11 and found.steps[0] <= 16
+
+
+def test_no_bottom_on_the_command_line(tmp_path):
+    np.save(tmp_path / "q.npy", np.array([[1.0, -1], [-1, 1]]))
+    np.save(tmp_path / "h.npy", np.array([[-1.0, 1], [-1, -1]]))
+    words = ["solve", str(tmp_path / "q.npy"), str(tmp_path / "h.npy"), "--quadratic", "--device", "cpu", "--json"]
+    words += ["-o", str(tmp_path / "x.npy"), "--memory", "100"]  # one at a time
+    result = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert result.return_value == 1 and json.loads(result.stdout)["unbounded"] == [1]
+    assert "system 1 has no bottom" in result.output and "d[0] = 0.707" in result.output

@@ -80,14 +80,31 @@ def test_deleted_channels_are_holes():
 
 def test_nothing_is_extrapolated():
     library = Endmembers(("a",), np.ones((5, 1)), np.linspace(500, 540, 5), source="lib")
-    with pytest.raises(unmix.LibraryError, match="covers 500 to 540 nm, and not 499 nm; 2 of 3 bands are outside"):
-        resample(library, np.array([520.0, 499, 541]), np.full(3, 5.0))
+    with pytest.raises(unmix.LibraryError, match="covers 500 to 540 nm, and not 499 nm; 2 of 4 bands are outside"):
+        resample(library, np.array([520.0, 499, 541, 540.4]), np.full(4, 5.0))
 
 
 def cube_of(folder, waves, fwhm):
     fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "wavelength_units": "nm"}
     fields["fwhm"] = "{" + ", ".join([str(fwhm)] * len(waves)) + "}"
     return open_cube(write_cube(folder / "c.hdr", np.ones((2, 2, len(waves)), np.float32), **fields))
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0, 4.0, 10.0])
+def test_a_band_a_little_beyond_is_equal_whatever_the_library_s_spacing(tmp_path, step):
+    """Within a tenth of the FWHM it is the library's last channel; beyond that an error that names the band."""
+    x = np.arange(400.0, 501, step)
+    values = np.random.default_rng(0).random((len(x), 1))
+    waves = np.array([399.97, *range(410, 500, 10), 500.03])
+    at_the_ends = np.clip(waves, 400, 500)
+    found = fit(Endmembers(("a",), values, x), cube_of(tmp_path, waves, 6.0), np.arange(11)).matrix
+    expected = fit(Endmembers(("a",), values, x), cube_of(tmp_path, at_the_ends, 6.0), np.arange(11)).matrix
+    np.testing.assert_array_equal(found, expected)
+    for beyond, band in ((399.39, 1), (500.61, 11)):
+        waves[band - 1] = beyond
+        with pytest.raises(unmix.LibraryError, match=rf"not {beyond:g} nm \(band {band} of the cube\)"):
+            fit(Endmembers(("a",), values, x, source="lib"), cube_of(tmp_path, waves, 6.0), np.arange(11))
+        waves[band - 1] = at_the_ends[band - 1]
 
 
 def test_a_finer_library_is_resampled_and_an_equal_one_is_not(tmp_path):

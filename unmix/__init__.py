@@ -44,6 +44,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 
 
+def __dir__() -> list[str]:
+    """List the public names: most of them are imported when they are first used."""
+    return sorted({*__all__, "__version__", "__doc__", "__file__", "__name__", "__path__"})
+
+
 __all__ = [
     "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
     "Reading", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls", "nnqp",

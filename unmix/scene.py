@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import CubeError, MethodError
 from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
-from .io.cube import ranges
+from .io.cube import counted, ranges
 from .io.window import Window
 from .library import Endmembers
 
@@ -49,7 +49,7 @@ class Reading:
         A raster of the scene's size, or of the part's; pixels where it is 0 or has no data are left out. ``FILE:BAND`` names
         a band other than the first.
     dataset, wavelengths : str, optional
-        See `unmix.io.open_cube`.
+        See `unmix.io.open_cube`; wavelengths may stand in a file.
     """
 
     scale: float | None = None
@@ -63,16 +63,19 @@ class Reading:
     wavelengths: str | None = None
 
     def said(self) -> dict[str, Any]:
-        """What differs from the defaults, for ``run.json``; the mask by its whole path."""
-        said = {f.name: value for f in fields(self) if (value := asdict(self)[f.name]) != f.default}
-        return said if self.mask is None else said | {"mask": self.anywhere().mask}
+        """What differs from the defaults, for ``run.json``; files by their whole paths."""
+        there = asdict(self.anywhere())
+        return {f.name: there[f.name] for f in fields(self) if there[f.name] != f.default}
 
     def anywhere(self) -> "Reading":
-        """The same for a process that stands in another folder: the mask by its whole path."""
-        if self.mask is None:
-            return self
-        path, band = mask_of(self.mask)
-        return replace(self, mask=f"{path.absolute()}:{band + 1}")
+        """The same for a process that stands in another folder: mask and wavelengths by their whole paths."""
+        whole: dict[str, Any] = {}
+        if self.mask is not None:
+            path, band = mask_of(self.mask)
+            whole["mask"] = f"{path.absolute()}:{band + 1}"
+        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # or it is a name within the cube's file
+            whole["wavelengths"] = os.path.abspath(self.wavelengths)
+        return replace(self, **whole)
 
 
 def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tuple[Cube, Bands, float | None]:
@@ -107,7 +110,7 @@ def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tu
             raise CubeError(f"{cube.path}: no band is neither dead, constant nor out of range; use --bands all")
         for what, some in found.faults().items():
             if some:
-                log.info(f"{cube.path}: {len(some)} bands left out ({what}): {ranges(some)}")
+                log.info(f"{cube.path}: {counted(len(some), 'band')} left out ({what}): {ranges(some)}")
         bands = bands.only(np.isin(bands.index, kept))
     silent = bands.index[bands.gain == 0]
     if len(silent):
@@ -338,9 +341,9 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         raise CubeError(
             f"{cube.path}: all values of the {len(found)} pixels looked at are 0; there is nothing to unmix"
         )
-    size = float(np.percentile(found, 98)) if len(found) else np.nan
     if not np.all(np.isfinite(found)):
         return f"{cube.path}: its values are too large for float64; divide them with --scale"
+    size = float(np.percentile(found, 98)) if len(found) else np.nan
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None

@@ -49,7 +49,8 @@ class Factors:
     A : array (N, p), float32
         Abundances; ``X ≈ A Eᵀ``.
     costs : list of (int, float)
-        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``.
+        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``. The first is infinite where a
+        value above 0 has a model of 0; whether it still falls is then judged with a model of 1.2e-7 there.
     converged : bool
         Whether the tolerance stopped it, and not the most steps.
     device : str
@@ -238,7 +239,9 @@ def descend(
     engine.begin(E * np.float32(unit))
     to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
     steady = engine.hold(*next(iter(blocks))) if held else None
-    costs = [(0, to_loss * cost_of(engine, blocks, steady))]
+    now, missed = cost_of(engine, blocks, steady)
+    first = before = now = to_loss * now
+    costs = [(0, np.inf if missed else now)]
     made, converged = 0, False
     while made < plan.steps and not converged:
         count = min(plan.every, plan.steps - made)
@@ -250,10 +253,12 @@ def descend(
                 if progress is not None:
                     progress(Step(made + step + 1, plan.steps))
         made += count
-        costs.append((made, to_loss * cost_of(engine, blocks, steady)))
+        before = now
+        now, missed = cost_of(engine, blocks, steady)
+        now *= to_loss
+        costs.append((made, np.inf if missed else now))
         if progress is not None:
             progress(Step(made, plan.steps))
-        (_, first), (_, before), (_, now) = costs[0], costs[-2], costs[-1]
         if not np.isfinite(first) or not np.isfinite(now):
             raise LibraryError("the loss is not finite: are there values that are no data, or far too large?")
         risen = now - before > ROUNDING * before
@@ -262,16 +267,23 @@ def descend(
                 f"the loss rose from {before:.6g} to {now:.6g} by step {made}: float32 does not hold what the pixels span"
             )
         converged = plan.tolerance > 0 and before - now < plan.tolerance * first and not risen
+    if missed:
+        log.warning(
+            f"the loss is infinite: {missed} values above 0 are given 0 by endmembers and abundances, whose zeros stay; begin with "
+            "endmembers without zeros there, or use the Frobenius loss"
+        )
     if steady is not None:
         engine.fetch(steady, next(iter(blocks))[1])
     return engine.E / np.float32(unit), costs, converged
 
 
-def cost_of(engine: Any, blocks: Blocks, steady: Any) -> float:
-    """The loss of all pixels."""
+def cost_of(engine: Any, blocks: Blocks, steady: Any) -> tuple[float, int]:
+    """Return the loss of all pixels with a least model, and how many values make the loss itself infinite."""
     if steady is not None:
-        return float(engine.cost(steady))
-    return sum(engine.cost(engine.hold(*block)) for block in blocks)
+        loss, missed = engine.cost(steady)
+    else:
+        loss, missed = sum(engine.cost(engine.hold(*block)) for block in blocks)
+    return float(loss), int(missed)
 
 
 def one_pass(engine: Any, blocks: Blocks) -> None:

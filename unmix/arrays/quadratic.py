@@ -1,12 +1,10 @@
 """`nnqp`: convex quadratic programmes over x ≥ 0, dense or sparse, by multiplicative updates; certified."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
-import scipy.sparse.linalg
 
 from ..blocks import cores
 from ..certificate import CERTIFIED
@@ -14,6 +12,7 @@ from ..devices import one_device
 from ..errors import LibraryError, MethodError
 from ..solvers.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from ..solvers.quadratic import OnCpu
+from .supports import of_support, way_down
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
@@ -21,8 +20,9 @@ LARGEST = 1e150
 # Supports that a trial solves, each shown by the answer on the one before. With one, of n = 20 000 entries some stay on the wrong side
 # of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
-# Steps of conjugate gradients for a sparse support.
-MOST_GRADIENTS = 2000
+# An answer that shows its own support, and was factored, ends the search where its κ is rounding, a few ulps of |Q||x|: x of 1e9 |h|
+# has no smaller one in float64. Above the second, Q is singular to rounding.
+ROUNDING, SINGULAR = 16 * 2.0**-52, 1e-3
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,9 @@ class Programme:
         Whether Q is known to be convex; None where it is not known, and what is certified is a stationary point.
     device : str
         Where the steps were made.
+    ways_down : dict of int to array (n,), float64
+        Of the systems whose cost has no bottom: a direction ``d ≥ 0`` of length 1 with ``Qd = 0`` and ``hᵀd < 0``, along which it
+        falls for ever. Their cost is -inf, their κ and δ infinite, and x is where the search ended.
     """
 
     x: np.ndarray
@@ -51,6 +54,12 @@ class Programme:
     steps: np.ndarray
     convex: bool | None
     device: str
+    ways_down: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def unbounded(self) -> np.ndarray:
+        """The systems whose cost has no bottom."""
+        return np.array(sorted(self.ways_down), int)
 
     @property
     def failed(self) -> np.ndarray:
@@ -63,9 +72,10 @@ def nnqp(
 ) -> Programme:
     """``min ½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
 
-    Multiplicative updates (paper 003; `unmix.solvers.multiplicative`): after 16, 32, 64, … steps the support that shows is
-    solved, by Cholesky or (sparse) conjugate gradients, and corrected; the optimality conditions decide. Memory is
-    that of Q a few times over where it is dense, else of Q and some vectors.
+    Multiplicative updates (paper 003; `unmix.solvers.multiplicative`): before the first and after 16, 32, 64, … steps the support
+    that shows is solved, by Cholesky or (sparse, with a wide band) conjugate gradients, and corrected; the optimality conditions
+    decide. A programme without a bottom is told as such (``ways_down``). Memory is that of Q a few times over where
+    it is dense, else of Q, its band (up to 1 GB) and some vectors.
 
     Parameters
     ----------
@@ -109,11 +119,13 @@ def nnqp(
 
             engine = OnGpu(Q, H)
         try:
-            X, taken = search(Q, H, engine, steps)
+            X, taken, ways = search(Q, H, engine, steps)
         finally:
             engine.close()
     kappa, delta, cost = certify(Q, H, X, max(least or 0.0, 0.0))
-    return Programme(X, cost, kappa, delta, taken, None if least is None else True, machine.name)
+    for i in ways:
+        cost[i], kappa[i], delta[i] = -np.inf, np.inf, np.inf
+    return Programme(X, cost, kappa, delta, taken, None if least is None else True, machine.name, ways)
 
 
 def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -158,65 +170,74 @@ def least_curvature(Q: Any) -> float | None:
     return value - rounding if value > rounding else None if value < 0 else 0.0
 
 
-def search(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps and trials until every system is certified, or has made the most steps."""
+def search(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
+    """Trials and steps until every system is solved, is found to have no bottom, or has made the most steps.
+
+    The first trial is before the first step, from the places where h falls: with off-diagonals below zero (a Laplacian) it is right
+    at once, where steps would need as many as it takes to cross the matrix.
+    """
     N, n = H.shape
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
     X = np.outer(scale, 1.0 / (n * lengths))
     X[scale == 0] = 0.0
     taken = np.zeros(N, np.int32)
-    todo, trial = np.flatnonzero(scale > 0), FIRST_TRIAL
-    made = 0
-    while len(todo) and made < most:
+    ways: dict[int, np.ndarray] = {}
+    todo, trial, made = np.flatnonzero(scale > 0), FIRST_TRIAL, 0
+    while len(todo):
+        left = []
+        for i in todo:
+            answer = finish(Q, H[i], X[i] if made else np.zeros(n))
+            if answer is not None:
+                X[i] = answer
+            elif made and (way := way_down(Q, H[i], X[i])) is not None:
+                ways[int(i)] = way
+            else:
+                left.append(i)
+        todo = np.array(left, int)
+        if made >= most or len(todo) == 0:
+            break
         trial = min(trial, most)
         engine.advance(X, todo, trial - made)
         made, trial = trial, 2 * trial
         taken[todo] = made
-        left = []
-        for i in todo:
-            answer = finish(Q, H[i], X[i])
-            if answer is not None:
-                X[i] = answer
-            else:
-                left.append(i)
-        todo = np.array(left, int)
-    return X, taken
+    return X, taken, ways
 
 
 def finish(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
     """From x, solve the support that shows, and again while the answer shows another; None where none was optimal.
 
     What shows it is the natural residual ``min(x_j Q_jj, (Qx + h)_j)``: j is in where x_j Q_jj is the larger. Negative entries of an
-    answer leave by the same rule, and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002).
+    answer leave by the same rule, and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
+    that shows its own support is the optimum, as nearly as rounding allows.
     """
-    answer, diagonal = x, Q.diagonal()
+    if kappa_of(Q, h, x) <= ENOUGH:
+        return x
+    answer, diagonal, before, sure = x, Q.diagonal(), np.empty(0, int), False
     for _ in range(TRIES):
         P = np.flatnonzero(answer * diagonal > Q @ answer + h)
-        found = of_support(Q, h, P, answer)
-        if found is None:
+        if sure and len(P) == len(before) and np.all(before == P) and is_rounding(Q, h, np.maximum(answer, 0.0)):
+            return np.maximum(answer, 0.0)
+        found, sure = of_support(Q, h, P, answer)
+        if found is None or not np.isfinite(found).all():
             return None
-        answer = np.zeros_like(x)
+        answer, before = np.zeros_like(x), P
         answer[P] = found
-        if certify(Q, h[None], answer[None], 0.0)[0][0] <= ENOUGH:
+        if kappa_of(Q, h, answer) <= ENOUGH:
             return np.maximum(answer, 0.0)
     return None
 
 
-def of_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> np.ndarray | None:
-    """The optimum on the places P, without a sign; None where Q is singular there."""
-    own = Q[P][:, P]
-    if scipy.sparse.issparse(own):
-        jacobi = scipy.sparse.diags(1.0 / own.diagonal())
-        with np.errstate(all="ignore"):  # a singular support, which certifies nothing
-            found, _ = scipy.sparse.linalg.cg(own, -h[P], x0=near[P], rtol=1e-13, maxiter=MOST_GRADIENTS, M=jacobi)
-        return np.asarray(found)
-    try:
-        factor = scipy.linalg.cho_factor(own, check_finite=False)
-    except scipy.linalg.LinAlgError:
-        return None
-    found = scipy.linalg.cho_solve(factor, -h[P], check_finite=False)
-    return np.asarray(found + scipy.linalg.cho_solve(factor, -h[P] - own @ found, check_finite=False))
+def is_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
+    """Return whether what κ is above zero may be the rounding of x and of its products, and x no larger than a regular Q makes it."""
+    lengths = np.sqrt(Q.diagonal())
+    rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ROUNDING
+    return kappa_of(Q, h, x) <= min(SINGULAR, rounding / float((np.abs(h) / lengths).max()))
+
+
+def kappa_of(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
+    """Return κ of one system."""
+    return float(certify(Q, h[None], x[None], 0.0)[0][0])
 
 
 def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

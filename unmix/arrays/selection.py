@@ -177,7 +177,9 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
         volumes = [log_volume(covariance, orders[i, : counts[i]]) if counts[i] == count else -np.inf for i in range(K)]
         start = int(np.argmax(volumes))
         if counts[start] < count:
-            raise MethodError(f"--most {count}: only {int(counts.max())} bands are not mixtures of each other")
+            most = int(counts.max())
+            what = f"only {most} bands are not mixtures" if most > 1 else "all bands are multiples"
+            raise MethodError(f"--most {count}: {what} of each other")
         return Selection(orders[start].astype(int), orders[start].astype(int), device=machine.name)
 
 

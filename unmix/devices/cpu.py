@@ -1,10 +1,6 @@
 """The CPU: ranges of tiles on a pool of threads."""
 
-import contextlib
 import functools
-import logging
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,8 +8,6 @@ import numpy as np
 from ..blocks import Layout, cores
 from ..problem import Problem
 from .slots import Line, Slot, new_slots
-
-log = logging.getLogger("unmix")
 
 
 class Cpu:
@@ -40,9 +34,8 @@ class Cpu:
         self.stored = Stored(*problem.stored())
         self.plan = Plan(*problem.plan())
         slots = new_slots(np.empty, problem, line, layout)
-        with saying(f"compiling for {np.dtype(line.dtype)} {problem.layout}; the code is kept, so this is done once"):
-            results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
-            self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)
+        results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
+        self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)  # compiles
         return slots
 
     def submit(self, slot: Slot) -> None:
@@ -67,14 +60,3 @@ class Cpu:
 
     def close(self) -> None:
         self.pool.shutdown()
-
-
-@contextlib.contextmanager
-def saying(text: str) -> Iterator[None]:
-    """Say what takes so long, once it has taken a second."""
-    timer = threading.Timer(1.0, log.info, [text])
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

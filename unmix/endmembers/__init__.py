@@ -6,12 +6,13 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import CubeError, MethodError
-from ..io.cube import Bands, Cube, bytes_per_line, spectra
+from ..io.cube import Bands, Cube
 from ..library import Endmembers
 from .hysime import hysime
+from .passes import Passes
 from .spa import spa
-from .statistics import Moments, moments, projected
-from .vca import Visit, vca
+from .statistics import Moments, moments
+from .vca import vca
 
 log = logging.getLogger("unmix")
 
@@ -112,13 +113,11 @@ def extract_endmembers(
     if not 1 <= p <= min(L, found.pixels):
         raise MethodError(f"--count {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
 
-    def project(U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-        projected(cube, bands, nodata, budget, threads or cores(), U, shift, visit)
-
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise MethodError(f"--seed {seed}: write a whole number from 0")
+    scene = Passes(cube, bands, nodata, budget, threads or cores())
     try:
-        places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, project)
+        places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, scene)
     except OSError as error:
         raise CubeError(f"{cube.path}: no room for scratch: {error.strerror}; set TMPDIR, or raise --memory") from None
     if len(set(places)) < p:
@@ -126,12 +125,12 @@ def extract_endmembers(
             f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower --count"
         )
     found_at = [(n // cube.samples, n % cube.samples) for n in places]
-    matrix = np.stack([pixel_spectrum(cube, bands, *pixel) for pixel in found_at], axis=1)
+    matrix = np.stack([scene.spectrum(n) for n in places], axis=1)
     pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in found_at)  # of the whole scene
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
-    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 2
+    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 1 + scene.made
 
 
 def capped(cube: Cube, counted: int) -> int:
@@ -147,5 +146,4 @@ def capped(cube: Cube, counted: int) -> int:
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
     """One pixel, scaled; array (L,)."""
-    raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
-    return spectra(raw, cube.layout, bands)[sample]
+    return Passes(cube, bands, None, 0, 1).spectrum(line * cube.samples + sample)

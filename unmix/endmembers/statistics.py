@@ -4,6 +4,7 @@ Each line is summed on its own, its pixels in order, and lines are added in orde
 """
 
 import functools
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -176,20 +177,45 @@ def projected(
         used again for the next block.
     """
     stored, project_line = stored_of(bands, nodata), line_projection(cube.layout)
-    out = np.empty((0, U.shape[1]))
+
+    def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
+        project_line(raw, line, cube.samples, stored, U, shift, out)
+
+    each_line(cube, budget, threads, U.shape[1:], one_line, visit)
+
+
+def each_line(
+    cube: Cube,
+    budget: int,
+    threads: int,
+    shape: tuple[int, ...],
+    one_line: Callable[[np.ndarray, int, np.ndarray], None],
+    visit: Callable[[int, np.ndarray], None],
+) -> None:
+    """Read the scene once; threads make a result of a shape for each pixel, line by line, and ``visit`` gets those of a block.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a pixel's result.
+    one_line : callable
+        Fills ``out`` (samples, ...) from line ``line`` of ``raw``.
+    visit : callable
+        See `projected`.
+    """
+    out = np.empty((0, *shape))
 
     def one_block(raw: np.ndarray, lines: slice) -> None:
         nonlocal out
         pixels = (lines.stop - lines.start) * cube.samples
         if len(out) < pixels:
-            out = np.empty((pixels, U.shape[1]))
+            out = np.empty((pixels, *shape))
 
-        def one_line(line: int) -> None:
-            part = out[line * cube.samples : (line + 1) * cube.samples]
-            project_line(raw, line, cube.samples, stored, U, shift, part)
+        def work(line: int) -> None:
+            one_line(raw, line, out[line * cube.samples : (line + 1) * cube.samples])
 
-        list(pool.map(one_line, range(lines.stop - lines.start)))
+        list(pool.map(work, range(lines.stop - lines.start)))
         visit(lines.start * cube.samples, out[:pixels])
 
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, one_block, 8 * U.shape[1] * cube.samples)
+        walk(cube, budget, one_block, 8 * math.prod(shape) * cube.samples)

@@ -5,16 +5,14 @@ that fits the budget, else in a scratch file that is read in pieces.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..solvers.jit import compiled
+from .passes import Passes
 from .statistics import Moments
-
-Visit = Callable[[int, np.ndarray], None]
-Project = Callable[[np.ndarray, np.ndarray, Visit], None]
 
 
 @compiled
@@ -121,7 +119,7 @@ def signal_to_noise(moments: Moments, p: int) -> float:
     return float(10 * np.log10(max((inside - p / L * power) / rest, 1e-30)))
 
 
-def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, project: Project) -> list[int]:
+def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
     """Pick p pixels.
 
     Parameters
@@ -132,8 +130,8 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, project: 
         How many; of the random directions.
     pixels, budget : int
         Pixels in the scene; bytes that their projections may hold in memory.
-    project : callable
-        ``project(U, shift, visit)`` hands ``Uᵀy − shift`` of all pixels to ``visit``, block by block.
+    passes : Passes
+        Over the scene.
 
     Returns
     -------
@@ -157,7 +155,7 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, project: 
         points.put(first, rows)
 
     try:
-        project(U, centre if noisy else np.zeros(d), keep)
+        passes.project(U, centre if noisy else np.zeros(d), keep)
         return corners(points, square**0.5, p, seed)
     finally:
         points.close()

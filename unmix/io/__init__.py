@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..errors import CubeError, MethodError
+from .axis import axis_from_file
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .envi import TIFF_MAGIC
 
@@ -34,7 +35,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         The cube in an HDF5 file of no product that is known, ``/path`` or ``/path:byx`` with its axes in order (y lines,
         x samples, b bands; default yxb, or b where ``wavelengths`` fit no other).
     wavelengths : str, optional
-        The dataset of its wavelengths, in nm or µm. In a MATLAB file both are names of variables.
+        Its wavelengths, in nm or µm, in place of what it says of them: a file (`unmix.io.axis.axis_from_file`), or where none has
+        that name the dataset in an HDF5 file. In a MATLAB file both may be names of variables.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     CubeError
         Where the file is missing, unreadable, truncated or of a kind that is not supported.
     MethodError
-        Where ``dataset`` or ``wavelengths`` are given for a file that is not HDF5, or name no axes.
+        Where ``dataset`` is given for a file that is not HDF5, or names no axes.
     """
     path = Path(path)
     head = b""
@@ -62,10 +64,16 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     module, function = next(
         (module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic)
     )
-    named = {key: name for key, name in (("dataset", dataset), ("wavelengths", wavelengths)) if name is not None}
-    if named and module not in ("products", "matlab"):
-        raise MethodError(f"--{next(iter(named))} is for HDF5 and MATLAB files, which {path} is not")
+    has_names = module in ("products", "matlab")
+    axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else Path(wavelengths)
+    if dataset is not None and not has_names:
+        raise MethodError(f"--dataset is for HDF5 and MATLAB files, which {path} is not")
+    inside = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
+    named = {key: name for key, name in inside if name is not None}
     cube: Cube = getattr(import_module(f".{module}", __package__), function)(path, **named)
+    if axis_file is not None:
+        cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
+        cube.fwhm = cube.fwhm if fwhm is None else fwhm
     return cube
 
 

@@ -237,6 +237,16 @@ def band_names(cube: Cube) -> list[str]:
     return [f"Band {b + 1}" for b in range(cube.bands)]
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things: 1 band, 2 bands."""
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def bands_named(places: list[int]) -> str:
+    """Return bands at places from 0 as people count them: band 431; bands 1-3,7."""
+    return f"band{'s' * (len(places) != 1)} {ranges(places)}"
+
+
 def ranges(numbers: list[int]) -> str:
     """Places from 0 as a list from 1: 1-3,7."""
     found: list[list[int]] = []

@@ -33,6 +33,8 @@ class OutputFormat:
         Makes the file from the work file and its header: ``convert(image, header, out, map)``; None where they are it.
     dataset : str
         Where the values of the map lie within the file, for `unmix.io.open_cube`; ``{}`` is its name.
+    any_name : bool
+        Whether what writes it takes any name that the file system has, or only UTF-8.
     """
 
     name: str
@@ -40,6 +42,20 @@ class OutputFormat:
     endings: tuple[str, ...]
     convert: Callable[[Path, Path, Path, str], None] | None = None
     dataset: str | None = None
+    any_name: bool = True
+
+    def refuse_name(self, folder: Path, stem: str) -> None:
+        """Raise `OutputError` where its files could not be written under such a name."""
+        if self.any_name:
+            return
+        for part in (stem, str(folder.absolute())):
+            try:
+                part.encode()
+            except UnicodeEncodeError:
+                raise OutputError(
+                    f"{folder / stem}: --format {self.name} takes names in UTF-8 only, which '{part}' is not; use another format"
+                    + (" or rename the scene" if part == stem else " or -o")
+                ) from None
 
 
 def require(name: str) -> OutputFormat:
@@ -230,7 +246,7 @@ FORMATS = {
     one.name: one
     for one in (
         OutputFormat("envi", "raw float32 BIL with a header", (".img", ".hdr")),
-        OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff),
+        OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff, any_name=False),
         OutputFormat("hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), to_hdf5, "/{}:byx"),
     )
 }

@@ -1,5 +1,6 @@
 """What ENVI's fields mean: types, place on a map, spectral axis; GeoTIFF files have such a header beside them, too."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import as_stored
-from .header import axis_in_nanometres, number, numbers
+from .header import axis_in_names, axis_in_nanometres, number, numbers
 
+log = logging.getLogger("unmix")
 # ENVI's number of each type we read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
     1: np.dtype(np.uint8),
@@ -41,6 +43,8 @@ def spectral_fields(
     """What a header says of the bands and their values, by the names of a cube's attributes."""
     waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
+    if waves is None and (waves := axis_in_names(fields, bands)) is not None:
+        log.info(f"{header}: has no wavelengths, but its band names do: {waves.min():g} to {waves.max():g} nm")
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
     return {

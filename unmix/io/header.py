@@ -44,6 +44,15 @@ OVER = {
     "mhz": 299792458e3,
 }
 
+# Where wavelengths (nm) of imaging spectrometers lie: names that say others speak of something else.
+PLAUSIBLE = (200.0, 20000.0)
+# So many of the bands have a wavelength of their own; where spectrometers overlap two may share one (seen: EnMAP's 986 nm).
+DISTINCT = 0.9
+IN_A_NAME = re.compile(
+    r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*(" + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True))) + r")(?!\w)",
+    re.IGNORECASE,
+)  # fmt: skip
+
 
 def read_header(path: Path) -> dict[str, str]:
     """Read an ENVI header.
@@ -223,6 +232,24 @@ def from_reciprocals(
         problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
         widths = None
     return waves, None if widths is None else widths * waves / values
+
+
+def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
+    """Return the wavelengths (nm) that a header's band names hold, ``Band 12 (0.4567 Micrometers)`` or ``450.3 nm``.
+
+    None unless every band has just one, all are plausible, and hardly any two are the same.
+    """
+    names = words(fields, "band names")
+    if names is None or len(names) != bands:
+        return None
+    found = [IN_A_NAME.findall(name) for name in names]
+    if any(len(each) != 1 for each in found):
+        return None
+    waves = np.array([float(value) * TO_NANOMETRES[unit.lower()] for ((value, unit),) in found])
+    plausible = (
+        np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) >= DISTINCT * bands
+    )
+    return waves if plausible else None
 
 
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:

@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import io
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -20,12 +19,12 @@ from ..endmembers import pixel_spectrum, signal_of
 from ..errors import LibraryError, MethodError
 from ..identity import Watch
 from ..io import missing
-from ..io.cube import bytes_per_line
+from ..io.cube import bytes_per_line, counted, ranges
 from ..io.header import nanometres
-from ..library import load
+from ..library import Endmembers, is_library, load
 from ..library.table import is_number
-from ..outputs.files import Inputs, file_of, inputs_of, refuse_inputs, with_parts
-from ..outputs.whole import finite, write_whole
+from ..outputs.names import Inputs, file_of, inputs_of, refuse_inputs, with_parts
+from ..outputs.whole import finite, readable, write_whole
 from ..scene import Reading, open_scene, parse_bands
 from .solve import open_array
 
@@ -54,7 +53,7 @@ class Spectra:
     names : tuple of str or None
         Of the samples.
     inputs : list
-        The files that they are from (`unmix.outputs.files.inputs_of`).
+        The files that they are from (`unmix.outputs.names.inputs_of`).
     watch : Watch or None
         Over a cube.
     """
@@ -88,7 +87,8 @@ def bands_of(
     Parameters
     ----------
     source : path-like
-        A cube, or a table with a spectrum a row: CSV, an ENVI library, or an array (.npy, FILE.h5:/NAME, FILE.mat:NAME).
+        A cube, or a table with a spectrum a row: CSV, any library that `unmix.run` takes, or an array (.npy, FILE.h5:/NAME,
+        FILE.mat:NAME).
     target : path-like, optional
         CSV: the last column is the target. Of a table, a row each, in its order; of a cube, with columns ``line`` and ``sample``.
         Without one, the ``most`` (default 10) bands that are the least collinear.
@@ -140,7 +140,7 @@ def bands_of(
     report = report_of(spectra, found, y, how, command)
     files = {
         f"{stem}_bands.csv": table_of_bands(spectra, found),
-        f"{stem}_bands.json": (json.dumps(finite(report), indent=1) + "\n").encode(),
+        f"{stem}_bands.json": readable(finite(report)).encode(),
     }
     if y is not None:
         files[f"{stem}_curve.csv"] = table_of_curve(spectra, found)
@@ -160,7 +160,8 @@ def read(
 ) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
     """Samples and target; see `bands_of`."""
     path = Path(source)
-    is_table = path.suffix.lower() in TABLES or (not path.exists() and ":" in str(source))
+    is_array = not path.exists() and ":" in str(source)
+    is_table = is_array or path.suffix.lower() in TABLES or is_library(path, reading.get("dataset"))
     values = None if target is None else read_target(Path(target))
     if is_table:
         if any(value is not None for key, value in reading.items() if key != "bands"):
@@ -209,28 +210,57 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
             log.info(f"{path}: its first row is taken for wavelengths")
             waves, rows = nanometres(axis, ""), rows[1:]
         X = np.array([[float(cell) for cell in row] for row in rows]).reshape(len(rows), len(axis))
-    elif path.suffix.lower() in TABLES and path.suffix.lower() != ".npy":
-        library = load(path)
-        X, waves, names = library.matrix.T, library.wavelengths, library.names
-        if waves is not None and not (np.all(np.diff(waves) > 0) or np.all(np.diff(waves) < 0)):
-            raise LibraryError(f"{path}: its first row does not rise like wavelengths; is the header missing?")
-        if not library.valid.all():
-            bad = int(np.flatnonzero(~library.valid.all(axis=0))[0]) + 1
-            raise LibraryError(f"{path}: spectrum {bad} has deleted channels, or values that are not finite")
-    else:
+    elif path.suffix.lower() == ".npy" or not path.exists():
         X = np.asarray(open_array(str(source)), np.float64)
         path = file_of(source)
+    else:
+        library = load_ordered(path)
+        X, waves, names = np.where(library.valid, library.matrix, np.nan).T, library.wavelengths, library.names
     if X.ndim != 2 or len(X) < 2:
         raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted, and two at least")
+    bands = bands_of_table(source, X, which)
+    X = X[:, bands]
     if not np.all(np.isfinite(X)):
-        row, column = (int(n) + 1 for n in np.argwhere(~np.isfinite(X))[0])
-        raise LibraryError(f"{source}: spectrum {row} has a value at band {column} that is not finite")
+        row, column = (int(n) for n in np.argwhere(~np.isfinite(X))[0])
+        own = "" if names is None else f" ('{names[row]}')"
+        raise LibraryError(
+            f"{source}: spectrum {row + 1}{own} has a value at band {bands[column] + 1} that is deleted or not finite; leave "
+            "bands out with --bands"
+        )
+    waves = None if waves is None else waves[bands]
+    X = np.ascontiguousarray(X, np.float64)
+    return Spectra(X, None, bands + 1, waves, stem_of(path), names, inputs_of(library=file_of(source)))
+
+
+def stem_of(path: Path) -> Path:
+    """Return what the outputs of a table are named after: ``x`` of ``x.csv``, ``x.sli`` and ``x.sli.hdr``; a folder's whole name."""
+    if path.is_dir():
+        return path.absolute()
+    path = path.with_suffix("") if path.suffix.lower() == ".hdr" else path
+    return path.with_suffix("") if path.suffix.lower() not in ("", ".hdr") else path
+
+
+def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) -> np.ndarray:
+    """Return the places of the bands to choose from; ``good`` are those that some spectrum has a value in."""
     if which == "auto":
         raise MethodError("--bands auto is for cubes")
-    bands = np.arange(X.shape[1]) if which in ("good", "all") else parse_bands(which, X.shape[1])
-    waves = None if waves is None else waves[bands]
-    X = np.ascontiguousarray(X[:, bands], np.float64)
-    return Spectra(X, None, bands + 1, waves, path.with_suffix(""), names, inputs_of(library=file_of(source)))
+    if which not in ("good", "all"):
+        return parse_bands(which, X.shape[1])
+    empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)
+    if len(empty):
+        log.info(
+            f"{source}: {counted(len(empty), 'band')} left out that no spectrum has a value in: {ranges(empty.tolist())}"
+        )
+    return np.setdiff1d(np.arange(X.shape[1]), empty)
+
+
+def load_ordered(path: Path) -> Endmembers:
+    """Load a library, and ask where a CSV file's wavelengths do not ascend: its header row may be missing."""
+    library = load(path)
+    waves = library.wavelengths
+    if path.suffix.lower() in (".csv", ".txt") and waves is not None and np.any(np.diff(waves) <= 0):
+        log.info(f"{path}: its wavelengths do not ascend throughout; is the header row there?")
+    return library
 
 
 def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target: Any) -> np.ndarray:

@@ -54,7 +54,7 @@ def batch(
     unit : str or int
         About so many bytes of a scene go to a worker at a time, such as "1G". A worker that dies costs no more.
     patience : float
-        Seconds to wait for a scheduler's file, and for a worker when there is none.
+        Seconds to wait for a scheduler's file, for its answer (30 at most), and for a worker when there is none.
     watch : object, optional
         Its ``scene(path)`` gives the ``progress`` of that scene; called from threads.
     command : sequence of str, optional

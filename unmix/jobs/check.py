@@ -13,6 +13,8 @@ from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io.cube import bands_named, counted
+from ..io.header import PLAUSIBLE
 from ..library import Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
@@ -23,9 +25,9 @@ from ..summary import Summary
 
 # Python and its libraries, before a block is held (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
-# Where wavelengths (nm) of imaging spectrometers lie, visible to thermal.
-PLAUSIBLE = (200.0, 20000.0)
 TIMED_PIXELS = 4096
+# From this share of the bands, or of the pixels, on there are too many endmembers.
+CROWD = 0.8
 
 
 @dataclass
@@ -125,7 +127,7 @@ def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
         findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
         return
     some = waves[used.index]
-    findings.info("wavelengths", f"{some.min():g} to {some.max():g} nm in {len(some)} bands")
+    findings.info("wavelengths", f"{some.min():g} to {some.max():g} nm in {counted(len(some), 'band')}")
     if some.min() < PLAUSIBLE[0] or some.max() > PLAUSIBLE[1]:
         findings.warning(
             "wavelengths", f"{some.min():g} to {some.max():g} nm is no range of an imaging spectrometer; units?"
@@ -143,7 +145,8 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
     for what, bands in seen.faults().items():
         if not bands:
             continue
-        text = f"{len(bands)} bands in use are {what} on the sample: {ranges(bands)}; --bands auto leaves them out"
+        many = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
+        text = f"{many} {what} on the sample: {ranges(bands)}; --bands auto leaves such out"
         if what == "dead":
             findings.error("bands", text + ": every pixel would be masked")
         else:
@@ -157,11 +160,13 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
     if there == 0:
         findings.error("nodata", share + " in any band; is --nodata right?")
         return
-    findings.info("nodata", share + f" (nodata value {nodata if nodata is not None else 'none'}, NaN)")
+    findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]
-        names = ranges([int(seen.index[b]) for b in worst if seen.missing[b]])
-        text = f"{100 * seen.partly / there:.1f} % of the others miss a band in use, and are masked for it; mostly bands {names}"
+        names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
+        text = (
+            f"{100 * seen.partly / there:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
+        )
         (findings.error if seen.partly == there else findings.warning)("nodata", text)
 
 
@@ -189,7 +194,7 @@ def check_library(
     channels = sorted({len(part.matrix) for part in parts})
     findings.info(
         "library",
-        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {len(used.index)} bands",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",
     )
     facts["endmembers"] = list(library.names)
     return library
@@ -215,6 +220,9 @@ def check_problem(
             "endmembers", f"{p} endmembers for {L} bands; solver '{how.name}' needs at most as many as bands"
         )
         return
+    crowd = crowded(p, L, scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"]))
+    if crowd:
+        findings.warning("endmembers", crowd)
     try:
         problem = plan_problem(library, row, how, used, nodata, scene.layout)
     except LibraryError as error:
@@ -250,6 +258,22 @@ def check_fit(
         findings.warning("fit", sentence)
     if not warnings:
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
+
+
+def crowded(p: int, L: int, pixels: float) -> str | None:
+    """Return what is wrong with so many endmembers for so many bands and pixels, or None."""
+    for count, what in ((L, "band"), (round(pixels), "pixel")):
+        if p > 1 and 0 < count <= p / CROWD:
+            return (
+                f"{p} endmembers for {counted(count, what)}: "
+                + (
+                    "noise is fitted as well as signal"
+                    if what == "band"
+                    else "each pixel could be an endmember of its own"
+                )
+                + "; choose some with --select"
+            )
+    return None
 
 
 def expect(

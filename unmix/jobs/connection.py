@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future as Answer
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,34 @@ def connected(access: Access) -> Iterator[Client]:
             if address is None:
                 address = address_in(Path(str(access.scheduler_file)), access.patience)
             address, security = secured(address, access)
-            try:
-                client = Client(address, timeout=CONNECTING, security=security)
-            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-                raise DeviceError(f"{address}: no scheduler answers: {brief(error)}") from None
+            client = client_of(address, security, min(CONNECTING, max(access.patience, LOOK)))
             warn_of_plain(address)
         stack.callback(quietly, client.close)
         yield client
+
+
+def client_of(address: str, security: Security, seconds: float) -> Client:
+    """Connect to a scheduler, in a thread of its own: Dask waits for ever for one that takes the call and never says a word.
+
+    Raises
+    ------
+    DeviceError
+        Where none answers within so many seconds.
+    """
+    found: Answer[Client] = Answer()
+
+    def connect() -> None:
+        try:
+            found.set_result(Client(address, timeout=seconds, security=security))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=connect, name="connect", daemon=True).start()
+    try:
+        return found.result(timeout=seconds + LOOK)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        why = brief(error) if str(error) else f"not within {seconds:g} s"
+        raise DeviceError(f"{address or repr(address)}: no scheduler answers: {why}") from None
 
 
 def own_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:

@@ -35,12 +35,13 @@ from ..identity import Watch
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..library import Endmembers, fit, load_parts
-from ..outputs.files import inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.maps import Outputs
+from ..outputs.names import inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.report import map_headers, what_was_read
 from ..outputs.whole import finite
 from ..scene import Reading, open_scene
 from ..solvers.gather import Stored, floats_function
+from ..solvers.jit import seconds_compiling
 from ..solvers.lanes import WIDE
 
 log = logging.getLogger("unmix")
@@ -118,7 +119,7 @@ def nmf_scene(
     with one_device(device, threads) as machine, Outputs(folder, scene.stem, form, suffixes, watch) as outputs:
         outputs.refuse_unfinished(overwrite)
         outputs.are_there(overwrite, None)
-        began = time.perf_counter()
+        began, compiled_before = time.perf_counter(), seconds_compiling()
         first = beginning(
             scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
         )
@@ -136,8 +137,9 @@ def nmf_scene(
             held = pixels.plan_memory(budget, gpu_budget if gpu else None, outputs.folder)
             engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
+            compiled, began_descending = seconds_compiling(), time.perf_counter()
             E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
-            descending = time.perf_counter() - began
+            descending = time.perf_counter() - began_descending - (seconds_compiling() - compiled)
             found = Endmembers(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), first.wavelengths, None,
                 f"nmf ({loss}) from {first.source}",
@@ -149,12 +151,13 @@ def nmf_scene(
                 engine.close()
         if pixels.below:
             log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
+        compiling, total = seconds_compiling() - compiled_before, time.perf_counter() - began
+        seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
         report = what_was_read(scene, used, nodata, command, how_read) | {
             "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
             "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
-            "held": held, "seconds": {"descending": round(descending, 4), "total": round(time.perf_counter() - began, 4)},
-            "format": form.name, "top": None, "identity": watch.identity,
+            "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
         map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
         found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))

@@ -23,10 +23,10 @@ from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
-from ..outputs.files import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.finished import Finished
 from ..outputs.judgement import collected_warnings
 from ..outputs.maps import Outputs
+from ..outputs.names import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..outputs.whole import finite
 from ..pipeline import Seconds, Step

@@ -19,7 +19,7 @@ from ..files import make_new
 from ..io.hdf5_write import Target, new_hdf5
 from ..io.matlab import Version73, open_variables
 from ..io.read import brief, refuse_links, refuse_links_out
-from ..outputs.files import inputs_of, refuse_inputs, with_parts
+from ..outputs.names import inputs_of, refuse_inputs, with_parts
 from ..outputs.whole import flush, signals_held
 
 log = logging.getLogger("unmix")
@@ -206,7 +206,7 @@ def quadratic_files(
     Returns
     -------
     dict
-        As of `solve_files`, and ``convex``.
+        As of `solve_files`, and ``convex``, and the systems whose cost has no bottom, ``unbounded``.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def quadratic_files(
         raise LibraryError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
     rows, n = (1 if H.ndim == 1 else H.shape[0]), H.shape[-1]
     size = max(1, min(rows, parse_size(str(memory)) // (8 * 8 * n)))
-    summary = {**nothing_yet(rows, n, n), "convex": None}
+    summary = {**nothing_yet(rows, n, n), "convex": None, "unbounded": []}
     with Answers(out, rows, n, QUADRATIC, overwrite) as answers:
         for part in batches(rows, size):
             right = np.asarray(H[part] if H.ndim == 2 else H[None], np.float64)
@@ -232,12 +232,24 @@ def quadratic_files(
             answers.write(part, vars(found))
             add_up(summary, part, found)
             summary["convex"] = found.convex
+            for i, way in found.ways_down.items():
+                summary["unbounded"].append(part.start + i)
+                warn_of_no_bottom(h, part.start + i, way)
             summary["device"] = found.device
         summary["files"] = [str(path) for path in answers.finish()]
     warn_of_failures(summary, h)
     if not summary["convex"]:
         log.warning(f"{q}: whether it is convex is not known; what is certified is the optimum if it is")
     return summary
+
+
+def warn_of_no_bottom(h: str | Path, system: int, way: np.ndarray) -> None:
+    """Say that a programme's cost falls for ever, and where."""
+    most = [int(j) for j in np.argsort(-way, kind="stable")[:3] if way[j] > 0]
+    log.warning(
+        f"{h}: system {system} has no bottom: its cost falls for ever along a d >= 0 with Qd = 0, the largest entries of which are "
+        f"{', '.join(f'd[{j}] = {way[j]:.3g}' for j in most)}"
+    )
 
 
 def open_matrix(spec: str | Path) -> Any:

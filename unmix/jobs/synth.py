@@ -15,7 +15,7 @@ from ..io.fields import DTYPES
 from ..io.header import format_header
 from ..io.write import write_all
 from ..library import Endmembers
-from ..outputs.files import refuse_headers_of_others
+from ..outputs.names import refuse_headers_of_others
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0

@@ -18,8 +18,8 @@ from ..io.export import FORMATS, OutputFormat
 from ..io.placement import Placement
 from ..library import load
 from ..methods import METHODS, SOLVERS, Method
-from ..outputs.files import MAPS, ORTHO
 from ..outputs.journal import difference
+from ..outputs.names import MAPS, ORTHO, SUFFIXES
 from ..outputs.whole import file_digest, finite, image_digest
 from ..scene import Reading, open_part
 
@@ -90,12 +90,12 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
 
 
 def stem_of(path: Path) -> Path:
-    """What outputs begin with, where the user named ``STEM_run.json``, or the cube beside them."""
-    if path.name.endswith("_run.json"):
-        return path.with_name(path.name[: -len("_run.json")])
-    if path.suffix.lower() in (".hdr", ".img") and not path.with_name(path.name + "_run.json").exists():
-        return path.with_suffix("")
-    return path
+    """Return what outputs begin with, where the user named any of them, or the cube beside them."""
+    ends = [suffix for suffix in SUFFIXES if path.name.endswith(suffix) and path.name != suffix]
+    candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), path.with_suffix("")]
+    there = [stem for stem in candidates if stem.with_name(stem.name + "_run.json").exists()]
+    likely = candidates[1] if ends or path.suffix.lower() in (".hdr", ".img") else path
+    return (there or [likely])[0]
 
 
 def verify_report(

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
-from ..io.header import LONGEST_HEADER, read_small
+from ..io import open_cube
+from ..io.fields import header_beside
+from ..io.header import LONGEST_HEADER, read_header, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
@@ -50,6 +52,44 @@ FORMATS = (
 
 
 TEXTS = (load_usgs, load_ecostress, load_plot)
+
+
+def is_library(path: Path, dataset: str | None = None) -> bool:
+    """Return whether a path names a spectral library rather than a cube.
+
+    That is a folder, text of spectra, an ENVI library (by its header, whichever of the two files is named), or a MATLAB file with a
+    table of spectra and no cube (where none is named as ``dataset``).
+    """
+    try:
+        if path.is_dir():
+            return True
+        if not path.is_file():
+            return False
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+        if is_matlab(path, head):
+            return dataset is None and not is_cube(path) and bool(load_file(path).names)
+    except (OSError, CubeError, LibraryError):
+        return False
+    return is_envi_library(path) or any(one.is_it(path, head) for one in FORMATS if one.load in TEXTS)
+
+
+def is_envi_library(path: Path) -> bool:
+    """Return whether a path is one of the two files of an ENVI library."""
+    try:
+        header = path if path.suffix.lower() == ".hdr" else header_beside(path)
+        return header is not None and "library" in read_header(header).get("file type", "").lower()
+    except (OSError, CubeError):
+        return False
+
+
+def is_cube(path: Path) -> bool:
+    """Return whether a path opens as a cube."""
+    try:
+        open_cube(path)
+    except CubeError:
+        return False
+    return True
 
 
 def load(path: Path) -> Endmembers:
@@ -150,6 +190,7 @@ __all__ = [
     "duplicates",
     "files_of",
     "fit",
+    "is_library",
     "load",
     "load_parts",
     "resample",

@@ -14,12 +14,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..errors import LibraryError
-from ..io.cube import Cube, ranges
+from ..io.cube import Cube, bands_named, counted
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")
 # FWHM of a Gaussian of standard deviation 1.
 FWHM = 2 * np.sqrt(2 * np.log(2))
+# Wavelengths that differ by up to this share of a band's FWHM are equal.
+EQUAL = 0.1
 # A library with channels closer than this share of a band's spacing is finer than the cube: it is resampled, not picked from.
 FINER = 0.5
 # Weights that are held at a time: bands times channels.
@@ -75,7 +77,7 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         named = ", ".join(f"'{library.names[j]}'" for j in short[:5]) + (", …" if len(short) > 5 else "")
         raise LibraryError(
             f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
-            f"at bands {ranges(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
+            f"at {bands_named(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
         )
     if not matrix.any(axis=0).all():
         name = library.names[int(np.argmin(matrix.any(axis=0)))]
@@ -125,7 +127,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     assert cube.wavelengths is not None and library.wavelengths is not None
     n = library.matrix.shape[0]
     widths, wanted = widths_of(cube), cube.wavelengths[used]
-    near = widths[used] / 10
+    near = widths[used] * EQUAL
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
         if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
             return library.matrix[rows]
@@ -135,10 +137,11 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(cube.wavelengths)[used]
     matrix = library.matrix[rows]
     if not equal.all():
-        refuse_outside(library, wanted, used, ~equal)
+        refuse_outside(library, wanted, widths[used], used, ~equal)
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(
-            f"{library.source}: {n} channels; {int((~equal).sum())} bands are resampled, {int(equal.sum())} are the cube's own"
+            f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
+            f"{int(equal.sum())} are the cube's own"
         )
     return matrix
 
@@ -172,12 +175,13 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     Raises
     ------
     LibraryError
-        Where a band's centre is outside the library's range: nothing is extrapolated.
+        Where a band's centre is outside the library's range by more than a tenth of its FWHM: nothing is extrapolated.
     """
     assert library.wavelengths is not None
     order = np.argsort(library.wavelengths, kind="stable")
     x = library.wavelengths[order]
-    refuse_outside(library, centres, bands, np.ones(len(centres), bool))
+    refuse_outside(library, centres, fwhm, bands, np.ones(len(centres), bool))
+    centres = np.clip(centres, x[0], x[-1])  # what lies beyond by less is equal
     own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
     sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
     found = np.full((len(centres), library.matrix.shape[1]), np.nan)
@@ -188,16 +192,18 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     return found
 
 
-def refuse_outside(library: Endmembers, centres: np.ndarray, bands: np.ndarray | None, asked: np.ndarray) -> None:
-    """Raise where a band that is asked for has its centre outside the library's range."""
+def refuse_outside(
+    library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None, asked: np.ndarray
+) -> None:
+    """Raise where a band that is asked for has its centre outside the library's range by more than wavelengths may differ."""
     assert library.wavelengths is not None
     low, high = library.wavelengths.min(), library.wavelengths.max()
-    out = asked & ((centres < low) | (centres > high))
+    out = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
     if out.any():
-        places = "" if bands is None else f" (bands {ranges(bands[out].tolist())} of the cube)"
+        places = "" if bands is None else f" ({bands_named(bands[out].tolist())} of the cube)"
         raise LibraryError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[out][0]:g} nm{places}; {int(out.sum())} of "
-            f"{len(centres)} bands are outside: leave them out with --ignore-nm or --bands"
+            f"{counted(len(centres), 'band')} are outside: leave them out with --ignore-nm or --bands"
         )
 
 

@@ -5,6 +5,7 @@ import difflib
 import fnmatch
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..errors import LibraryError
 from ..files import open_new, write_new
 from ..io.header import clean, format_header
 
+log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).
 DELETED = -1e30
 # Spectra whose angle (rad) is below this are called the same.
@@ -158,6 +160,12 @@ def make(
         raise LibraryError(f"{path}: a wavelength is not finite")
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
         fwhm = None
+    changed = [name for name in names if clean(name) != " ".join(name.split())]
+    if changed:
+        log.warning(
+            f"{path}: lists of names in ENVI headers hold no commas or braces: '{changed[0]}' is written '{clean(changed[0])}'"
+            + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
+        )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
     return Endmembers(each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm)
 

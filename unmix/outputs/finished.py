@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import OutputError
 from ..identity import is_older
-from .files import JOURNAL, RECORD, is_ours
 from .journal import difference
+from .names import JOURNAL, RECORD, is_ours
 from .whole import finite
 
 

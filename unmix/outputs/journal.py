@@ -22,7 +22,7 @@ from ..errors import OutputError
 from ..files import open_new, open_there
 from ..io.read import brief
 from ..io.write import write_all
-from .files import JOURNAL, MAPS, RECORD, is_ours
+from .names import JOURNAL, MAPS, RECORD, is_ours
 from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0

@@ -17,7 +17,10 @@ from ..io.header import format_header
 from ..io.read import brief
 from ..library import Endmembers
 from ..summary import Summary
-from .files import (
+from .finished import Finished, journal_of
+from .journal import Journal, Past, check_lines, check_names, difference, read_past
+from .lock import Lock
+from .names import (
     LIBRARY,
     LOCK,
     ORTHO,
@@ -29,11 +32,8 @@ from .files import (
     parts_of,
     refuse_inputs,
 )
-from .finished import Finished, journal_of
-from .journal import Journal, Past, check_lines, check_names, difference, read_past
-from .lock import Lock
 from .raster import Raster
-from .whole import file_digest, finite, flush, signals_held
+from .whole import file_digest, finite, flush, readable, signals_held
 
 log = logging.getLogger("unmix")
 
@@ -91,7 +91,7 @@ class Outputs:
     form : OutputFormat
         What the maps become when they are finished.
     suffixes : sequence of str
-        Of the outputs that are to be written (`unmix.outputs.files.suffixes_of`): these are refused or replaced where they exist, and
+        Of the outputs that are to be written (`unmix.outputs.names.suffixes_of`): these are refused or replaced where they exist, and
         of other files only what the run that is replaced says it wrote.
     watch : Watch, optional
         Over the scene: where its files change, nothing takes a name.
@@ -110,6 +110,7 @@ class Outputs:
         suffixes: Sequence[str] = (),
         watch: Watch | None = None,
     ) -> None:
+        form.refuse_name(folder, stem)
         self.folder, self.stem, self.form, self.suffixes, self.watch = folder, stem, form, suffixes, watch
         self.may_replace = False
         self.rasters: dict[str, Raster] = {}
@@ -366,7 +367,7 @@ class Outputs:
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part(RECORD)
-        write_new(last, json.dumps(finite(report), indent=1) + "\n")
+        write_new(last, readable(finite(report)))
         flush(last)
         self.lock.check()
         names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == last)]

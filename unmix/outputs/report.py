@@ -23,9 +23,9 @@ from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
 from ..scene import Reading
 from ..summary import Summary
-from .files import ORTHO, suffixes_of
 from .judgement import abundances_of, fit_of, judge
 from .maps import Outputs
+from .names import ORTHO, suffixes_of
 
 log = logging.getLogger("unmix")
 

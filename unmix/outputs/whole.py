@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import logging
 import math
 import os
@@ -16,7 +17,7 @@ import numpy as np
 from ..errors import MethodError, OutputError
 from ..files import write_new
 from ..library import Endmembers
-from .files import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
+from .names import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
 
 log = logging.getLogger("unmix")
 
@@ -28,6 +29,19 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def readable(value: Any, indent: str = "") -> str:
+    """Return JSON text for people and programs alike, an entry a line; a list of plain values stays on one."""
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        entries = [f"{json.dumps(key)}: {readable(one, inner)}" for key, one in value.items()]
+        text = "{\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}}}"
+    elif isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
+        text = "[\n" + ",\n".join(inner + readable(one, inner) for one in value) + f"\n{indent}]"
+    else:
+        text = json.dumps(value)
+    return text if indent else text + "\n"
 
 
 def digest_of(checks: np.ndarray) -> str:

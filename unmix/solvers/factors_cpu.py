@@ -266,11 +266,14 @@ class OnCpu:
             for other in others:
                 other.result()
 
-    def cost(self, block: tuple[np.ndarray, np.ndarray]) -> float:
-        """The loss of a block as it stands."""
+    def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """The loss of a block as it stands, and how many values above 0 have a model of 0, which makes a divergence infinite.
+
+        The loss is that with a model of `LEAST` there: it is finite, and still falls.
+        """
         X, A = block
         cuts = self.cut(len(X))
-        found = np.zeros(len(cuts) - 1)
+        found = np.zeros((len(cuts) - 1, 2))
 
         def some(share: int) -> None:
             model = self.own[share].Q
@@ -281,7 +284,7 @@ class OnCpu:
                     found[i] += loss_of(X[first:last, : self.L], model[: last - first, : self.L], self.divergence)
 
         self.shared_out(some)
-        return float(found.sum())
+        return np.asarray(found.sum(axis=0))
 
     def fetch(self, block: tuple[np.ndarray, np.ndarray], A: np.ndarray) -> None:
         """Bring a block's abundances home: they are."""
@@ -291,11 +294,15 @@ class OnCpu:
         self.pool.shutdown()
 
 
-def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> float:
-    """``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``; logarithms in float32, which numpy makes sixteen at a time."""
+def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
+    """``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, for which `LEAST` stands in.
+
+    Logarithms are in float32, which numpy makes sixteen at a time.
+    """
     if not divergence:
-        return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64))
+        return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0
     safe = np.maximum(model, np.float32(LEAST))
     with np.errstate(divide="ignore", invalid="ignore"):
         part = X * np.log(X / safe)
-    return float((np.where(X > 0, part, np.float32(0)) - X + model).sum(dtype=np.float64))
+    missed = 0 if model.min(initial=1.0) > 0 else int(np.count_nonzero((X > 0) & (model <= 0)))
+    return float((np.where(X > 0, part, np.float32(0)) - X + model).sum(dtype=np.float64)), missed

@@ -184,7 +184,7 @@ def products_kernel(divergence: bool) -> Any:
 
 @functools.cache
 def cost_kernel(p: int, divergence: bool) -> Any:
-    """The kernel of every pixel's loss, a thread a pixel."""
+    """The kernel of every pixel's loss, and of the values above 0 whose model is 0, (pixels, 2); a thread a pixel."""
 
     @cuda_kernel
     def cost_of(X, A, E, cost):
@@ -192,7 +192,7 @@ def cost_kernel(p: int, divergence: bool) -> Any:
         for n in range(cuda.grid(1), X.shape[0], cuda.gridsize(1)):
             for k in range(p):
                 own[k] = A[k, n]
-            found = 0.0
+            found, missed = 0.0, 0.0
             for b in range(X.shape[1]):
                 m = float32(0.0)
                 for k in range(p):
@@ -204,7 +204,8 @@ def cost_kernel(p: int, divergence: bool) -> Any:
                     found += model - x
                     if x > 0.0:
                         found += x * math.log(x / max(model, LEAST))
-            cost[n] = found
+                        missed += 1.0 if model <= 0.0 else 0.0
+            cost[n, 0], cost[n, 1] = found, missed
 
     return cost_of
 
@@ -300,12 +301,12 @@ class OnGpu:
             self.enqueue(block, fresh, turn) if block.recording is None else block.recording.replay()
         self.stream.synchronize()
 
-    def cost(self, block: Held) -> float:
-        """The loss of a block as it stands."""
-        found = cuda.device_array(block.pixels, np.float64)
+    def cost(self, block: Held) -> np.ndarray:
+        """The loss of a block as it stands; see `unmix.solvers.factors_cpu.OnCpu.cost`."""
+        found = cuda.device_array((block.pixels, 2), np.float64)
         self.stream.synchronize()
         cost_kernel(self.p, self.divergence)[-(-block.pixels // PLAIN), PLAIN](block.X, block.A, self.spectra, found)
-        return float(found.copy_to_host().sum())
+        return np.asarray(found.copy_to_host().sum(axis=0))
 
     def fetch(self, block: Held, A: np.ndarray) -> None:
         """Bring a block's abundances home."""

@@ -16,27 +16,36 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import re
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import FunctionCache
 
+log = logging.getLogger("unmix")
+# Seconds of compiling, from which on it is said what takes so long.
+PATIENCE = 1.0
 # A name becomes a file's name, and these have 255 bytes at most.
 LONGEST_NAME = 80
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MOST_LINKS = 40  # as many as Linux follows
+_SETTING = threading.RLock()
 
 
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
-    for path in [*sorted(package.glob("*.py")), package.parent / "certificate.py", package.parent / "rescue.py"]:
+    above = (package.parent / name for name in ("certificate.py", "summary.py", "rescue.py"))
+    for path in [*sorted(package.glob("*.py")), *above]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -136,6 +145,58 @@ def cache_folder() -> str | None:
     return None
 
 
+class Watch(event.Listener):
+    """Counts the time that Numba compiles, and says once that it does, when that has taken a second in all.
+
+    Compilations hold a lock of Numba's; within one there are those of what it calls.
+    """
+
+    def __init__(self) -> None:
+        self.depth, self.seconds, self.since = 0, 0.0, 0.0
+        self.said = False
+        self.timer: threading.Timer | None = None
+
+    def on_start(self, event: Any) -> None:
+        """Something is compiled from here on."""
+        self.depth += 1
+        if self.depth > 1:
+            return
+        self.since = time.perf_counter()
+        if not self.said:
+            self.timer = threading.Timer(max(0.0, PATIENCE - self.seconds), self.say)
+            self.timer.daemon = True
+            self.timer.start()
+
+    def on_end(self, event: Any) -> None:
+        """It is done."""
+        self.depth -= 1
+        if self.depth > 0:
+            return
+        self.seconds += time.perf_counter() - self.since
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def say(self) -> None:
+        """Say what takes so long."""
+        self.said = True
+        kept = (
+            "the code is kept, so this is done once"
+            if cache_folder()
+            else "there is no folder where the code can be kept"
+        )
+        log.info(f"compiling for this type of data and this task; {kept}")
+
+
+WATCH = Watch()
+event.register("numba:compile", WATCH)
+
+
+def seconds_compiling() -> float:
+    """Return how long this process has compiled so far."""
+    return WATCH.seconds
+
+
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
     os.makedirs(folder, exist_ok=True)
@@ -184,17 +245,18 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
     """Give ``dispatcher`` a disk cache, where there is a folder for it and something compiled to keep."""
     folder = cache_folder()
     if folder is not None and hasattr(dispatcher, "_cache"):
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
-        try:
-            cache = _safe(cache_class)(dispatcher.py_func)
-            if Path(cache.cache_path).is_relative_to(
-                folder
-            ):  # else Numba could not write there, and took another folder
-                dispatcher._cache = cache
-        except RuntimeError:  # nor to any other: nothing is kept
-            pass
-        finally:
-            numba.config.CACHE_DIR = before
+        with (
+            _SETTING
+        ):  # threads define functions, too; one that finds no folder set would keep its code where it stands
+            before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+            try:
+                cache = _safe(cache_class)(dispatcher.py_func)
+                if Path(cache.cache_path).is_relative_to(folder):  # else Numba could not write there, and took another
+                    dispatcher._cache = cache
+            except RuntimeError:  # nor to any other: nothing is kept
+                pass
+            finally:
+                numba.config.CACHE_DIR = before
     return dispatcher
 
 

@@ -1,0 +1,88 @@
+"""What an extraction may ask of a scene: a pass over its pixels, each time anew, or one of them."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..io.cube import Bands, Cube, bytes_per_line, spectra
+from ..solvers.gather import gather_function
+from ..solvers.jit import allocating
+from ..solvers.lanes import WIDE
+from .statistics import each_line, projected, stored_of
+
+Visit = Callable[[int, np.ndarray], None]
+
+
+@dataclass
+class Passes:
+    """A scene as extractions see it.
+
+    Attributes
+    ----------
+    cube, bands, nodata, budget, threads
+        As of `unmix.endmembers.count_endmembers`.
+    made : int
+        Passes over the file so far.
+    """
+
+    cube: Cube
+    bands: Bands
+    nodata: float | None
+    budget: int
+    threads: int
+    made: int = 0
+
+    def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
+        """Hand ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
+        self.made += 1
+        projected(self.cube, self.bands, self.nodata, self.budget, self.threads, U, shift, visit)
+
+    def squares(self, mean: np.ndarray, visit: Visit) -> None:
+        """Hand ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
+        self.each_pixel(mean, np.empty(0), visit)
+
+    def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
+        """Hand ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked."""
+        self.each_pixel(mean, direction, visit)
+
+    def each_pixel(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
+        """A number for each pixel, in one pass."""
+        self.made += 1
+        stored, number_of = stored_of(self.bands, self.nodata), line_numbers(self.cube.layout)
+
+        def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
+            number_of(raw, line, self.cube.samples, stored, mean, direction, out)
+
+        each_line(self.cube, self.budget, self.threads, (), one_line, visit)
+
+    def spectrum(self, place: int) -> np.ndarray:
+        """One pixel, scaled, counted along the lines; array (L,)."""
+        line, sample = divmod(place, self.cube.samples)
+        raw = self.cube.read(slice(line, line + 1), np.empty(bytes_per_line(self.cube), np.uint8))
+        return spectra(raw, self.cube.layout, self.bands)[sample]
+
+
+@functools.cache
+def line_numbers(interleave: str) -> Any:
+    """The compiled function that makes a number of each pixel of a line: its product with a direction, or its own square."""
+    gather, width = gather_function(interleave, WIDE), WIDE.width
+
+    @allocating
+    def number_line(raw, line, samples, stored, mean, direction, out):
+        L = mean.shape[0]
+        Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
+        for first in range(0, samples, width):
+            count = min(width, samples - first)
+            gather(raw, line, first, count, stored, Y, missing, size)
+            for s in range(count):
+                total = 0.0
+                for b in range(L):
+                    part = Y[b, s] - mean[b]
+                    total += part * (direction[b] if direction.shape[0] > 0 else part)
+                out[first + s] = total if missing[0, s] == 0.0 else np.nan
+        return 0
+
+    return number_line
