@@ -310,6 +310,7 @@ def test_the_record_of_an_older_unmix_is_no_riddle(here, caplog):
     record = here / "s_run.json"
     report = json.loads(record.read_text())
     report["identity"] = {"header": "0", "data": {"bytes": 1, "modified": 2, "begins": "3"}}
+    del report["digest"]
     record.write_text(json.dumps(report))
     with pytest.raises(unmix.OutputError, match="older unmix"):
         unmix.run(here / "s.hdr", count=3, device="cpu", skip_existing=True)
@@ -458,7 +459,8 @@ def test_a_library_of_numbers_alone_is_an_input_of_bands(here, monkeypatch):
 
 def test_a_scene_that_is_an_output_of_another(here):
     """Of two scenes of one command, the first would replace the second; elsewhere it does not."""
-    unmix.run(here / "s.hdr", count=3, device="cpu")
+    for ending in (".hdr", ".img"):  # a cube of the user's own, whose name the first scene's map would have
+        shutil.copy(here / f"s{ending}", here / f"s_abundance{ending}")
     before = contents(here)
     words = ["run", here / "s.hdr", here / "s_abundance.hdr", "-n", 2, "--overwrite", "--device", "cpu"]
     code, said = command(*words)

@@ -104,6 +104,12 @@ def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED,
     return counts
 
 
+def failures_in(first_line: int, results: Mapping[str, np.ndarray]) -> list[tuple[int, int]]:
+    """Line and sample of the pixels of a block whose κ is above 1e-10."""
+    wrong = (results["state"] == SOLVED) & ~(results["kappa"] <= CERTIFIED)
+    return [(first_line + int(line), int(sample)) for line, sample in np.argwhere(wrong)[:MOST_FAILURES]]
+
+
 @dataclass
 class Summary:
     """What a run adds up over its pixels, block by block in order.
@@ -152,12 +158,10 @@ class Summary:
 
     def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
         """Count one block; ``results`` as `unmix.devices.Line.results`."""
-        counts = count_block(results, CERTIFIED, limit)
+        counts = count_block(results, limit=limit)
         self.take(counts, results["state"].size)
         if counts.pixels[:, 2].any():
-            wrong = (results["state"] == SOLVED) & ~(results["kappa"] <= CERTIFIED)
-            for line, sample in np.argwhere(wrong)[: MOST_FAILURES - len(self.failures)]:
-                self.failures.append((first_line + int(line), int(sample)))
+            self.failures += failures_in(first_line, results)[: MOST_FAILURES - len(self.failures)]
 
     def take(self, counts: Any, pixels: int) -> None:
         """Add `Counts` of so many pixels, made here or on a GPU."""

@@ -176,8 +176,7 @@ class Cuda:
                     ):
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, 3].any():
-                    # Some pixel is to be solved again: the host looks at all of the block.
-                    slot.counts = None
+                    # Some pixel is to be solved again, and its line counted again, by the host.
                     mirror.bring(slot, [name for name in slot.results or () if name not in mirror.home])
                     mirror.stream.synchronize()
         except Exception as error:

@@ -68,7 +68,8 @@ class Slot:
     ticket : object
         What the device waits for.
     counts : Counts or None
-        What was added up where the block was solved; None where the host is to count, and has all results for it.
+        What was added up where the block was solved, lines with doubtful pixels among them, of which the host has all results;
+        None where the host is to count.
     """
 
     buffer: np.ndarray

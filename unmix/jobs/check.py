@@ -245,9 +245,10 @@ def check_fit(
     if not len(Y):
         return
     found = solve(Y, library.matrix, method=row.name, solver=how.name)
-    lengths = np.sqrt(np.square(Y).sum(axis=1))
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.square(Y).sum(axis=1))
     left = found.rmse * np.sqrt(Y.shape[1])
-    relative = np.divide(left, lengths, out=np.full(len(Y), -1.0), where=lengths > 0)
+    relative = np.divide(left, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
     planes = {"rmse": found.rmse, "relative": relative.astype(np.float32), "kappa": found.kappa, "delta": found.delta}
     planes |= {"steps": found.steps, "state": np.where(found.valid, 0, 1).astype(np.uint8)}
     summary = Summary()

@@ -1,6 +1,7 @@
 """Lines of a scene, through a device into rasters: what a run does with all of them, and a worker of a cluster with some."""
 
 import logging
+import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -15,7 +16,7 @@ from ..outputs.raster import Raster
 from ..pipeline import Seconds, stream
 from ..problem import Problem
 from ..rescue import farthest, rescue
-from ..summary import Summary
+from ..summary import Summary, count_block, failures_in
 
 log = logging.getLogger("unmix")
 # Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
@@ -80,6 +81,8 @@ def solve_lines(
         part, first = Summary(), slot.lines.start + start
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
+            for i in np.flatnonzero(counts.pixels[:, 3]):
+                part.append(look_again(slot, start + int(i), problem, options))
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
             part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
@@ -97,10 +100,14 @@ def solve_lines(
         step = max(1, -(-lines // writers))
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         summary = Summary()
+        counted = machine.solves and slot.counts is not None
+        again = counted and bool(slot.counts.pixels[:, 3].any())
         # While they write; by each of them it was a tenth of two GPUs' time.
-        if machine.solves and slot.counts is not None:
+        if counted and not again:
             summary.take(slot.counts, lines * scene.samples)
         wait(shares)  # all, also where one fails: none may touch the slot afterwards
+        if again:
+            summary.take(slot.counts, lines * scene.samples)
         for part in [share.result() for share in shares]:
             summary.append(part)
         reached = slot.lines.stop
@@ -109,6 +116,27 @@ def solve_lines(
     with ThreadPoolExecutor(writers, "finish") as pool:
         stream(layout, slots, read, machine, finish, seconds)
     seconds.settle(machine.stages())
+
+
+def look_again(slot: Slot, line: int, problem: Problem, options: Options) -> Summary:
+    """Solve the doubtful pixels of a line of a block again, and put into the GPU's counts what the line adds up to then.
+
+    Returns the rescued pixels and the failures, which a GPU does not count.
+    """
+    raw, results, counts = slot.part(line, line + 1, problem.layout)
+    part = Summary()
+    part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
+    part.failures = failures_in(slot.lines.start + line, results)
+    found = count_block(results, limit=options.max_delta)
+    for name, values in found._asdict().items():
+        row = getattr(counts, name)[0]
+        most = min(len(row), values.shape[1])
+        row[:] = 0
+        row[:most] = values[0, :most]
+        if name == "steps":
+            row[-1] += values[0, most:].sum()
+    counts.abundance[0], counts.rmse[0] = (zlib.crc32(results[name].tobytes()) for name in ("abundance", "rmse"))
+    return part
 
 
 def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:

@@ -20,8 +20,9 @@ from ..library import load
 from ..methods import METHODS, SOLVERS, Method
 from ..outputs.journal import difference
 from ..outputs.names import MAPS, ORTHO, SUFFIXES
-from ..outputs.whole import file_digest, finite, image_digest
+from ..outputs.whole import file_digest, finite, image_digest, record_digest
 from ..scene import Reading, open_part
+from .recount import differs, recounted
 
 log = logging.getLogger("unmix")
 # A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
@@ -111,6 +112,11 @@ def verify_report(
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
+    maps = Maps(stem, FORMATS[report["format"]], report["digests"])
+    if method is not None and "fit" in report:
+        for what, said, found in recounted(report, maps.line, "index" in maps, "certificate" in maps):
+            if differs(said, found):
+                verdict.faults.append(f"{stem}_run.json: {what}: says {said}, but the maps hold {found}")
     scene, _ = open_part(cube or find_cube(stem, report), Reading(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
@@ -125,7 +131,6 @@ def verify_report(
     E = load(stem.with_name(stem.name + "_endmembers.csv")).matrix
     if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
-    maps = Maps(stem, FORMATS[report["format"]], report["digests"])
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
@@ -151,7 +156,9 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
 
 
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
-    """Every file that the run wrote, against the digest in its record."""
+    """The record, and every file that the run wrote, against the digests in it."""
+    if "digest" in report and report["digest"] != record_digest(report):
+        verdict.faults.append(f"{stem}_run.json: is not what the run wrote")
     for name, digest in report["digests"].items():
         path = stem.with_name(name)
         if not path.exists():

@@ -33,7 +33,7 @@ from .names import (
     refuse_inputs,
 )
 from .raster import Raster
-from .whole import file_digest, finite, flush, readable, signals_held
+from .whole import file_digest, finite, flush, readable, record_digest, signals_held
 
 log = logging.getLogger("unmix")
 
@@ -367,6 +367,7 @@ class Outputs:
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
         last = self.part(RECORD)
+        report["digest"] = record_digest(report)
         write_new(last, readable(finite(report)))
         flush(last)
         self.lock.check()

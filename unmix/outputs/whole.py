@@ -44,6 +44,12 @@ def readable(value: Any, indent: str = "") -> str:
     return text if indent else text + "\n"
 
 
+def record_digest(report: dict[str, Any]) -> str:
+    """The SHA-256 of a run's record, of all but the digest itself, before it is written and as it is read again."""
+    rest = json.loads(json.dumps(finite({key: value for key, value in report.items() if key != "digest"})))
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
 def digest_of(checks: np.ndarray) -> str:
     """The digest of an image from the CRC-32 of its lines."""
     return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()

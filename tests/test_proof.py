@@ -1,0 +1,245 @@
+"""δ against exact arithmetic, the three states of a pixel, and what a run says of its model."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from exact import FAMILIES, Reference, distance
+
+import unmix
+from unmix.certificate import CERTIFIED, MOST_DELTA
+from unmix.devices import count_gpus, simulated
+from unmix.jobs.verify import verify
+from unmix.methods import METHODS
+from unmix.outputs.whole import record_digest
+
+DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
+# Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
+FOUND_WRONG = [
+    (
+        [[0.153, 0.1530045], [0.9349999999999999, 0.9349949999999999], [1.0010000000000001, 1.0010071], [0.624, 0.6240045],
+         [0.403, 0.40299440000000003], [0.816, 0.8159974999999999]],
+        [-0.11871778665931995, 1.945038830773779, 0.6531447637890451, 0.795591854206354, -0.9584849871330294, 0.6775131603215744],
+    ),
+    (
+        [[1.047, 1.047000063], [0.9349999999999999, 0.9349999959999999], [0.858, 0.857999985], [0.621, 0.620999972],
+         [0.774, 0.774000114], [0.44999999999999996, 0.45000004799999993]],
+        [-9.130720294911326, 5.507564505922157, -3.0540373202209685, 7.779710574756368, 8.305889476431052, -0.7455297004373505],
+    ),
+]  # fmt: skip
+
+
+def exact_errors(E, Y, found, method):
+    """How far each answer is from the optimum."""
+    row = METHODS[method]
+    reference = Reference(E, Y, row.sum_to_one, row.nonnegative)
+    return np.array([distance(a, reference.optimum(n, a)) for n, a in enumerate(found.abundances)])
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize(("E", "y"), FOUND_WRONG)
+def test_what_was_certified_and_wrong(device, E, y, method):
+    E, Y = np.array(E), np.array([y])
+    found = unmix.solve(Y, E, method=method, device=device)
+    assert exact_errors(E, Y, found, method)[0] <= found.delta[0] <= 1e-6
+    assert found.kappa[0] <= CERTIFIED
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_no_answer_is_further_than_delta(device, name):
+    """A thousand of the 200 000 that `tests/bench/proof.py` draws."""
+    pairs = [(method, solver) for method in METHODS for solver in METHODS[method].solvers]
+    for turn, (method, solver) in enumerate(pairs):
+        random = np.random.default_rng([turn, len(name)])
+        p, N = (3, 2) if simulated() else (int(random.choice([2, 3, 5, 9])), 12)
+        E, Y = FAMILIES[name](random, p + 5, p, N)
+        try:
+            found = unmix.solve(Y, E, method=method, solver=solver, device=device)
+        except unmix.LibraryError as error:
+            assert "collinear" in str(error) or "zero" in str(error)
+            continue
+        known = np.isfinite(found.delta)
+        errors = np.where(known, exact_errors(E, Y, found, method), 0)
+        assert np.all(errors <= found.delta), (method, solver)
+        assert not np.any((found.kappa <= CERTIFIED) & (found.delta <= MOST_DELTA) & (errors > MOST_DELTA))
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+@pytest.mark.parametrize("condition", [1e5, 1e6, 1e7])
+def test_two_minerals_alike_are_certified(method, condition):
+    """Noisy mixtures with a pair that is nearly one: all of them, to 1e-10, and right."""
+    random = np.random.default_rng(3)
+    E = random.random((60, 9)) + 0.1
+    E[:, 1] = E[:, 0] + random.standard_normal(60) / condition
+    Y = random.dirichlet(np.full(9, 0.4), 400) @ E.T + 0.02 * random.standard_normal((400, 60))
+    found = unmix.solve(Y, E, method=method)
+    assert np.mean((found.kappa <= CERTIFIED) & (found.delta <= 1e-10)) >= 0.99
+    assert np.all(exact_errors(E, Y[:60], unmix.solve(Y[:60], E, method=method), method) <= found.delta[:60])
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("method", ["fcls", "scls"])
+def test_a_common_shift_changes_nothing(device, method):
+    random = np.random.default_rng(0)
+    N = 3 if simulated() else 100
+    E = np.round(random.random((12, 5)) * 2**12) / 2**12
+    Y = np.round((random.dirichlet(np.ones(5), N) @ E.T + 0.05 * random.standard_normal((N, 12))) * 2**12) / 2**12
+    plain = unmix.solve(Y, E, method=method, device=device)
+    moved = unmix.solve(Y + 1024.0, E + 1024.0, method=method, device=device)
+    np.testing.assert_allclose(moved.abundances, plain.abundances, atol=1e-11)
+    np.testing.assert_allclose(moved.delta, plain.delta, rtol=0.5)  # but for the rounding that it measures
+    assert moved.kappa.max() <= 1e-13 and plain.kappa.max() <= 1e-13
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("method", ["fcls", "scls"])
+def test_a_zero_endmember_is_shade(device, method):
+    random = np.random.default_rng(1)
+    E = random.random((9, 4))
+    E[:, 2] = 0
+    A = random.dirichlet(np.ones(4), 3 if simulated() else 70)
+    found = unmix.solve(A @ E.T, E, method=method, device=device)
+    np.testing.assert_allclose(found.abundances, A, atol=1e-12)
+    assert found.kappa.max() <= CERTIFIED and found.delta.max() <= 1e-9
+    with pytest.raises(unmix.LibraryError, match="endmember 3 is zero"):
+        unmix.solve(A @ E.T, E, method="nnls", device=device)
+
+
+@pytest.mark.sim
+def test_endmembers_of_very_different_lengths(device):
+    """No false alarm: κ of the short one was divided by its length, and had the rounding of the long one."""
+    for scale in (1.0, 1e6):
+        E = np.array([[0.0, 0.001], [1.9e-10, 0.001], [scale, 0.3]])
+        found = unmix.solve(np.array([[0.0, 0.001, 0.3]]), E, method="fcls", device=device)
+        assert found.kappa[0] <= CERTIFIED and found.delta[0] <= 1e-9
+    Y = 1e6 * np.array([[3.0, 1, 2]])
+    assert unmix.solve(Y, np.eye(3), method="scls", device=device).kappa[0] <= CERTIFIED
+
+
+def test_the_only_endmember(device):
+    found = unmix.solve(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), method="fcls", device=device)
+    assert found.abundances[0, 0] == 1 and found.kappa[0] == 0 and found.delta[0] < 1e-15
+
+
+@pytest.mark.parametrize("size", [1e-80, 1e-31, 1e31, 1e200])
+def test_lengths_that_cannot_be_squared_twice_are_refused(size):
+    with pytest.raises(unmix.LibraryError, match=r"endmember 1 has length .*; rescale it"):
+        unmix.solve(np.ones(3) * size, np.eye(3) * size, method="nnls")
+
+
+def test_pixels_that_underflow_have_a_bound():
+    """v² of pixels of 1e-170 is 0 in float64; δ is not."""
+    found = unmix.solve(np.full((1, 3), 1e-170), np.eye(3) + 0.1, method="nnls")
+    assert 0 < found.delta[0] < 1e-100
+
+
+def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, caplog):
+    """Five spectra of four bands; one of them a mixture of two others."""
+    random = np.random.default_rng(0)
+    E = random.random((4, 5))
+    path = write_cube(tmp_path / "x.hdr", (random.dirichlet(np.ones(5), (6, 7)) @ E.T).astype(np.float32))
+    report = unmix.run(path, method="nnls", solver="qr", endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")
+    assert report["pixels"]["fit_certified"] == 42 and report["pixels"]["certified"] == report["pixels"]["failed"] == 0
+    assert report["certified"] and any("certified in their fit alone" in text for text in report["warnings"])
+    opposed = np.column_stack(
+        [np.eye(2), -np.eye(2)]
+    )  # a mixture of them is zero: any answer has neighbours without end
+    found = unmix.solve(np.ones((1, 2)), opposed, method="nnls", solver="qr")
+    assert np.isinf(found.delta[0])
+
+
+def test_the_limit_is_an_option(tmp_path):
+    """δ of 1e-12 is not below 1e-15 wherever float64 is used; what is proved again in double-double is."""
+    random = np.random.default_rng(1)
+    E = random.random((9, 3)) + 0.1
+    path = write_cube(tmp_path / "x.hdr", random.random((4, 5, 9)))
+    options = {"endmembers": write_csv(tmp_path / "e.csv", E), "device": "cpu"}
+    assert unmix.run(path, **options)["pixels"]["certified"] == 20
+    strict = unmix.run(path, max_delta=1e-17, overwrite=True, **options)
+    assert strict["certified"] and strict["pixels"]["fit_certified"] > 0 and strict["max_delta"] == 1e-17
+    assert strict["worst_delta"] < 1e-15  # each was solved again
+    with pytest.raises(unmix.MethodError, match="--max-delta"):
+        unmix.run(path, max_delta=0.0, **options)
+
+
+def test_an_inexact_solver_is_not_called_certified():
+    """delete-only: the optimality conditions hold to 6e-15 and the abundances are wrong by 1, where endmembers are close."""
+    E, y = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])
+    found = unmix.solve(y, E, solver="delete-only")
+    error = np.linalg.norm(found.abundances - [0, 2 / 9, 7 / 9])
+    assert error > 1 and found.delta >= error and found.kappa > CERTIFIED
+
+
+RUNS = {
+    "healthy": (lambda E: E, None),
+    "poor": (lambda E: E[:, :2], "the fit is poor: relative RMSE"),
+    "unused": (lambda E: np.column_stack([E, np.full(len(E), 9.0)]), "em 4 is nearly unused"),
+    "alike": (lambda E: np.column_stack([E, E[:, 0] * (1 + 1e-7 * np.arange(len(E)))]), "nearly collinear endmembers"),
+    "no shade": (lambda E: E * [1.5, 6, 6], "em 1 alone is more than 99 % of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", list(RUNS))
+def test_a_run_says_how_good_its_model_is(tmp_path, what):
+    change, said = RUNS[what]
+    random = np.random.default_rng(2)
+    E = random.random((20, 3)) + 0.05
+    Y = random.dirichlet(np.ones(3), (20, 30)) @ E.T + 0.005 * random.standard_normal((20, 30, 20))
+    path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", change(E))
+    words = [sys.executable, "-c", "import sys; from unmix_cli.main import main; sys.exit(main())"]
+    words += ["run", str(path), "-e", str(library), "--device", "cpu", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    relative = report["fit"]["relative_rmse"]
+    assert f"relative RMSE {100 * relative['median']:.2g} % (95 %" in done.stderr
+    assert (
+        (said in done.stderr and any(said in text for text in report["warnings"])) if said else report["warnings"] == []
+    )
+    a = np.fromfile(tmp_path / "x_abundance.img", "<f4").reshape(20, change(E).shape[1], 30).astype(float)
+    left = np.linalg.norm(Y - a.transpose(0, 2, 1) @ change(E).T, axis=2) / np.linalg.norm(Y, axis=2)
+    assert relative["median"] == pytest.approx(np.median(left), rel=0.05)
+    assert relative["maximum"] == pytest.approx(left.max(), rel=1e-4)
+    for j, one in enumerate(report["abundances"]):
+        assert one["mean"] == pytest.approx(a[:, j].mean()) and one["maximum"] == pytest.approx(a[:, j].max())
+        assert one["share_above_1_percent"] == np.mean(a[:, j] > 0.01)
+    found = unmix.check(path, library)
+    judged = [
+        one for one in found["findings"] if one["about"] in ("fit", "endmembers") and one["severity"] == "warning"
+    ]
+    assert any(said in one["message"] or "cond(E)" in one["message"] for one in judged) if said else not judged
+
+
+def test_a_count_that_was_capped_is_in_the_record(tmp_path):
+    random = np.random.default_rng(0)
+    E = random.random((60, 40))
+    Y = random.dirichlet(np.full(40, 0.1), (60, 60)) @ E.T + 1e-4 * random.standard_normal((60, 60, 60))
+    report = unmix.run(write_cube(tmp_path / "x.hdr", Y), device="cpu")
+    assert report["endmembers"]["counted"] > 30 and len(report["endmembers"]["names"]) == 30
+    assert any("HySime counts" in text and "30 are used" in text for text in report["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [(("pixels", "certified"), 3), (("worst_delta",), 1e-3), (("fit", "maximum_rmse"), 7.0), (("certified",), False)],
+)
+def test_verify_compares_the_record_with_the_maps(tmp_path, scene, where, value):
+    """A record that was changed is found by its digest; one whose digest was made again, by the maps."""
+    unmix.run(scene, count=4, device="cpu", certificate=True)
+    record = tmp_path / "scene_run.json"
+    report = json.loads(record.read_text())
+    assert verify(tmp_path / "scene").faults == []
+    inner = report
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    record.write_text(json.dumps(report))
+    assert any("is not what the run wrote" in fault for fault in verify(tmp_path / "scene").faults)
+    record.write_text(json.dumps(report | {"digest": record_digest(report)}))
+    faults = verify(tmp_path / "scene").faults
+    assert any(where[-1] in fault and "but the maps hold" in fault for fault in faults), faults

@@ -1,0 +1,82 @@
+"""What a run's record says of its pixels, counted again from its maps."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..certificate import CERTIFIED
+from ..io.export import NODATA
+from ..summary import CORNER, THERE
+
+# Sums of float32 in another order, and figures that a map holds in float32.
+TOLERANCE = 1e-5
+# A line of a map by name and number, float32 (bands, samples).
+Line = Callable[[str, int], np.ndarray]
+
+
+def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
+    """What the record says beside what its maps hold: name, said and found; numbers that a map cannot show are left out.
+
+    Parameters
+    ----------
+    report : dict
+        The record.
+    line_of : callable
+    top : bool
+        Whether only the largest abundances were written, so that nothing can be said of each endmember.
+    certificate : bool
+        Whether κ and δ were written.
+    """
+    pixels, lines = report["pixels"], int(report["lines"])
+    solved, largest = 0, 0.0
+    p = len(report["endmembers"]["names"])
+    sums, most, there, corner = np.zeros(p), np.full(p, -np.inf), np.zeros(p, int), np.zeros(p, int)
+    kappas, deltas = [], []
+    for line in range(lines):
+        rmse = line_of("rmse", line)[0]
+        good = rmse != NODATA
+        solved += int(good.sum())
+        largest = max(largest, float(rmse[good].max(initial=0)))
+        if not top:
+            a = line_of("abundance", line)[:, good].astype(float)
+            sums += a.sum(axis=1)
+            most = np.maximum(most, a.max(axis=1, initial=-np.inf))
+            there, corner = there + (a > THERE).sum(axis=1), corner + (a > CORNER).sum(axis=1)
+        if certificate:
+            proof = line_of("certificate", line)[:, good]
+            kappas.append(proof[0])
+            deltas.append(proof[1])
+    yield "pixels solved", pixels["solved"], solved
+    yield "pixels masked", pixels["masked"] + pixels["partly_nodata"], pixels["all"] - solved
+    yield (
+        "pixels certified, fit certified and failed",
+        sum(pixels[key] for key in ("certified", "fit_certified", "failed")),
+        solved,
+    )
+    yield "certified", report["certified"], pixels["failed"] == 0
+    yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
+    yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"].values()) <= solved, True
+    for j, said in enumerate(report["abundances"] if not top and solved else ()):
+        name = f"abundances of {said['name']}: "
+        yield name + "mean", said["mean"], sums[j] / solved
+        yield name + "maximum", said["maximum"], most[j]
+        yield name + "share_above_1_percent", said["share_above_1_percent"], there[j] / solved
+        yield name + "share_above_99_percent", said["share_above_99_percent"], corner[j] / solved
+    if certificate:
+        kappa, delta = np.concatenate(kappas), np.concatenate(deltas)
+        fine = kappa <= np.float32(CERTIFIED)
+        close = fine & (delta <= np.float32(report["max_delta"]))
+        yield "worst_kappa", report["worst_kappa"], float(kappa.max(initial=0))
+        yield "worst_delta", report["worst_delta"], float(delta.max(initial=0))
+        yield "pixels failed", pixels["failed"], int((~fine).sum())
+        yield "pixels certified", pixels["certified"], int(close.sum())
+
+
+def differs(said: Any, found: Any) -> bool:
+    """Whether two figures are not the same to rounding; None stands for one that is not finite."""
+    if said is None:
+        return bool(np.isfinite(found))
+    if isinstance(said, bool | int):
+        return bool(said != found)
+    return not abs(float(said) - found) <= TOLERANCE * max(abs(found), 1e-30)
