@@ -67,7 +67,7 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
     lengths = np.linalg.norm(y) + np.sum(np.abs(a) * sizes)
     over = abs(a.sum() - 1) if sum_to_one else 0.0
     apart = over + p * unit * np.abs(a).sum() if sum_to_one else 0.0
-    rho = (unit * ((L + 2) * np.linalg.norm(r) + (p + 2) * lengths) + apart * sizes.max()) * sizes
+    rho = (unit * ((L + 2) * np.linalg.norm(r) + (np.count_nonzero(a) + 2) * lengths) + apart * sizes.max()) * sizes
     most = np.abs(v) + rho
     if nonnegative:
         most = np.where(a > 0, most, np.maximum(v + rho, 0))

@@ -289,7 +289,7 @@ def test_a_comma_in_a_name_is_said_once(scene, truth):
     library = scene.with_name("own.csv")
     library.write_text(truth.read_text().splitlines()[0] + "\n" + "\n".join(rows) + "\n")
     _, err = unmix("run", scene, "-e", library, "--device", "cpu")
-    assert err.count("warning") == 1 and "'oak, dry 0' is written 'oak; dry 0', and 3 more" in err
+    assert err.count("is written") == 1 and "'oak, dry 0' is written 'oak; dry 0', and 3 more" in err
 
 
 def test_numbers_for_people_are_rounded_and_for_programs_not(tmp_path):
@@ -354,7 +354,7 @@ def test_standard_streams_that_are_closed_or_full(scene, truth, line, code, word
 def test_lists_of_numbers_stay_on_a_line_of_run_json(scene, truth):
     unmix("run", scene, "-e", truth, "--device", "cpu", "-q")
     text = scene.with_name("scene_run.json").read_text()
-    assert f' "bands_used": [{", ".join(str(b + 1) for b in range(20))}],\n' in text and len(text.splitlines()) < 130
+    assert f' "bands_used": [{", ".join(str(b + 1) for b in range(20))}],\n' in text and len(text.splitlines()) < 160
 
 
 def test_a_name_that_geotiff_cannot_take_is_refused_before_anything_is_solved(scene, truth):

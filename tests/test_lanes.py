@@ -35,7 +35,7 @@ def test_a_tile_is_the_scaled_pixels(kind, layout, bands, ops):
     for line in range(2):
         for first in range(0, samples, ops.width):
             count = min(ops.width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size)
+            gather(raw, line, first, count, stored, Y, missing, size, size)
             expected = cube[line, first : first + count][:, bands].astype(float) * gain + offset
             holes = (cube[line, first : first + count][:, bands] == 7).sum(axis=1)
             expected[holes > 0] = 0
@@ -78,7 +78,7 @@ def test_rows_that_do_not_follow_each_other_are_refused():
         pytest.skip("nothing is compiled")
     stored = Stored(np.arange(4), np.ones(4), np.zeros(4), float("nan"))
     raw = np.zeros((2, 4, 4 * WIDE.width))[:, :, ::2]
-    tile = np.empty((4, WIDE.width)), np.empty((1, WIDE.width)), np.empty((1, WIDE.width))
+    tile = np.empty((4, WIDE.width)), *(np.empty((1, WIDE.width)) for _ in range(3))
     with pytest.raises(TypingError, match="C order"):
         gather_function("bil", WIDE)(raw, 0, 0, WIDE.width, stored, *tile)
 

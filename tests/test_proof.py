@@ -138,6 +138,21 @@ def test_pixels_that_underflow_have_a_bound():
     assert 0 < found.delta[0] < 1e-100
 
 
+@pytest.mark.parametrize("certificate", [False, True])
+def test_lines_with_doubtful_pixels_are_counted_again(tmp_path, device, certificate):
+    """A GPU adds up its lines itself, but for those of which float64 cannot prove a pixel: the record is that of the maps."""
+    random = np.random.default_rng(5)
+    E = random.random((24, 5)) + 0.1
+    E[:, 4] = E[:, 3] * (1 + 1e-5 * random.standard_normal(24))
+    A = random.dirichlet(np.ones(5), (30, 40))
+    A[::3, :, 3:] = 0  # in these lines no pixel is in doubt for them
+    Y = (A @ E.T + 0.01 * random.standard_normal((30, 40, 24))).astype(np.float32)
+    path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(path, endmembers=library, device=device, certificate=certificate, memory="200K")
+    assert report["pixels"]["certified"] == 1200 and report["worst_delta"] < 1e-6
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
 def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, caplog):
     """Five spectra of four bands; one of them a mixture of two others."""
     random = np.random.default_rng(0)

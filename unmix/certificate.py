@@ -105,12 +105,13 @@ def verdict_function(ops: Width) -> Any:
     def verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, length, left, kappa, delta):
         zero, one, endless = splat(0.0), splat(1.0), splat(np.inf)
         p = A.shape[0]
-        total, absolute, reach, multiplier, longest = zero, zero, zero, zero, 0.0
+        total, absolute, reach, members, multiplier, longest = zero, zero, zero, zero, zero, 0.0
         for j in range(p):
             a = load(A, j)
             size = select(a < 0.0, zero - a, a)
             total, absolute = total + a, absolute + size
             reach = fma(size, splat(sizes[j]), reach)
+            members = members + select(a == 0.0, zero, one)
             longest = max(longest, sizes[j])
             if sum_to_one:
                 multiplier = fma(a, load(W, j), multiplier)
@@ -122,8 +123,9 @@ def verdict_function(ops: Width) -> Any:
             over = select(over > 0.0, over, zero - over)
             worst = over / select(absolute > 1.0, absolute, one)
             apart = over + absolute * (p * ROUNDING)  # how far the sum is from 1, at most
-        # What rounding may have done to a dual, over |e_j|: y − E a by p + 2 roundings, Eᵀr by L + 2, and the sum that is not 1.
-        rounding = (left * (L + 2.0) + (length + reach) * (p + 2.0)) * ROUNDING + apart * longest
+        # What rounding may have done to a dual, over |e_j|: y − E a by k + 2 roundings, where k are
+        # not 0, Eᵀr by L + 2, and the sum that is not 1.
+        rounding = (left * (L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * longest
         violation, steepest, highest, along, slope, below = zero, zero, zero, zero, zero, zero
         gaps = slopes.shape[0] > 0
         for j in range(p):

@@ -168,7 +168,7 @@ def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float
     smallest : float
         A lower bound of the smallest singular value; 0 where rounding may have made it.
     culprits : tuple of str
-        The endmembers that are nearly a mixture of each other there.
+        The endmembers that are nearly a mixture of each other there; of more than bands, the two that are most alike.
     """
     E = endmembers.matrix
     L, p = E.shape
@@ -181,13 +181,21 @@ def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float
     if basis.shape[1] == 0:
         return 1.0, float("inf"), ()
     if basis.shape[1] > L:
-        return float("inf"), 0.0, ()
+        return float("inf"), 0.0, closest_pair(endmembers)
     _, singular, right = np.linalg.svd(E @ basis, full_matrices=False)
     smallest = max(0.0, float(singular[-1] - 8 * max(L, p) * 2.0**-53 * singular[0]))
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
     weights = np.abs(basis @ right[-1]) * size
     heaviest = np.argsort(-weights, kind="stable")
     return condition, smallest, tuple(endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max())
+
+
+def closest_pair(endmembers: Endmembers) -> tuple[str, ...]:
+    """The two endmembers with the smallest angle between them."""
+    unit = endmembers.matrix / np.maximum(np.linalg.norm(endmembers.matrix, axis=0), SHORTEST)
+    alike = unit.T @ unit - 3 * np.eye(unit.shape[1])
+    i, j = np.unravel_index(int(np.argmax(alike)), alike.shape)
+    return endmembers.names[i], endmembers.names[j]
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:
@@ -251,7 +259,8 @@ def plan_problem(
 
 def refuse_sizes(endmembers: Endmembers, zero: bool) -> None:
     """Raise `LibraryError` where an endmember is zero and may not be, or beyond what can be squared twice."""
-    lengths = np.linalg.norm(endmembers.matrix, axis=0)
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(endmembers.matrix, axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero)):
         j = int(np.argmin(lengths)) if lengths.min() <= SHORTEST else int(np.argmax(lengths))
         what = (

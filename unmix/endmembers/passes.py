@@ -76,7 +76,7 @@ def line_numbers(interleave: str) -> Any:
         Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
         for first in range(0, samples, width):
             count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size)
+            gather(raw, line, first, count, stored, Y, missing, size, size)
             for s in range(count):
                 total = 0.0
                 for b in range(L):

@@ -56,7 +56,7 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
     )
     yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
-    yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"].values()) <= solved, True
+    yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
     for j, said in enumerate(report["abundances"] if not top and solved else ()):
         name = f"abundances of {said['name']}: "
         yield name + "mean", said["mean"], sums[j] / solved

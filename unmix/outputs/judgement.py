@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..summary import THERE, Summary
+import numpy as np
+
+from ..summary import PER_OCTAVE, THERE, Summary, edges
 
 # A median relative RMSE above this is called poor, an endmember that is there in fewer pixels unused, and a corner that more pixels
 # are nothing but a pile.
@@ -23,7 +25,18 @@ def fit_of(summary: Summary) -> dict[str, Any]:
             "maximum": summary.worst_relative,
         },
         "maximum_rmse": summary.worst_rmse,
-        "relative_rmse_histogram": {str(place): int(n) for place, n in enumerate(summary.misfit) if n},
+        "relative_rmse_histogram": histogram_of(summary.misfit),
+    }
+
+
+def histogram_of(misfit: np.ndarray) -> dict[str, Any]:
+    """The bins from the first that holds a pixel to the last, and the relative RMSE that the first begins with."""
+    held = np.flatnonzero(misfit)
+    first, last = (int(held[0]), int(held[-1]) + 1) if len(held) else (0, 0)
+    return {
+        "begins": float(edges()[first]),
+        "bins_an_octave": PER_OCTAVE,
+        "counts": [int(n) for n in misfit[first:last]],
     }
 
 
@@ -92,7 +105,7 @@ def judge(
     if summary.fit_certified:
         found.append(
             f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: their abundances are not pinned "
-            f"down to {most_delta:g}, since endmembers are nearly mixtures of each other: {listed(culprits) or 'too many spectra'}; "
+            f"down to {most_delta:g}, since endmembers are nearly mixtures of each other: {listed(culprits)} first of all; "
             "merge them, or leave some out"
         )
     return found

@@ -186,16 +186,19 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
         half = 2 * row
         total = 0.0
         reach = 0.0
+        members = 0.0
         multiplier = 0.0
         for m in range(blocks):
             for e in range(2):
                 j = 8 * m + 2 * q + e
                 x = a[n, min(j, p - 1)] if j < p else 0.0
                 reach += abs(x) * sizes[min(j, p - 1)]
+                members += 0.0 if x == 0.0 else 1.0
                 if sum_to_one:
                     total += x
                     multiplier += x * duals[m, half + e]
         reach = over_quad(reach)
+        members = over_quad(members)
         scale = max(length, longest)
         worst = 0.0
         apart = 0.0
@@ -205,7 +208,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             multiplier = multiplier / total if total != 0.0 else 0.0
             worst = abs(total - 1.0) / max(total, 1.0)
             apart = abs(total - 1.0) + p * ROUNDING * total
-        rounding = (left * (L + 2.0) + (length + reach) * (p + 2.0)) * ROUNDING + apart * longest
+        rounding = (left * (L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * longest
         violation = 0.0
         steepest = 0.0
         highest = 0.0
