@@ -62,7 +62,8 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
         smallest = np.linalg.svd(E @ basis, compute_uv=False)[-1] if p > 1 else np.inf
     r = y - E @ a
     w = E.T @ r
-    v = w - (a @ w / a.sum() if sum_to_one else 0.0)
+    multiplier = (a @ w / a.sum() if nonnegative else w.mean()) if sum_to_one else 0.0
+    v = w - multiplier
     unit = 1.01 * 2.0**-53
     lengths = np.linalg.norm(y) + np.sum(np.abs(a) * sizes)
     over = abs(a.sum() - 1) if sum_to_one else 0.0
@@ -75,7 +76,7 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
     delta = np.linalg.norm(most) / smallest**2 + apart if not nonnegative or a.min() >= 0 else np.inf
     gap = np.linalg.norm(most) * delta
     if sum_to_one and nonnegative:
-        gap = min(gap, max(0, (E.T @ r - a @ w / a.sum() + rho).max()) + a @ most)
+        gap = min(gap, max(0, (w - multiplier + rho).max()) + a @ most)
     elif nonnegative and np.all(E.T @ r + rho <= 0):  # r is a point of the dual problem
         gap = min(gap, a @ most)
     scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)

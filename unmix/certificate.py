@@ -34,8 +34,8 @@ GAP_WEIGHT = 100.0
 def certify_function(ops: Width) -> Any:
     """``certify``, which certifies a tile: it fills rmse, kappa and delta.
 
-    With residual ``r = y − E a`` and dual ``w = Eᵀr``: ``λ = aᵀw / Σa`` for the sum to one, else 0, and ``v_j = w_j − λ``.
-    Where a_j = 0 under a ≥ 0 only its positive part counts.
+    With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the mean of w, and
+    ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0 only its positive part counts.
 
     ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column stands for all |e_j|, and s is no less.
     κ is no less than max(−a_j), than |Σa − 1| over max(1, Σ|a_j|), and than 100 times the duality gap over ½ s².
@@ -114,11 +114,12 @@ def verdict_function(ops: Width) -> Any:
             members = members + select(a == 0.0, zero, one)
             longest = max(longest, sizes[j])
             if sum_to_one:
-                multiplier = fma(a, load(W, j), multiplier)
+                multiplier = fma(a if nonnegative else one, load(W, j), multiplier)
         scale, apart, worst = length, zero, zero
         if sum_to_one:
             scale = select(length > longest, length, splat(longest))
-            multiplier = select(total == 0.0, zero, multiplier / select(total == 0.0, one, total))
+            weight = total if nonnegative else splat(float(p))
+            multiplier = select(weight == 0.0, zero, multiplier / select(weight == 0.0, one, weight))
             over = total - 1.0
             over = select(over > 0.0, over, zero - over)
             worst = over / select(absolute > 1.0, absolute, one)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .jit import compiled
 from .update import add_column, remove_column
 
-# Steps before a pixel is left to the certificate and the safe path; real scenes take at most 22 (p = 25).
+# Steps before a pixel is left to the certificate and to double-double; real scenes take at most 22 (p = 25).
 STEPS_PER_ENDMEMBER = 6
 
 FREE, PASSIVE, BARRED = 0, 1, 2
