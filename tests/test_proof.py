@@ -3,20 +3,25 @@
 import json
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 from exact import FAMILIES, Reference, distance
+from test_certificate import plan
 
 import unmix
 from unmix.certificate import CERTIFIED, MOST_DELTA
-from unmix.devices import count_gpus, simulated
+from unmix.devices import Line, simulated
+from unmix.jobs.lines import look_again
 from unmix.jobs.verify import verify
 from unmix.methods import METHODS
+from unmix.options import Options
 from unmix.outputs.whole import record_digest
+from unmix.solvers.cpu import Plan, Results, Stored, solve_range, tiles_in
+from unmix.summary import count_block
 
-DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
 # Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
 FOUND_WRONG = [
     (
@@ -151,6 +156,33 @@ def test_lines_with_doubtful_pixels_are_counted_again(tmp_path, device, certific
     report = unmix.run(path, endmembers=library, device=device, certificate=certificate, memory="200K")
     assert report["pixels"]["certified"] == 1200 and report["worst_delta"] < 1e-6
     assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_counts_of_a_gpu_are_mended_by_the_host():
+    """Without one: what a GPU left of a block with doubtful pixels becomes what the host counts of it in the end."""
+    counts_of = pytest.importorskip("unmix.solvers.counts")
+    random = np.random.default_rng(5)
+    E = random.random((12, 3)) + 0.1
+    E[:, 2] = E[:, 1] * (1 + 1e-5 * random.standard_normal(12))
+    problem, n, samples = plan(E, "nnls"), 4, 20
+    raw = random.random((n, samples, 12))
+    raw[1] = 1e-9 * E[:, 0]  # so dark that no pixel is in doubt here
+    line = Line(samples, raw[0].nbytes)
+    results = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(n, problem).items()}
+    stored, own = Stored(*problem.stored()), Plan(*problem.plan())
+    solve_range("bip", "active_set", 0, tiles_in(n, samples), raw, stored, own, Results(**results))
+    counts = counts_of.Counts(*(np.zeros(shape, kind) for kind, shape in counts_of.count_shapes(n, 3)))
+    doubtful = (results["delta"] > 1e-6).sum(axis=1)
+    assert doubtful[0] and not doubtful[1]
+    counts.pixels[:, 3] = doubtful
+    counts.rmse[:] = 7
+    part = look_again(0, raw, results, counts, problem, Options(method="nnls"))
+    assert part.failures == [] and results["delta"].max() < 1e-12
+    own = count_block(results)
+    for name in ("pixels", "worst", "misfit", "sums", "most", "there", "corner"):
+        np.testing.assert_array_equal(getattr(counts, name), getattr(own, name), name)
+    assert counts.steps.sum() == n * samples
+    assert [counts.rmse[i] for i in range(n)] == [7 if i == 1 else zlib.crc32(results["rmse"][i]) for i in range(n)]
 
 
 def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, caplog):

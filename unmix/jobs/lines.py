@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 
@@ -81,8 +82,8 @@ def solve_lines(
         part, first = Summary(), slot.lines.start + start
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
-            for i in np.flatnonzero(counts.pixels[:, 3]):
-                part.append(look_again(slot, start + int(i), problem, options))
+            if counts.pixels[:, 3].any():
+                part = look_again(first, raw, results, counts, problem, options)
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
             part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
@@ -118,24 +119,27 @@ def solve_lines(
     seconds.settle(machine.stages())
 
 
-def look_again(slot: Slot, line: int, problem: Problem, options: Options) -> Summary:
-    """Solve the doubtful pixels of a line of a block again, and put into the GPU's counts what the line adds up to then.
+def look_again(
+    first: int, raw: np.ndarray, results: dict[str, np.ndarray], counts: Any, problem: Problem, options: Options
+) -> Summary:
+    """Solve the doubtful pixels of some lines again, and put what the lines add up to then in place of what a GPU counted.
 
     Returns the rescued pixels and the failures, which a GPU does not count.
     """
-    raw, results, counts = slot.part(line, line + 1, problem.layout)
     part = Summary()
+    changed = np.flatnonzero(counts.pixels[:, 3])
     part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
-    part.failures = failures_in(slot.lines.start + line, results)
-    found = count_block(results, limit=options.max_delta)
-    for name, values in found._asdict().items():
-        row = getattr(counts, name)[0]
-        most = min(len(row), values.shape[1])
-        row[:] = 0
-        row[:most] = values[0, :most]
+    part.failures = failures_in(first, results)
+    for name, values in count_block(results, limit=options.max_delta)._asdict().items():
+        rows = getattr(counts, name)
+        most = min(rows.shape[1], values.shape[1])
+        rows[:] = 0
+        rows[:, :most] = values[:, :most]
         if name == "steps":
-            row[-1] += values[0, most:].sum()
-    counts.abundance[0], counts.rmse[0] = (zlib.crc32(results[name].tobytes()) for name in ("abundance", "rmse"))
+            rows[:, -1] += values[:, most:].sum(axis=1).astype(rows.dtype)
+    for name in ("abundance", "rmse"):
+        for line in changed:
+            getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part
 
 

@@ -26,7 +26,7 @@ from .spectra import (
     over_quad,
     spectra_functions,
 )
-from .tableau import MOST_ENDMEMBERS, group_of, search_function, shared_doubles
+from .tableau import MOST_ENDMEMBERS, SHORT_FROM, group_of, search_function, shared_doubles
 from .tile import NODATA
 
 WARPS = 2
@@ -84,10 +84,10 @@ def project_kernel(
 
 
 @functools.cache
-def search_kernel(p: int, sum_to_one: bool) -> Any:
+def search_kernel(p: int, sum_to_one: bool, short: bool) -> Any:
     """Abundances of every pixel in place of its ``Eᵀy``."""
-    search = search_function(p, sum_to_one)
-    stretch = group_of(p).pixels
+    search = search_function(p, sum_to_one, short)
+    stretch = group_of(p, short).pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
     @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW])
@@ -266,6 +266,7 @@ class Warps:
         self.least_scale = float(problem.norms.max()) if self.sum_to_one else np.finfo(float).tiny
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
         self.longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
+        self.short = problem.condition > SHORT_FROM
         self.mean_square = float(shift @ shift)
         against = np.full(self.p, self.longest) if self.sum_to_one else problem.sizes
         units = 1.0 / np.where(against > 0.0, against, np.inf)
@@ -340,8 +341,8 @@ class Warps:
             *where, self.nodata, address_of(self.E), self.problem.height**2, self.least_scale, self.mean_square, L, f, length, scale,
             out["state"],
         )  # fmt: skip
-        search = search_kernel(self.p, self.sum_to_one)
-        search[self.grid(lines, samples, group_of(self.p).pixels), 32 * WARPS, stream](
+        search = search_kernel(self.p, self.sum_to_one, self.short)
+        search[self.grid(lines, samples, group_of(self.p, self.short).pixels), 32 * WARPS, stream](
             self.U, self.norms, self.weights, self.problem.dual_tolerance, f, scale, out["steps"]
         )
         certify = certify_kernel(self.p, self.sum_to_one, *case, self.half, results["residual"].size > 0)
