@@ -276,7 +276,7 @@ def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (
-        f"{cube}: {result['method']} with {p} endmembers on {result['device']}: {proof}"
+        f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
         + f"; {fit_in_words(result['fit']['relative_rmse'])}"
         + f"; {result['seconds']['total']:.2f} s; {place}"
@@ -285,7 +285,9 @@ def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
 
 def fit_in_words(relative: dict[str, float | None]) -> str:
     """How far the model is from the pixels, as shares of their lengths."""
-    shares = ("infinite" if value is None else f"{100 * value:.2g} %" for value in relative.values())
+    from unmix.outputs.judgement import percent
+
+    shares = (percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
 
 

@@ -1,6 +1,7 @@
 """The optimum in exact arithmetic, by rational numbers: what δ is held against."""
 
 import math
+from fractions import Fraction
 
 import flint
 import numpy as np
@@ -17,7 +18,7 @@ def family(draw):
 
 def integers(values, bits):
     """Floats times 2**bits as flint's integers, row by row."""
-    return [[int(math.ldexp(value, bits)) if value else 0 for value in row] for row in np.asarray(values).tolist()]
+    return [[int(Fraction(value) * 2**bits) for value in row] for row in np.asarray(values).tolist()]
 
 
 def bits_of(*arrays):

@@ -74,12 +74,13 @@ def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
         most = np.where(a > 0, most, np.maximum(v + rho, 0))
         v = np.where(a > 0, v, np.maximum(v, 0))
     delta = np.linalg.norm(most) / smallest**2 + apart if not nonnegative or a.min() >= 0 else np.inf
-    gap = np.linalg.norm(most) * delta
+    gap = np.linalg.norm(most) * min(delta, np.linalg.norm(most) / smallest**2)
     if sum_to_one and nonnegative:
         gap = min(gap, max(0, (w - multiplier + rho).max()) + a @ most)
     elif nonnegative and np.all(E.T @ r + rho <= 0):  # r is a point of the dual problem
         gap = min(gap, a @ most)
     scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)
+    scale = scale if nonnegative else max(scale, np.abs(a) @ sizes)
     gap = gap if gaps else 0.0
     kappa = (
         max(np.max(np.abs(v) / (sizes.max() if sum_to_one else sizes)) / scale, 200 * gap / scale**2)

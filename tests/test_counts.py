@@ -45,7 +45,7 @@ def test_against_the_host(samples):
     good = (kappa <= CERTIFIED) & (delta <= FARTHEST)
     assert found.pixels[:, :3].tolist() == own.pixels[:, :3].tolist()
     assert found.pixels[:, 3].tolist() == ((state == SOLVED) & ~good).sum(axis=1).tolist()
-    for name in ("worst", "misfit", "most", "there", "corner"):
+    for name in ("worst", "misfit", "most", "there", "outside"):
         np.testing.assert_array_equal(getattr(found, name), getattr(own, name), name)
     np.testing.assert_array_equal(
         np.trim_zeros(found.steps.sum(axis=0), "b"), np.trim_zeros(own.steps.sum(axis=0), "b")

@@ -102,8 +102,7 @@ def test_values_that_cannot_be_used(tmp_path):
         with pytest.raises(unmix.LibraryError, match=fault):
             fit(library, cube, np.arange(3))
         assert fit(library, cube, np.array([0, 2])).matrix.shape == (2, 1)
-    with pytest.raises(unmix.LibraryError, match="'a' is zero"):
-        fit(Endmembers(("a",), np.zeros((3, 1)), None), cube, np.arange(3))
+    assert not fit(Endmembers(("shade",), np.zeros((3, 1)), None), cube, np.arange(3)).matrix.any()
 
 
 def test_columns_beside_the_spectra_and_repeated_names(tmp_path):

@@ -18,9 +18,10 @@ from unmix.jobs.lines import look_again
 from unmix.jobs.verify import verify
 from unmix.methods import METHODS
 from unmix.options import Options
+from unmix.outputs.judgement import judge, percent
 from unmix.outputs.whole import record_digest
 from unmix.solvers.cpu import Plan, Results, Stored, solve_range, tiles_in
-from unmix.summary import count_block
+from unmix.summary import Summary, count_block
 
 # Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
 FOUND_WRONG = [
@@ -179,7 +180,7 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
     part = look_again(0, raw, results, counts, problem, Options(method="nnls"))
     assert part.failures == [] and results["delta"].max() < 1e-12
     own = count_block(results)
-    for name in ("pixels", "worst", "misfit", "sums", "most", "there", "corner"):
+    for name in ("pixels", "worst", "misfit", "sums", "most", "there", "outside"):
         np.testing.assert_array_equal(getattr(counts, name), getattr(own, name), name)
     assert counts.steps.sum() == n * samples
     assert [counts.rmse[i] for i in range(n)] == [7 if i == 1 else zlib.crc32(results["rmse"][i]) for i in range(n)]
@@ -227,7 +228,7 @@ RUNS = {
     "poor": (lambda E: E[:, :2], "the fit is poor: relative RMSE"),
     "unused": (lambda E: np.column_stack([E, np.full(len(E), 9.0)]), "em 4 is nearly unused"),
     "alike": (lambda E: np.column_stack([E, E[:, 0] * (1 + 1e-7 * np.arange(len(E)))]), "nearly collinear endmembers"),
-    "no shade": (lambda E: E * [1.5, 6, 6], "em 1 alone is more than 99 % of"),
+    "no shade": (lambda E: E * [1.5, 6, 6], "are em 1 alone and fitted poorly"),
 }  # fmt: skip
 
 
@@ -260,6 +261,61 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
         one for one in found["findings"] if one["about"] in ("fit", "endmembers") and one["severity"] == "warning"
     ]
     assert any(said in one["message"] or "cond(E)" in one["message"] for one in judged) if said else not judged
+
+
+def test_a_part_of_a_scene_that_is_fitted_poorly_is_told():
+    n = 1000
+    results = {
+        "state": np.zeros((1, n), np.uint8), "kappa": np.zeros((1, n)), "delta": np.zeros((1, n)), "steps": np.ones((1, n), int),
+        "abundance": np.full((1, 2, n), 0.5, np.float32), "rmse": np.ones((1, n), np.float32),
+        "relative": np.where(np.arange(n) < 70, 0.4, 0.02).astype(np.float32)[None],
+    }  # fmt: skip
+    summary = Summary()
+    summary.add(0, results)
+    (said,) = judge(summary, ["a", "b"], True, 1e-4, ())
+    assert said.startswith(
+        "a part of the scene is fitted poorly: relative RMSE 2 % in the median pixel, but 40 % at 95 %"
+    )
+
+
+def test_shade_in_a_library_file(tmp_path):
+    """A zero spectrum in a CSV takes the darkness under fcls; under nnls it could do nothing, and is refused."""
+    random = np.random.default_rng(4)
+    E = np.column_stack([random.random((9, 3)) + 0.1, np.zeros(9)])
+    Y = random.dirichlet(np.ones(4), (5, 6)) @ E.T
+    path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(path, endmembers=library, device="cpu")
+    assert report["pixels"]["certified"] == 30 and report["fit"]["relative_rmse"]["maximum"] < 1e-6
+    assert verify(tmp_path / "x", everything=True).faults == [] and unmix.check(path, library)["sound"]
+    with pytest.raises(unmix.LibraryError, match="em 4 is zero"):
+        unmix.run(path, endmembers=library, method="nnls", device="cpu", overwrite=True)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "longdouble"])
+def test_digits_that_float64_would_lose_are_refused(dtype):
+    if dtype == "longdouble" and np.finfo("longdouble").nmant <= 52:
+        pytest.skip("the same as float64 here")
+    large = np.array([[2**60 + 129, 2**59 + 65]]).astype(dtype)
+    with pytest.raises(unmix.CubeError, match="float64 would round"):
+        unmix.solve(large, np.eye(2), method="nnls")
+    assert unmix.solve(large // 2**52, np.eye(2), method="nnls").kappa[0] <= CERTIFIED
+
+
+@pytest.mark.parametrize("size", [1.0, 1e7, 1e12])
+def test_scls_of_pixels_far_brighter_than_endmembers(size):
+    """λ from large abundances of both signs magnified the rounding of the duals: right answers were called open."""
+    random = np.random.default_rng(0)
+    E, Y = random.random((6, 3)), size * random.random((100, 6))
+    found = unmix.solve(Y, E, method="scls")
+    assert found.kappa.max() <= CERTIFIED
+    assert np.all(exact_errors(E, Y, found, "scls") <= found.delta)
+    assert np.all(found.delta <= 1e-7 * size)
+
+
+def test_percentages_are_written_as_people_do():
+    assert [percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
+        "0.12 %", "1.2 %", "12 %", "100 %", "750 %", "infinite"
+    ]  # fmt: skip
 
 
 def test_a_count_that_was_capped_is_in_the_record(tmp_path):

@@ -38,7 +38,8 @@ def certify_function(ops: Width) -> Any:
     ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0 only its positive part counts.
 
     ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column stands for all |e_j|, and s is no less.
-    κ is no less than max(−a_j), than |Σa − 1| over max(1, Σ|a_j|), and than 100 times the duality gap over ½ s².
+    Where abundances may be negative, s is no less than Σ|e_j||a_j|. κ is no less than max(−a_j), than |Σa − 1| over max(1, Σ|a_j|), and
+    than 100 times the duality gap over ½ s².
 
     ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
 
@@ -124,6 +125,8 @@ def verdict_function(ops: Width) -> Any:
             over = select(over > 0.0, over, zero - over)
             worst = over / select(absolute > 1.0, absolute, one)
             apart = over + absolute * (p * ROUNDING)  # how far the sum is from 1, at most
+        if not nonnegative:  # abundances of both signs may be far larger than the pixel, and their rounding with them
+            scale = select(reach > scale, reach, scale)
         # What rounding may have done to a dual, over |e_j|: y − E a by k + 2 roundings, where k are
         # not 0, Eᵀr by L + 2, and the sum that is not 1.
         rounding = (left * (L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * longest
@@ -148,6 +151,7 @@ def verdict_function(ops: Width) -> Any:
             against = longest if sum_to_one else sizes[j]
             steep = size * splat(1.0 / against if against > 0.0 else 0.0)
             steepest = select(steep > steepest, steep, steepest)
+        least = root(violation)
         violation = violation + UNDERFLOW
         gap = endless if gaps else zero
         far = load(delta, 0)
@@ -156,7 +160,7 @@ def verdict_function(ops: Width) -> Any:
             far = select(general < far, general, far)
             far = select(below > 0.0, endless, far)
             if gaps:
-                gap = root(violation) * far
+                gap = least * select(least / splat(curvature) < far, least / splat(curvature), far)
         if sum_to_one and nonnegative:
             gap = select(highest + along < gap, highest + along, gap)
         elif nonnegative and gaps:  # the dual point y − E a − slope c

@@ -16,6 +16,8 @@ from .methods import Method, Solver
 log = logging.getLogger("unmix")
 
 WARN_CONDITION = 1e5
+# From here on endmembers are named where abundances are not pinned down.
+ALIKE = 1e3
 WORST_CONDITION = 1e8
 # No abundance may be off by more than this for a dual that was taken for zero.
 ABUNDANCE_TOLERANCE = 1e-7
@@ -79,6 +81,11 @@ class Problem:
     curvature: float
     condition: float
     culprits: tuple[str, ...]
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """The culprits, where they matter."""
+        return self.culprits if self.condition > ALIKE or self.curvature == 0.0 else ()
 
     @property
     def pixel(self) -> str:
@@ -262,7 +269,8 @@ def refuse_sizes(endmembers: Endmembers, zero: bool) -> None:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(endmembers.matrix, axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero)):
-        j = int(np.argmin(lengths)) if lengths.min() <= SHORTEST else int(np.argmax(lengths))
+        short = (lengths <= SHORTEST) & ~((lengths == 0) & zero)
+        j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])
         what = (
             "is zero (shade: use --method fcls or scls)"
             if lengths[j] == 0

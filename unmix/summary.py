@@ -14,13 +14,14 @@ MOST_FAILURES = 100
 # Fields of `Summary` that add up, of which the largest counts, and those that are None until a block was counted.
 ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit")
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
-ARRAYS = ("sums", "most", "there", "corner")
+ARRAYS = ("sums", "most", "there", "outside")
 
 
-# Of the logarithm of a relative RMSE: so many bins an octave, from 2 to this power on. A percentile is right to 2 % of itself.
-PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -13, 256
-# An abundance above the first counts as one that is there; a pixel above the second as one corner alone.
-THERE, CORNER = 0.01, 0.99
+# Of the logarithm of a relative RMSE: so many bins an octave, from 2 to this power on. A percentile is right to 3 % of itself.
+PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
+# An abundance above the first counts as one that is there. A pixel with one above the second and a relative RMSE above the third lies
+# outside of what the endmembers can mix, at that one's side.
+THERE, CORNER, POOR = 0.01, 0.99, 0.10
 
 
 @compiled
@@ -45,7 +46,7 @@ class Counts(NamedTuple):
     sums: Any  # (n, p) float64: of the abundances
     most: Any  # (n, p) float64: the largest abundance
     there: Any  # (n, p) int64: abundances above 1 %
-    corner: Any  # (n, p) int64: abundances above 99 %
+    outside: Any  # (n, p) int64: abundances above 99 % in pixels with a relative RMSE above 10 %
 
 
 @compiled
@@ -78,7 +79,7 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
                     total += a
                     counts.most[line, j] = max(counts.most[line, j], a)
                     counts.there[line, j] += a > THERE
-                    counts.corner[line, j] += a > CORNER
+                    counts.outside[line, j] += a > CORNER and relative[line, s] > POOR
             counts.sums[line, j] = total
 
 
@@ -130,8 +131,8 @@ class Summary:
         How many have a relative RMSE, |y − E a| over |y|, in each bin of `edges`.
     sums, most : arrays (p,), float64
         Sum and largest of each endmember's abundances.
-    there, corner : arrays (p,), int64
-        Pixels with more than 1 % and with more than 99 % of it.
+    there, outside : arrays (p,), int64
+        Pixels with more than 1 % of it, and those with more than 99 % and a relative RMSE above 10 %.
     of_lines : list of array (n, p)
         The sums of each line, until the next `merge`.
     """
@@ -153,7 +154,7 @@ class Summary:
     sums: np.ndarray | None = None
     most: np.ndarray | None = None
     there: np.ndarray | None = None
-    corner: np.ndarray | None = None
+    outside: np.ndarray | None = None
     of_lines: list[np.ndarray] = field(default_factory=list)
 
     def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
@@ -177,22 +178,27 @@ class Summary:
             setattr(self, name, max(getattr(self, name), float(value)))
         self.misfit = self.misfit + counts.misfit.sum(axis=0)
         self.add_steps([int(count) for count in np.trim_zeros(counts.steps.sum(axis=0), "b")])
-        self.add_endmembers(counts.most.max(axis=0), counts.there.sum(axis=0), counts.corner.sum(axis=0))
-        self.add_sums([counts.sums])
+        self.add_endmembers(counts.most.max(axis=0), counts.there.sum(axis=0), counts.outside.sum(axis=0))
+        self.add_sums([np.array(counts.sums)])  # a GPU's counts lie where those of the next block will
 
-    def add_endmembers(self, most: Any, there: Any, corner: Any) -> None:
+    def add_endmembers(self, most: Any, there: Any, outside: Any) -> None:
         """Add what was counted of each endmember."""
         self.most = most if self.most is None else np.maximum(self.most, most)
         self.there = there if self.there is None else self.there + there
-        self.corner = corner if self.corner is None else self.corner + corner
+        self.outside = outside if self.outside is None else self.outside + outside
 
     def percentile(self, share: float) -> float:
-        """The relative RMSE that this share of the pixels does not exceed, right to 2 % of itself; NaN where there is none."""
+        """The relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001 and 62 (which
+        stands for all that is more); NaN where there is none."""
         if not self.misfit.sum():
             return float("nan")
-        place = int(np.searchsorted(np.cumsum(self.misfit), share * self.misfit.sum()))
+        reached, wanted = np.cumsum(self.misfit), share * self.misfit.sum()
+        place = int(np.searchsorted(reached, wanted))
         ends = edges()
-        return min(float(np.sqrt(ends[place] * ends[place + 1])), self.worst_relative)
+        if place == BINS - 1:
+            return float(ends[place])
+        part = 1.0 - (reached[place] - wanted) / self.misfit[place]
+        return min(float(ends[place] * (ends[place + 1] / ends[place]) ** part), self.worst_relative)
 
     def merge(self, part: "Summary") -> None:
         """Add what was counted of the lines that follow, and forget which line had which sums."""
@@ -208,7 +214,7 @@ class Summary:
         self.failures += part.failures[: MOST_FAILURES - len(self.failures)]
         self.add_steps(part.steps)
         if part.most is not None:
-            self.add_endmembers(part.most, part.there, part.corner)
+            self.add_endmembers(part.most, part.there, part.outside)
         self.add_sums(part.of_lines)
 
     def said(self) -> dict[str, Any]:

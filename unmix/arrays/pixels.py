@@ -93,12 +93,13 @@ def solve(
     array([0.   , 0.222, 0.778])
     """
     row, how = choose(method, solver)
-    E = np.ascontiguousarray(E, dtype=np.float64)
+    given, E = E, np.ascontiguousarray(E, dtype=np.float64)
     Y = np.asarray(Y)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
         raise LibraryError(f"E must be (L, p) of finite numbers, but has shape {E.shape}")
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
+    refuse_lost_digits(Y, np.asarray(given))
     if Y.dtype not in DTYPES.values():
         Y = Y.astype(np.float64)
     L, p = E.shape
@@ -149,3 +150,14 @@ def solve(
         answers["steps"].reshape(shape),
         answers["state"].reshape(shape) == 0,
     )
+
+
+def refuse_lost_digits(Y: np.ndarray, E: np.ndarray) -> None:
+    """Raise `CubeError` or `LibraryError` where float64 does not hold the values as they are: no bound would know of it."""
+    for what, values, error in (("Y", Y, CubeError), ("E", E, LibraryError)):
+        exact = values.dtype.itemsize < 8 or values.dtype == np.float64
+        if exact or not values.size or values.dtype.kind not in "iuf":
+            continue
+        finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+        if np.any(finite.astype(np.float64).astype(values.dtype) != finite):
+            raise error(f"{what} holds values of type {values.dtype} that float64 would round; round or rescale them")

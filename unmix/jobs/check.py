@@ -233,12 +233,12 @@ def check_problem(
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if close else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if close else "")
     (findings.warning if close and not how.any_rank else findings.info)("endmembers", text)
-    check_fit(scene, used, nodata, library, row, how, findings, facts)
+    check_fit(scene, used, nodata, library, row, how, problem.alike, findings, facts)
 
 
 def check_fit(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, findings: Findings,
-    facts: dict[str, Any],
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, alike: tuple[str, ...],
+    findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """How well the endmembers explain some pixels of the sample, evenly spread."""
     Y = some_pixels(scene, used, nodata)
@@ -254,7 +254,7 @@ def check_fit(
     summary = Summary()
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": found.abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, library.names)
-    warnings = judge(summary, library.names, row.sum_to_one, MOST_DELTA, condition_of(library, row.sum_to_one)[2])
+    warnings = judge(summary, library.names, row.sum_to_one, MOST_DELTA, alike)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

@@ -174,5 +174,14 @@ def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
-    """κ, δ and steps as float32 (lines, 3, samples)."""
-    return np.stack([results[name].astype(np.float32) for name in ("kappa", "delta", "steps")], axis=1)
+    """κ, δ and steps as float32 (lines, 3, samples); bounds are rounded up, or they would be none."""
+    return np.stack(
+        [rounded_up(results["kappa"]), rounded_up(results["delta"]), results["steps"].astype(np.float32)], axis=1
+    )
+
+
+def rounded_up(values: np.ndarray) -> np.ndarray:
+    """The least float32 that is no less."""
+    with np.errstate(over="ignore"):
+        nearest = values.astype(np.float32)
+    return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)

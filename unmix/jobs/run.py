@@ -213,6 +213,7 @@ def unmix_heard(
         if past is not None:
             outputs.refuse_existing(options.overwrite or options.skip_existing)
             log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
+            say_if_touched(scene, past.about)
             assert past.about is not None
             found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
             warnings[:0] = [text for text in past.about.get("warnings", []) if text not in warnings]
@@ -227,7 +228,10 @@ def unmix_heard(
         maps = options.maps(*problem.E.shape)
         shapes = {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()}
         own = None if library is not None else found.said()
-        outputs.begin(identity, {"endmembers": own, "passes": passes, "rasters": shapes, "warnings": warnings})
+        outputs.begin(
+            identity,
+            {"endmembers": own, "passes": passes, "rasters": shapes, "warnings": warnings, "modified": modified(scene)},
+        )
         summary, seconds = fill(outputs, scene, problem, layout, workers, options, progress)
         report = report_of(scene, problem, workers.name, summary, seconds, layout, options, passes, command)
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
@@ -253,6 +257,20 @@ def refuse_to_replace(scene: Cube, options: Options, folder: Path) -> None:
     library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
     suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=library))
+
+
+def modified(scene: Cube) -> int:
+    """When the scene's data was last written to, in ns."""
+    return scene.path.stat().st_mtime_ns
+
+
+def say_if_touched(scene: Cube, about: dict[str, Any] | None) -> None:
+    """Warn where the data was written to since the run began: its identity looks at blocks of a large file, not at every byte."""
+    if about is not None and about.get("modified") not in (None, modified(scene)):
+        log.warning(
+            f"{scene.path}: was written to, or copied, since the unfinished run began; what was looked at of it is the same. If its "
+            "values changed, begin anew with --overwrite"
+        )
 
 
 def library_on(

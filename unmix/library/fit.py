@@ -79,9 +79,6 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
             f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
             f"at {bands_named(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
         )
-    if not matrix.any(axis=0).all():
-        name = library.names[int(np.argmin(matrix.any(axis=0)))]
-        raise LibraryError(f"{library.source}: '{name}' is zero in all bands in use; leave it out")
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
 

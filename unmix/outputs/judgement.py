@@ -2,22 +2,23 @@
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..summary import PER_OCTAVE, THERE, Summary, edges
+from ..summary import PER_OCTAVE, POOR, Summary, edges
 
-# A median relative RMSE above this is called poor, an endmember that is there in fewer pixels unused, and a corner that more pixels
-# are nothing but a pile.
-POOR, UNUSED, PILE = 0.10, 0.001, 0.5
+# A relative RMSE above `POOR` in the median pixel is a poor fit, above the first of these at 95 % one of a part of the scene. An
+# endmember that is there in a smaller share of pixels than the second is unused; where more than the third are outside, it is said.
+POOR_PART, UNUSED, MANY_OUTSIDE = 0.20, 0.001, 0.25
 MOST_NAMED = 5
 
 
 def fit_of(summary: Summary) -> dict[str, Any]:
-    """The fit, for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 2 %."""
+    """The fit, for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 %."""
     return {
         "relative_rmse": {
             "median": summary.percentile(0.5),
@@ -42,7 +43,7 @@ def histogram_of(misfit: np.ndarray) -> dict[str, Any]:
 
 def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]]:
     """What each endmember is used for, for ``run.json``."""
-    if summary.sums is None or summary.most is None or summary.there is None or summary.corner is None:
+    if summary.sums is None or summary.most is None or summary.there is None or summary.outside is None:
         return []
     solved = max(1, summary.solved)
     return [
@@ -51,7 +52,7 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
             "mean": float(summary.sums[j]) / solved,
             "maximum": float(summary.most[j]),
             "share_above_1_percent": int(summary.there[j]) / solved,
-            "share_above_99_percent": int(summary.corner[j]) / solved,
+            "share_outside": int(summary.outside[j]) / solved,
         }
         for j, name in enumerate(names)
     ]
@@ -73,40 +74,55 @@ def judge(
     most_delta : float
         The largest δ that counts as certified.
     culprits : sequence of str
-        The endmembers that are nearly a mixture of each other.
+        The endmembers that are nearly a mixture of each other, if any are.
     """
     if not summary.solved:
         return []
     found = []
-    median = summary.percentile(0.5)
-    if median > POOR:
-        other = "--method nnls if brightness varies" if sum_to_one else "a shade endmember"
-        found.append(
-            f"the fit is poor: relative RMSE {percent(median)} in the median pixel, {percent(summary.percentile(0.95))} at 95 %: "
-            f"endmembers are missing or are not this scene's; try another count or library, or {other}"
-        )
+    median, most = summary.percentile(0.5), summary.percentile(0.95)
     used = abundances_of(summary, names)
+    if median > POOR:
+        other = (
+            ", --method nnls, or a zero endmember for shade, if brightness varies"
+            if sum_to_one
+            else ", or check --scale"
+        )
+        found.append(
+            f"the fit is poor: relative RMSE {percent(median)} in the median pixel, {percent(most)} at 95 %: endmembers are missing "
+            f"or are not this scene's; try another count or library{other}"
+        )
+    elif most > POOR_PART:
+        found.append(
+            f"a part of the scene is fitted poorly: relative RMSE {percent(median)} in the median pixel, but {percent(most)} at 95 %: "
+            "an endmember may be missing there; the RMSE map shows where"
+        )
+    outside = max(used, key=lambda one: float(one["share_outside"]), default={"share_outside": 0.0})
+    if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
+        found.append(
+            f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: they lie outside "
+            "of what the endmembers can mix; a zero endmember (shade) serves where they are darker, --method nnls where they are "
+            "brighter, too"
+        )
     idle = [one["name"] for one in used if one["share_above_1_percent"] < UNUSED]
-    if idle and len(names) > 1:
+    if median <= POOR and idle and len(names) > 1:
+        one = len(idle) == 1
         found.append(
-            f"{listed(idle)} {'is' if len(idle) == 1 else 'are'} nearly unused: above {THERE:.0%} in less than {UNUSED:.1%} of the "
-            f"pixels; leave {'it' if len(idle) == 1 else 'them'} out"
+            f"{listed(idle)} {'is' if one else 'are'} nearly unused: more than 1 % in less than {percent(UNUSED)} of the pixels; "
+            f"leave {'it' if one else 'them'} out"
         )
-    piles = [one for one in used if one["share_above_99_percent"] > PILE]
-    if piles and len(names) > 1:
-        share = percent(piles[0]["share_above_99_percent"])
-        remedy = (
-            "shade may be missing (a zero endmember, or --method nnls)" if sum_to_one else "check scale and library"
-        )
+    if not (math.isfinite(summary.worst_rmse) and all(math.isfinite(one["maximum"]) for one in used)):
         found.append(
-            f"{piles[0]['name']} alone is more than 99 % of {share} of the pixels, which lie outside of what the endmembers "
-            f"can mix; {remedy}"
+            "some abundances or residuals are too large for the float32 of the maps; bring cube and library to one unit"
         )
     if summary.fit_certified:
         found.append(
             f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: their abundances are not pinned "
-            f"down to {most_delta:g}, since endmembers are nearly mixtures of each other: {listed(culprits)} first of all; "
-            "merge them, or leave some out"
+            f"down to {most_delta:g}"
+            + (
+                f", since {listed(culprits)} can hardly be told apart; merge them, or leave some out"
+                if culprits
+                else ""
+            )
         )
     return found
 
@@ -118,8 +134,10 @@ def listed(names: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, to two digits."""
-    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
+    """A share in per cent, to two digits where that is more than whole per cents."""
+    if not math.isfinite(share):
+        return "infinite"
+    return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 class Collector(logging.Handler):

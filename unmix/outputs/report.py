@@ -144,7 +144,7 @@ def report_of(
     pixels = scene.lines * scene.samples
     found = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    for sentence in judge(summary, found.names, problem.method.sum_to_one, options.max_delta, problem.culprits):
+    for sentence in judge(summary, found.names, problem.method.sum_to_one, options.max_delta, problem.alike):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
         "method": problem.method.name,

@@ -11,7 +11,7 @@ import numpy as np
 from numba import float64, int32, uint32
 
 from ..certificate import CERTIFIED, MASKED, SOLVED
-from ..summary import BINS, CORNER, THERE, bin_of
+from ..summary import BINS, CORNER, POOR, THERE, bin_of
 from .cuda import cuda, cuda_kernel, on_gpu
 from .pixel import STEPS_PER_ENDMEMBER
 
@@ -31,7 +31,7 @@ class Counts(NamedTuple):
     sums: Any  # (n, p) float64: of the abundances of solved pixels
     most: Any  # (n, p) float64
     there: Any  # (n, p) int32
-    corner: Any  # (n, p) int32
+    outside: Any  # (n, p) int32
     abundance: Any  # (n,) uint32: CRC-32 of each line of the abundances
     rmse: Any  # (n,) uint32: the same of the RMSE
 
@@ -70,7 +70,7 @@ def count_kernel(p: int) -> Any:
 
     @cuda_kernel
     def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, farthest, pixels, worst, histogram, misfit, sums,
-                    most, there, corner):  # fmt: skip
+                    most, there, outside):  # fmt: skip
         found = cuda.shared.array(kinds, int32)
         taken = cuda.shared.array(size, int32)
         binned = cuda.shared.array(BINS, int32)
@@ -117,11 +117,11 @@ def count_kernel(p: int) -> Any:
                     total += a
                     largest = max(largest, a)
                     some += 1.0 if a > THERE else 0.0
-                    all_of_it += 1.0 if a > CORNER else 0.0
+                    all_of_it += 1.0 if a > CORNER and relative[line, s] > POOR else 0.0
             total, largest = gathered(part, t, total, True), gathered(part, t, largest, False)
             some, all_of_it = gathered(part, t, some, True), gathered(part, t, all_of_it, True)
             if t == 0:
-                sums[line, j], most[line, j], there[line, j], corner[line, j] = (
+                sums[line, j], most[line, j], there[line, j], outside[line, j] = (
                     total,
                     largest,
                     int(some),

@@ -215,21 +215,22 @@ def search(exact, work, size):
         work.state[entered] = PASSIVE
         work.a[entered] = 0.0
         steps += 1
-    missing, rest, longest = 1.0, 0.0, 0.0
+    missing, rest, longest, absolute = 1.0, 0.0, 0.0, 1.0
     for j in range(p):
         missing, rest = add(missing, rest, -work.x[j, 0], -work.x[j, 1])
         longest = max(longest, exact.norms[j])
-    apart = abs(missing) + p * ROUNDING if exact.sum_to_one else 0.0
+        absolute += abs(work.x[j, 0])
+    apart = abs(missing) + p * ROUNDING * absolute if exact.sum_to_one else 0.0
     violation, cut = UNDERFLOW, 0.0
     for j in range(p):
         margin = (rounding + apart * longest) * exact.norms[j]
         dual = work.w[j, 0]
         free = exact.nonnegative and work.state[j] != PASSIVE
         violation += (max(dual + margin, 0.0) if free else abs(dual) + margin) ** 2
-        cut += work.x[j, 1] ** 2
+        cut += abs(work.x[j, 1])
         if exact.nonnegative and work.x[j, 0] < 0.0:
             return steps, np.inf
-    return steps, (violation**0.5 / exact.curvature + cut**0.5 + apart) * OWN_ROUNDING
+    return steps, (violation**0.5 / exact.curvature + cut + apart) * OWN_ROUNDING
 
 
 @functools.cache

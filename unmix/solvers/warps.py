@@ -232,10 +232,11 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
         steepest = most_of_quad(steepest)
         below = most_of_quad(below)
         highest = most_of_quad(highest)
-        violation = over_quad(violation) + UNDERFLOW
+        least = math.sqrt(over_quad(violation))
+        violation = least * least + UNDERFLOW
         along = over_quad(along)
         far = math.sqrt(violation) / curvature + apart if below <= 0.0 else np.inf
-        gap = math.sqrt(violation) * far
+        gap = least * min(far, least / curvature)
         if sum_to_one or highest == 0.0:
             gap = min(gap, highest + along)
         worst = max(worst, below)
