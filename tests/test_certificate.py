@@ -109,7 +109,7 @@ def block(n, samples, p, seed=5):
     """Results of a block as a device leaves them, of random pixels."""
     random = np.random.default_rng(seed)
     kappa, delta = 10.0 ** random.uniform(-16, -8, (n, samples)), 10.0 ** random.uniform(-16, -2, (n, samples))
-    return {
+    results = {
         "state": random.choice([0, 0, 0, 1, 2], (n, samples)).astype(np.uint8),
         "kappa": kappa,
         "delta": delta,
@@ -118,6 +118,14 @@ def block(n, samples, p, seed=5):
         "rmse": random.random((n, samples)).astype(np.float32),
         "relative": (10.0 ** random.uniform(-6, 2, (n, samples))).astype(np.float32),
     }
+    return masked(results)
+
+
+def masked(results):
+    """As a device leaves pixels that it does not solve."""
+    results["abundance"][np.broadcast_to(results["state"][:, None] > 0, results["abundance"].shape)] = -9999
+    results["relative"][results["state"] > 0] = -1
+    return results
 
 
 def test_the_summary_counts():
@@ -126,7 +134,8 @@ def test_the_summary_counts():
     results["kappa"] = np.array([[1e-15, 1e-3, 9], [9, 1e-14, np.nan]])
     results["delta"] = np.array([[1e-15, 1e-3, 9], [9, 1e-3, np.nan]])
     results["steps"] = np.array([[1, 2, -9999], [-9999, 2, 4]])
-    results["abundance"][:] = 1
+    results["abundance"][:], results["relative"][:] = 1, np.abs(results["relative"])
+    masked(results)
     summary = Summary()
     summary.add(10, results)
     assert (summary.solved, summary.masked, summary.partly_nodata) == (4, 1, 1)

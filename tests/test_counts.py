@@ -4,6 +4,7 @@ import zlib
 
 import numpy as np
 import pytest
+from test_certificate import masked
 
 from unmix.certificate import CERTIFIED, FARTHEST, MASKED, PARTLY, SOLVED
 from unmix.devices import count_gpus
@@ -37,6 +38,7 @@ def test_against_the_host(samples):
         "steps": random.integers(0, 30, (n, samples)).astype(np.int32),
         "state": state,
     }
+    masked(results)
     counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     Counter(p, samples, FARTHEST).launch({name: cuda.to_device(values) for name, values in results.items()}, counts, 0)
     found = Counts(*(values.copy_to_host() for values in counts))

@@ -21,7 +21,8 @@ ARRAYS = ("sums", "most", "there", "outside")
 PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
 # An abundance above the first counts as one that is there. A pixel with one above the second and a relative RMSE above the third lies
 # outside of what the endmembers can mix, at that one's side.
-THERE, CORNER, POOR = 0.01, 0.99, 0.10
+THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
+NODATA = -9999.0  # of what is masked
 
 
 @compiled
@@ -54,33 +55,46 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
     """Count a block, line by line, in one pass that holds no lock; see `count_block`."""
     n, p, samples = abundance.shape
     for line in range(n):
+        solved, masked, failed, loose = 0, 0, 0, 0
+        wrong, far, unlike, left = 0.0, 0.0, 0.0, 0.0
         for s in range(samples):
-            if state[line, s] == MASKED:
-                counts.pixels[line, 1] += 1
             if state[line, s] != SOLVED:
+                masked += state[line, s] == MASKED
                 continue
-            k, d = kappa[line, s], delta[line, s]
-            counts.pixels[line, 0] += 1
-            counts.pixels[line, 2] += not k <= certified
-            counts.pixels[line, 3] += k <= certified and not d <= limit
-            worst = counts.worst
-            worst[line, 0] = max(worst[line, 0], k if k == k else np.inf)
-            worst[line, 1] = max(worst[line, 1], d if d == d else np.inf)
-            worst[line, 3] = max(worst[line, 3], rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
+            k, d, misfit = kappa[line, s], delta[line, s], relative[line, s]
+            solved += 1
+            failed += not k <= certified
+            loose += k <= certified and not d <= limit
+            wrong = max(wrong, k if k == k else np.inf)
+            far = max(far, d if d == d else np.inf)
+            left = max(left, rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
             counts.steps[line, min(steps[line, s], counts.steps.shape[1] - 1)] += 1
-            if relative[line, s] >= 0.0:
-                worst[line, 2] = max(worst[line, 2], relative[line, s])
+            if misfit >= 0.0:
+                unlike = max(unlike, misfit)
                 counts.misfit[line, bin_of(bits[line, s])] += 1
+        pixels, worst = counts.pixels, counts.worst
+        pixels[line, 0], pixels[line, 1], pixels[line, 2], pixels[line, 3] = solved, masked, failed, loose
+        worst[line, 0], worst[line, 1], worst[line, 2], worst[line, 3] = wrong, far, unlike, left
+        # What is masked is −9999, and its relative RMSE −1: only the sum has to ask. In loops of their own the counts become vectors.
         for j in range(p):
-            total = 0.0
+            total, there, outside, most = 0.0, 0, 0, -np.inf
             for s in range(samples):
                 if state[line, s] == SOLVED:
-                    a = float(abundance[line, j, s])
-                    total += a
-                    counts.most[line, j] = max(counts.most[line, j], a)
-                    counts.there[line, j] += a > THERE
-                    counts.outside[line, j] += a > CORNER and relative[line, s] > POOR
-            counts.sums[line, j] = total
+                    total += float(abundance[line, j, s])
+            for s in range(samples):
+                there += abundance[line, j, s] > THERE
+            for s in range(samples):
+                outside += (abundance[line, j, s] > CORNER) & (relative[line, s] > POOR)
+            for s in range(0, samples - 3, 4):
+                a, b = abundance[line, j, s], abundance[line, j, s + 1]
+                c, d = abundance[line, j, s + 2], abundance[line, j, s + 3]
+                a, c = a if a > b else b, c if c > d else d
+                a = a if a > c else c
+                most = a if a > most else most
+            for s in range(samples // 4 * 4, samples):
+                most = max(most, abundance[line, j, s])
+            counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, there, outside
+            counts.most[line, j] = most if most > NODATA else -np.inf
 
 
 def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED, limit: float = MOST_DELTA) -> Counts:

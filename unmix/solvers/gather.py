@@ -118,8 +118,8 @@ def gather_function(interleave: str, ops: Width) -> Any:
             value = load(Y, b)
             bad = bad + select(value == stored.nodata, splat(1.0), select(value - value == 0.0, splat(0.0), splat(1.0)))
             y = fma(value, splat(stored.gain[b]), splat(stored.offset[b]))
-            whole = fma(y, y, whole)
             if shifted:
+                whole = fma(y, y, whole)
                 y = y - splat(stored.shift[b])
             square = fma(y, y, square)
             store(Y, b, y)
@@ -132,7 +132,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
                 store(Y, b, select(bad > 0.0, splat(0.0), load(Y, b)))
             whole = select(bad > 0.0, splat(0.0), whole)
             square = select(bad > 0.0, splat(0.0), square)
-        store(length, 0, root(whole))
+        store(length, 0, root(whole if shifted else square))
         store(size, 0, root(square))
 
     return gather
