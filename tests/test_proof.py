@@ -312,6 +312,16 @@ def test_scls_of_pixels_far_brighter_than_endmembers(size):
     assert np.all(found.delta <= 1e-7 * size)
 
 
+def test_values_beyond_float32_are_said(tmp_path):
+    """The maps are float32: an abundance of 1e45 is infinite there, which used to be certified without a word."""
+    random = np.random.default_rng(0)
+    E = random.random((6, 3)) + 0.1
+    Y = 1e45 * random.dirichlet(np.ones(3), (4, 5)) @ E.T
+    path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(path, endmembers=library, method="nnls", scale=1.0, device="cpu")
+    assert any("too large for the float32 of the maps" in text for text in report["warnings"])
+
+
 def test_percentages_are_written_as_people_do():
     assert [percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
         "0.12 %", "1.2 %", "12 %", "100 %", "750 %", "infinite"

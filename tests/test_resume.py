@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -489,6 +490,19 @@ def test_a_mask_that_changed(tmp_path, whole):
     mask.write_bytes(ones.tobytes())
     with pytest.raises(unmix.OutputError, match="mask"):
         unmix.run(folder / "s.hdr", out_dir=tmp_path / "o", **settings)
+
+
+def test_data_that_was_touched_is_warned_of(tmp_path, whole, caplog):
+    """The identity of a large file looks at blocks of it: where its time is another, a user is told what that may mean."""
+    folder, expected, _ = whole
+    copy = shutil.copytree(folder, tmp_path / "in")
+    settings = {"count": 3, "device": "cpu", "memory": "200K", "certificate": True}
+    stop_at(copy, tmp_path / "o", 100, **settings)
+    os.utime(copy / "s.img", ns=(0, 0))
+    report = unmix.run(copy / "s.hdr", out_dir=tmp_path / "o", **settings)
+    assert report["resumed_from"] > 0 and "was written to, or copied, since" in caplog.text
+    assert any("was written to" in text for text in report["warnings"])
+    same(tmp_path / "o", expected)
 
 
 def stop_at(folder, out, line, error=KeyboardInterrupt, **settings):
