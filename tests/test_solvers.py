@@ -76,7 +76,7 @@ def problems(draw):
 
 
 @pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.sampled_from(["nnls", "fcls"]), st.sampled_from(["active-set", "inverse"]))
 def test_wild_problems_are_certified(problem, method, solver):
     E, Y = problem
@@ -84,7 +84,7 @@ def test_wild_problems_are_certified(problem, method, solver):
         try:
             found = unmix.solve(Y, E, method=method, solver=solver, device=name)
         except unmix.LibraryError as error:
-            assert "collinear" in str(error) or "is zero" in str(error)
+            assert any(words in str(error) for words in ("collinear", "is zero", "rescale it"))
             return
         assert found.valid.all()
         assert np.all(found.abundances >= 0)

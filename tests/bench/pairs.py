@@ -14,8 +14,7 @@ import numpy as np
 
 HERE = Path(__file__).parents[2]
 TURNS, RUNS = 2, 25
-SCRIPT = (
-    """
+SCRIPT = """
 import json, logging, sys
 sys.path.insert(0, sys.argv[1])
 import unmix
@@ -28,8 +27,6 @@ for method in ("nnls", "fcls"):
         best = min(unmix.run(scene, **options)["seconds"]["total"] for _ in range(int(sys.argv[5])))
         print(json.dumps([method, p, best]))
 """
-    % RUNS
-)
 
 
 def main(other: str, data: str, device: str) -> None:
