@@ -181,13 +181,14 @@ def write_tile(tile, results, line, first, count, L):
     for j in range(tile.A.shape[0]):
         for s in range(count):
             results.abundance[line, j, first + s] = tile.A[j, s] if tile.missing[0, s] == 0.0 else NODATA
+    root = float(L) ** 0.5
     for s in range(count):
         sample = first + s
         missing = tile.missing[0, s]
         good = missing == 0.0
         results.rmse[line, sample] = tile.rmse[0, s] if good else NODATA
         length = tile.length[0, s]
-        results.relative[line, sample] = tile.rmse[0, s] * float(L) ** 0.5 / length if good and length > 0.0 else -1.0
+        results.relative[line, sample] = tile.rmse[0, s] * root / length if good and length > 0.0 else -1.0
         results.kappa[line, sample] = tile.kappa[0, s] if good else NODATA
         results.delta[line, sample] = tile.delta[0, s] if good else NODATA
         results.steps[line, sample] = int(tile.steps[0, s] if good else NODATA)
