@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..problem import some_of
 from ..summary import PER_OCTAVE, POOR, Summary, edges
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit, above the first of these at 95 % one of a part of the scene. An
@@ -107,8 +108,8 @@ def judge(
     if median <= POOR and idle and len(names) > 1:
         one = len(idle) == 1
         found.append(
-            f"{listed(idle)} {'is' if one else 'are'} nearly unused: more than 1 % in less than {percent(UNUSED)} of the pixels; "
-            f"leave {'it' if one else 'them'} out"
+            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused: more than 1 % in less than {percent(UNUSED)} of "
+            f"the pixels; leave {'it' if one else 'them'} out"
         )
     if not (math.isfinite(summary.worst_rmse) and all(math.isfinite(one["maximum"]) for one in used)):
         found.append(
@@ -119,18 +120,12 @@ def judge(
             f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: their abundances are not pinned "
             f"down to {most_delta:g}"
             + (
-                f", since {listed(culprits)} can hardly be told apart; merge them, or leave some out"
+                f", since {some_of(culprits, MOST_NAMED)} can hardly be told apart; merge them, or leave some out"
                 if culprits
                 else ""
             )
         )
     return found
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few of some names."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def percent(share: float) -> str:

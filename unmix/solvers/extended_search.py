@@ -235,7 +235,7 @@ def search(exact, work, size):
 
 @functools.cache
 def prover() -> Any:
-    """The compiled function behind `prove_range`; it takes its scratch as arguments."""
+    """The compiled function behind `prove_pixels`; it takes its scratch as arguments."""
     width, gather, product, certify = (
         WIDE.width,
         gather_function("bip", WIDE),
