@@ -156,11 +156,13 @@ def verdict_function(ops: Width) -> Any:
         gap = endless if gaps else zero
         far = load(delta, 0)
         if curvature > 0.0:
-            general = root(violation) / splat(curvature) + apart
+            inverse = splat(1.0 / curvature)
+            general = fma(root(violation), inverse, apart)
             far = select(general < far, general, far)
             far = select(below > 0.0, endless, far)
             if gaps:
-                gap = least * select(least / splat(curvature) < far, least / splat(curvature), far)
+                reach = least * inverse
+                gap = least * select(reach < far, reach, far)
         if sum_to_one and nonnegative:
             gap = select(highest + along < gap, highest + along, gap)
         elif nonnegative and gaps:  # the dual point y − E a − slope c
@@ -168,9 +170,9 @@ def verdict_function(ops: Width) -> Any:
                 along = fma(load(A, j) * slopes[j], slope, along)
             along = fma(slope * 0.5, slope, along)
             gap = select(along < gap, along, gap)
-        positive = select(scale > 0.0, scale, one)
-        behind = gap / positive * (2.0 * GAP_WEIGHT) / positive
-        relative = steepest / positive
+        unit = one / select(scale > 0.0, scale, one)
+        behind = gap * unit * (2.0 * GAP_WEIGHT) * unit
+        relative = steepest * unit
         relative = select(behind > relative, behind, relative)
         relative = select(scale > 0.0, relative, select(steepest > 0.0, endless, zero))
         worst = select(below > worst, below, worst)

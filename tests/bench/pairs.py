@@ -1,7 +1,7 @@
-"""Whole runs of two checkouts, in alternating processes: ``python tests/bench/pairs.py OTHER [DATA] [DEVICE]``.
+"""Whole runs of two checkouts, in alternating processes: ``python tests/bench/pairs.py OTHER [DATA] [DEVICE] [PIXELS]``.
 
-Salinas-A tiled to 400 000 pixels, memory-backed; endmembers given. Prints a line of JSON for each method and p: seconds of the
-best run of each checkout, and this one's over the other's.
+Salinas-A tiled to 400 000 pixels (or so many), memory-backed; endmembers given. Prints a line of JSON for each method and p:
+seconds of the best run of each checkout, and this one's over the other's.
 """
 
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parents[2]
-TURNS, RUNS = 2, 25
+TURNS, SAMPLES = 2, 1000
+PIXELS_IN_ALL = 10_000_000  # of all runs of a method and a p
 SCRIPT = """
 import json, logging, sys
 sys.path.insert(0, sys.argv[1])
@@ -29,17 +30,27 @@ for method in ("nnls", "fcls"):
 """
 
 
-def main(other: str, data: str, device: str) -> None:
+def main(other: str, data: str, device: str, wanted: int) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         scene = Path(folder, "s.hdr")
         pixels = np.fromfile(Path(data, "salinas_a/salinas_a.img"), "<i2").reshape(-1, 224)
-        pixels[np.arange(400_000) % len(pixels)].tofile(scene.with_suffix(".img"))
-        size = "samples = 1000\nlines = 400\nbands = 224\n"
+        lines = wanted // SAMPLES
+        pixels[np.arange(lines * SAMPLES) % len(pixels)].tofile(scene.with_suffix(".img"))
+        size = f"samples = {SAMPLES}\nlines = {lines}\nbands = 224\n"
         scene.write_text(f"ENVI\n{size}data type = 2\ninterleave = bip\nbyte order = 0\n")
         best: dict[tuple, dict] = {}
         for _ in range(TURNS):
             for checkout in (other, str(HERE)):
-                words = [sys.executable, "-c", SCRIPT, checkout, str(scene), data, device, str(RUNS)]
+                words = [
+                    sys.executable,
+                    "-c",
+                    SCRIPT,
+                    checkout,
+                    str(scene),
+                    data,
+                    device,
+                    str(max(4, PIXELS_IN_ALL // wanted)),
+                ]
                 done = subprocess.run(words, capture_output=True, text=True, check=True)
                 for method, p, seconds in map(json.loads, done.stdout.splitlines()):
                     own = best.setdefault((method, p), {})
@@ -51,5 +62,5 @@ def main(other: str, data: str, device: str) -> None:
 
 
 if __name__ == "__main__":
-    words = [*sys.argv[1:], *("", str(HERE.parent / "shared/data"), "cpu")[len(sys.argv) - 1 :]]
-    main(str(Path(words[0]).resolve()), words[1], words[2])
+    words = [*sys.argv[1:], *("", str(HERE.parent / "shared/data"), "cpu", "400000")[len(sys.argv) - 1 :]]
+    main(str(Path(words[0]).resolve()), words[1], words[2], int(words[3]))

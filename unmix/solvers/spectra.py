@@ -225,9 +225,9 @@ def spectra_functions(
                     f[first + pixel, j] = sums[n, i] + lift
 
     @on_gpu
-    def certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, lengths, duals,
+    def certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
                 residual, out_rows, line, sample, good):  # fmt: skip
-        """This lane's part of ``|y − E a|²`` and ``|y|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
+        """This lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
         now = cuda.local.array(held_shape, held_type)
         then = cuda.local.array(held_shape, held_type)
         x = cuda.local.array(x_shape, float64)
@@ -239,7 +239,6 @@ def spectra_functions(
                 duals[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            lengths[row] = 0.0
             fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
             for k in range(quads):
                 j = 4 * k + q
@@ -252,7 +251,6 @@ def spectra_functions(
                 for i in range(4):
                     b = c * CHUNK + 8 * q + 2 * pair + i % 2
                     r[i] = spectrum(now, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
-                    lengths[i // 2] += r[i] * r[i]
                 r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
                 for k in range(quads):
                     b0 = load_double(across + (pair * blocks + k // 2) * 512 + k % 2 * 256)

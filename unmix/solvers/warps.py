@@ -52,7 +52,7 @@ def project_kernel(
 
     @cuda_kernel
     def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift,
-                      least_scale, mean_square, L, f, length, scale, state):  # fmt: skip
+                      least_scale, mean_square, L, f, size, length, scale, state):  # fmt: skip
         places = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         means = cuda.local.array(ROWS, float64)
@@ -75,9 +75,11 @@ def project_kernel(
                 whole += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + mean_square
             sample = start + 8 * row + g
             if q == 0 and sample < samples:
+                n = first + 8 * row + g
+                size[n] = math.sqrt(square)
+                length[n] = math.sqrt(max(whole, 0.0))
                 # A pixel of zeros has a scale too: an endmember's, or the least number above 0.
-                length[first + 8 * row + g] = math.sqrt(max(whole, 0.0))
-                scale[first + 8 * row + g] = max(math.sqrt(square), least_scale) if missing == 0 else 0.0
+                scale[n] = max(size[n], least_scale) if missing == 0 else 0.0
                 state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == L else PARTLY)
 
     return project_block
@@ -122,11 +124,10 @@ def certify_kernel(
 
     @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW])
     def certify_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, out_rows, E,
-                      sizes, weights, curvature, longest, L, a, length, abundance, rmse, relative, kappa,
+                      sizes, weights, curvature, longest, L, a, size, length, abundance, rmse, relative, kappa,
                       delta, steps, state, residual):  # fmt: skip
         places = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
-        lengths = cuda.local.array(ROWS, float64)
         good = cuda.local.array(ROWS, int32)
         duals = cuda.local.array(duals_shape, float64)
         lines, samples = state.shape
@@ -140,17 +141,17 @@ def certify_kernel(
             places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
             good[row] = state[line, sample] == SOLVED
         first = line * samples + start
-        certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, lengths,
-                duals, residual, out_rows, line, start, good)  # fmt: skip
+        certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, duals,
+                residual, out_rows, line, start, good)  # fmt: skip
         for row in range(ROWS):
             sample = start + 8 * row + g
             left = math.sqrt(over_quad(squares[row]))
-            worst, far = verdict(a, min(first + 8 * row + g, a.shape[0] - 1), duals, row, sizes, weights, curvature, longest, L,
-                                 math.sqrt(over_quad(lengths[row])), left)  # fmt: skip
+            n = min(first + 8 * row + g, a.shape[0] - 1)
+            worst, far = verdict(a, n, duals, row, sizes, weights, curvature, longest, L, size[n], left)
             if q == 0 and sample < samples:
                 fine = good[row] != 0
                 rmse[line, sample] = left / math.sqrt(float(L)) if fine else NODATA
-                whole = length[first + 8 * row + g]
+                whole = length[n]
                 relative[line, sample] = left / whole if fine and whole > 0.0 else -1.0
                 kappa[line, sample] = worst if fine else NODATA
                 delta[line, sample] = far if fine else NODATA
@@ -289,7 +290,8 @@ class Warps:
             )
         )
         self.f = cuda.device_array((pixels, self.p), np.float64)
-        self.scale, self.length = (cuda.device_array(pixels, np.float64) for _ in range(2))
+        # |y|, from the mean endmember under Σa = 1; of the pixel as it is; and what the search divides by.
+        self.size, self.length, self.scale = (cuda.device_array(pixels, np.float64) for _ in range(3))
         self.forked = cuda.event()
         self.sides = [(cuda.stream(), cuda.event()) for _ in range(PARTS)]
 
@@ -302,7 +304,7 @@ class Warps:
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """GPU memory beside the blocks."""
-        return 8 * pixels * (problem.E.shape[1] + 2)
+        return 8 * pixels * (problem.E.shape[1] + 3)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Solve a block that is on the GPU, in parts side by side."""
@@ -334,13 +336,13 @@ class Warps:
             self.offset, self.shift,
         )  # fmt: skip
         own = slice(part.start * samples, part.stop * samples)
-        f, scale, length = self.f[own], self.scale[own], self.length[own]
+        f, size, length, scale = (values[own] for values in (self.f, self.size, self.length, self.scale))
         out = {name: values[part] if values.size else values for name, values in results.items()}
         L = self.problem.E.shape[0]
         project = project_kernel(self.p, *case, gaps, self.half)
         project[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.nodata, address_of(self.E), self.problem.height**2, self.least_scale, self.mean_square, L, f, length, scale,
-            out["state"],
+            *where, self.nodata, address_of(self.E), self.problem.height**2, self.least_scale, self.mean_square, L, f, size, length,
+            scale, out["state"],
         )  # fmt: skip
         search = search_kernel(self.p, self.sum_to_one, self.short)
         search[self.grid(lines, samples, group_of(self.p, self.short).pixels), 32 * WARPS, stream](
@@ -348,7 +350,7 @@ class Warps:
         )
         certify = certify_kernel(self.p, self.sum_to_one, *case, self.half, results["residual"].size > 0)
         certify[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.out_rows, address_of(self.E), self.sizes, self.units, self.problem.curvature, self.longest, L, f, length,
+            *where, self.out_rows, address_of(self.E), self.sizes, self.units, self.problem.curvature, self.longest, L, f, size, length,
             *(out[name] for name in ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")),
         )  # fmt: skip
 
