@@ -201,7 +201,7 @@ def is_library(path: Path) -> bool:
 
 def is_map(path: Path) -> bool:
     """Whether that is an output of a run, finished or under way."""
-    from unmix.outputs.finished import journal_of
+    from unmix.outputs.completed import journal_of
     from unmix.outputs.names import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from unmix.errors import DeviceError
-from unmix.jobs.places import PATIENCE
+from unmix.jobs.distributed.scheduling import PATIENCE
 
 from . import archive, options
 from .progress import Board

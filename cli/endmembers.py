@@ -35,8 +35,8 @@ def command(
     The names of the files that were written go to stdout.
     """
     from unmix.endmembers import extract_endmembers
-    from unmix.identity import Watch
-    from unmix.outputs.maps import save_library
+    from unmix.io.identity import Watch
+    from unmix.outputs.output_set import save_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)

@@ -96,8 +96,8 @@ def describe(library: Any) -> dict[str, Any]:
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
     """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
     from unmix.errors import LibraryError
+    from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
-    from unmix.outputs.whole import write_library
 
     parts = chosen(library, select)
     if len(parts) > 1:
@@ -127,8 +127,8 @@ def resample(
     does the same with -e LIBRARY.
     """
     from unmix.library import fit
+    from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
-    from unmix.outputs.whole import write_library
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from unmix.errors import printable
-from unmix.files import open_named
+from unmix.io.opening import open_named
 
 from .main import say
 

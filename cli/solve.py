@@ -49,7 +49,7 @@ def command(
     (a FILE.npz of scipy.sparse.save_npz): unmix solve Q.npz h.npy --quadratic -o x.npy
     """
     from unmix.jobs.solve import quadratic_files, solve_files
-    from unmix.outputs.whole import finite
+    from unmix.outputs.atomic import finite
 
     if quadratic and toeplitz_pulse:
         raise click.UsageError("--quadratic and --toeplitz contradict each other")

@@ -12,7 +12,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.io import open_cube
-from unmix.io.header import geotransform
+from unmix.io.formats.header import geotransform
 from unmix.library import load_parts
 
 pytestmark = pytest.mark.real

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unmix_cli.main import cli
 
 import unmix
-from unmix.arrays.selection import REGRESSIONS, cut, engine_for, least_collinear, samples_of, select_bands
+from unmix.arrays.bands import REGRESSIONS, cut, engine_for, least_collinear, samples_of, select_bands
 from unmix.devices import simulated
 
 

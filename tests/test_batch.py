@@ -23,10 +23,10 @@ from unmix.jobs.synth import Scene, synthesise
 distributed = pytest.importorskip("distributed")
 from unmix_cli.main import cli  # noqa: E402
 
-from unmix.jobs import unit  # noqa: E402
-from unmix.jobs.cluster import Cluster  # noqa: E402
-from unmix.jobs.connection import Access, connected  # noqa: E402
-from unmix.jobs.places import Places  # noqa: E402
+from unmix.jobs.distributed import worker as unit  # noqa: E402
+from unmix.jobs.distributed.connection import Access, connected  # noqa: E402
+from unmix.jobs.distributed.executor import Cluster  # noqa: E402
+from unmix.jobs.distributed.scheduling import Places  # noqa: E402
 from unmix.outputs.journal import read_past  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
 
@@ -173,7 +173,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
 
     def break_it(broken):
         from unmix.errors import DeviceError
-        from unmix.jobs import unit
+        from unmix.jobs.distributed import worker as unit
 
         def place(task, threads):
             raise DeviceError("cuda:0: failed: an illegal address")
@@ -188,7 +188,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
         try:
             ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "o", **HOW)
             client.run(break_it, True)
-            monkeypatch.setattr("unmix.jobs.places.GRACE", 0.0)
+            monkeypatch.setattr("unmix.jobs.distributed.scheduling.GRACE", 0.0)
             with pytest.raises(DeviceError, match="no worker is left"):
                 list(unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW))
         finally:
@@ -218,7 +218,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
 
 def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     """It is there, and says nothing: an error after a while, not a wait for ever."""
-    monkeypatch.setattr("unmix.jobs.places.FROZEN", 2.0)
+    monkeypatch.setattr("unmix.jobs.distributed.scheduling.FROZEN", 2.0)
     _, paths, _, _ = scenes
     with processes(tmp_path, 1) as (file, scheduler):
         watch = Watcher(lambda: scheduler.send_signal(signal.SIGSTOP), LONG // 3)
@@ -383,7 +383,7 @@ def test_what_is_wrong_with_workers_is_said(answers, words):
 
 def test_places(monkeypatch):
     """Two units for each worker, the emptiest first; none for who is broken, until it is another; and at last an error."""
-    monkeypatch.setattr("unmix.jobs.places.GRACE", 0.0)
+    monkeypatch.setattr("unmix.jobs.distributed.scheduling.GRACE", 0.0)
     places = Places(Client([]), 1000.0)
     places.note({"a", "b"})
     assert sorted(places.take(False) for _ in range(4)) == ["a", "a", "b", "b"]

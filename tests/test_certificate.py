@@ -8,11 +8,11 @@ import pytest
 
 import unmix
 from unmix.certificate import CERTIFIED, certify_function
+from unmix.compiled.simd import ONE, WIDE
 from unmix.io import Bands
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
-from unmix.solvers.lanes import ONE, WIDE
 from unmix.summary import ADDED, ARRAYS, WORST, Summary, bin_of, edges
 
 pytestmark = pytest.mark.sim

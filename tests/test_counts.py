@@ -18,8 +18,8 @@ pytestmark = [
 
 @pytest.mark.parametrize("samples", [1, 127, 300])
 def test_against_the_host(samples):
-    from unmix.solvers.counts import Counter, Counts, count_shapes
-    from unmix.solvers.cuda import cuda
+    from unmix.compiled.cuda import cuda
+    from unmix.solvers.pixels.cuda_fast.tally import Counter, Counts, count_shapes
 
     random = np.random.default_rng(samples)
     n, p = 2, 2

@@ -13,7 +13,7 @@ from conftest import write_csv, write_cube
 
 import unmix
 from unmix.io import bytes_per_line, open_cube, probe
-from unmix.io.header import geotransform
+from unmix.io.formats.header import geotransform
 from unmix.library import Endmembers, load
 from unmix.library.fit import spacing
 from unmix.scene import open_scene, sampled
@@ -59,7 +59,7 @@ def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
     }
     scipy.io.savemat(tmp_path / "s.mat", values, do_compression=compressed)
     np.testing.assert_array_equal(values_of(tmp_path / "s.mat"), cube)
-    from unmix.io.matlab5 import File5
+    from unmix.io.formats.matlab5 import File5
 
     file = File5(tmp_path / "s.mat")
     assert file.texts("names") == ["Tree", "Wässer", ""] and file.texts("title") == ["two words"]

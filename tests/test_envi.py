@@ -15,7 +15,7 @@ import unmix
 from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.fields import DTYPES
-from unmix.io.header import format_header, parse, read_header
+from unmix.io.formats.header import format_header, parse, read_header
 from unmix.scene import choose_bands
 
 

@@ -12,7 +12,7 @@ import pytest
 import unmix
 from unmix.jobs.solve import solve_files
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.maps import Outputs, save_library
+from unmix.outputs.output_set import Outputs, save_library
 
 # Maps without a place on the map, by rasterio.
 pytestmark = pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
@@ -151,7 +151,7 @@ def test_a_library_is_whole_or_not_there(tmp_path, limit):
 # What once ended the process: the library has buffers to write when it is closed.
 CRASH = """
 import resource, sys, unmix
-from unmix.outputs.maps import Outputs
+from unmix.outputs.output_set import Outputs
 convert, before = Outputs.convert, resource.getrlimit(resource.RLIMIT_FSIZE)
 def failing(self, name):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), before[1]))

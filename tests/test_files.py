@@ -12,12 +12,12 @@ from conftest import write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
-from unmix.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
 from unmix.io import open_cube
+from unmix.io.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
 from unmix.jobs.synth import Scene, synthesise
 from unmix.jobs.verify import verify
 from unmix.outputs.journal import read_past
-from unmix.outputs.maps import Outputs
+from unmix.outputs.output_set import Outputs
 from unmix.scene import Reading, open_scene
 
 

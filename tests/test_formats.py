@@ -103,7 +103,7 @@ def test_what_is_said_is_read(tmp_path, name, recognised):
 @pytest.mark.parametrize("inflated", [False, True])
 def test_tiles_of_any_kind(tmp_path, monkeypatch, interleave, inflated):
     """By lines where the tiles of some fit together, else inflated once."""
-    monkeypatch.setattr("unmix.io.geotiff.MOST_TOGETHER", 0 if inflated else 2**30)
+    monkeypatch.setattr("unmix.io.formats.geotiff.MOST_TOGETHER", 0 if inflated else 2**30)
     products.geotiff(tmp_path / "s.tif", SCENE, interleave=interleave)
     cube = open_cube(tmp_path / "s.tif")
     assert cube.lines_together == (1 if inflated else 16)

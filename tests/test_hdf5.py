@@ -8,7 +8,7 @@ import pytest
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, scratch, spectra
-from unmix.io.header import geotransform
+from unmix.io.formats.header import geotransform
 from unmix.jobs.solve import open_array
 from unmix.jobs.verify import verify
 from unmix.scene import choose_bands
@@ -81,7 +81,7 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
         data.attrs["_FillValue"] = -9999
     dataset = f"/cube:{layout}"
     direct, _ = read_all(open_cube(tmp_path / "s.h5", dataset))
-    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
     taken = []
     monkeypatch.setattr("unmix.io.scratch.stored", lambda *a, call=scratch.stored: (taken.append(a[1]), call(*a))[1])
     cube = open_cube(tmp_path / "s.h5", dataset)
@@ -96,7 +96,7 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatc
         data = file.create_dataset("cube", (6, 5, 4), np.int16, chunks=(6, 5, 1), compression="gzip", fillvalue=-7)
         data[:, :, 2] = np.arange(30).reshape(6, 5)
         expected = data[()]
-    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
     found, _ = read_all(open_cube(tmp_path / "s.h5", "/cube"))
     np.testing.assert_array_equal(found, expected)
 
@@ -104,7 +104,7 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatc
 @pytest.mark.parametrize("kind", ["12 of 16 bits", "edges", "damaged", "virtual"])
 def test_what_the_library_alone_can_tell_is_left_to_it(tmp_path, monkeypatch, kind):
     """Integers of 12 bits in 16 and unfiltered edges read right; a flipped bit under a checksum, and links, are refused."""
-    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
     values = np.arange(7 * 5 * 4, dtype=np.int16).reshape(7, 5, 4) - 60
     path = tmp_path / "s.h5"
     with h5py.File(path, "w") as file:
@@ -138,7 +138,7 @@ def test_what_the_library_alone_can_tell_is_left_to_it(tmp_path, monkeypatch, ki
 
 def test_no_room_to_inflate(tmp_path, monkeypatch):
     products.neon(tmp_path / "s.h5", products.truth(), chunks=(7, 19, 1))
-    monkeypatch.setattr("unmix.io.hdf5.MOST_TOGETHER", 0)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100}))
     cube = open_cube(tmp_path / "s.h5")
     with pytest.raises(CubeError, match="set TMPDIR"):
@@ -257,11 +257,11 @@ def test_chunks_that_are_too_small(tmp_path, monkeypatch):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("y", data=values, chunks=(2, 1, 1))
         file.create_dataset("b", data=values.transpose(2, 0, 1), chunks=(1, 2, 1))
-    monkeypatch.setattr("unmix.io.hdf5.MOST_CHUNKS", 60)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_CHUNKS", 60)
     for name in ("/y:yxb", "/b:byx"):
         found, _ = read_all(open_cube(tmp_path / "c.h5", name))
         np.testing.assert_array_equal(found, values)
-    monkeypatch.setattr("unmix.io.hdf5.MOST_CHUNKS", 55)
+    monkeypatch.setattr("unmix.io.formats.hdf5.MOST_CHUNKS", 55)
     with pytest.raises(CubeError, match=r"chunks of \(2, 1, 1\): too small"):
         open_cube(tmp_path / "c.h5", "/y")
 

@@ -21,7 +21,7 @@ import numpy as np, unmix
 E = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]])
 y = np.array([[4.0, 8, 8, 2]]).astype("{dtype}")
 print(unmix.solve(y, E, method="fcls", solver="{solver}").abundances.round(3).tolist())
-from unmix.solvers import cpu
+from unmix.solvers.pixels import cpu
 kernel = cpu.tiles_solver("bip", "{solver}".replace("-", "_"))
 print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
 """
@@ -63,11 +63,24 @@ def test_an_edited_callee_recompiles_its_callers(tmp_path):
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {"HOME": str(tmp_path)}
     assert run(environment, package, solver="delete-only") == (DELETED, (0, 1))
-    pixel = package / "solvers/pixel.py"
+    pixel = package / "solvers/pixels/scalar.py"
     pixel.write_text(
         pixel.read_text().replace("work.a[work.support[i]] = work.x[i]", "work.a[work.support[i]] = 0.125")
     )
     assert run(environment, package, solver="delete-only") == ("[[0.0, 0.125, 0.0]]", (0, 1))
+
+
+def test_what_a_file_s_code_depends_on():
+    """All that it imports and no more: an edit in `nmf` leaves the code of `pixels` warm."""
+    from unmix.compiled.jit import _key_of, _sources_of
+
+    pixels = {str(path.relative_to(PACKAGE)) for path in _sources_of(PACKAGE / "solvers/pixels/cpu.py")}
+    assert {"certificate.py", "compiled/jit.py", "solvers/nnls/lawson_hanson_qr.py"} <= pixels
+    assert not [name for name in pixels if name.startswith(("solvers/nmf", "solvers/bands", "jobs", "io"))]
+    own = {str(path.relative_to(PACKAGE)) for path in _sources_of(PACKAGE / "endmembers/passes.py")}
+    assert "endmembers/passes.py" in own and "compiled/jit.py" in own
+    assert _key_of(PACKAGE / "solvers/pixels/cpu.py") != _key_of(PACKAGE / "endmembers/passes.py")
+    assert PACKAGE / "jobs/run.py" in _sources_of(Path(__file__))
 
 
 def test_where_home_is_not_writable(tmp_path):
@@ -84,9 +97,9 @@ def test_where_home_is_not_writable(tmp_path):
 
 
 def test_where_nothing_is_writable(tmp_path):
-    from unmix.solvers import jit
+    from unmix.compiled import jit
 
-    script = "import unmix.solvers.jit as jit\njit._usable = lambda folder: False\n" + SCRIPT.format(
+    script = "import unmix.compiled.jit as jit\njit._usable = lambda folder: False\n" + SCRIPT.format(
         dtype="float64", solver="active-set"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -95,7 +108,7 @@ def test_where_nothing_is_writable(tmp_path):
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(tmp_path):
-    from unmix.solvers.jit import _usable
+    from unmix.compiled.jit import _usable
 
     folder = tmp_path / "shared"
     folder.mkdir()
@@ -117,7 +130,7 @@ def grant(path, mode, uid=None):
 
 def test_what_a_folder_on_the_way_may_be(tmp_path):
     """From / to the folder that holds the code: nobody else may write, or put another in its place."""
-    from unmix.solvers.jit import _usable
+    from unmix.compiled.jit import _usable
 
     assert _usable(tmp_path / "new/newer") and (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     grant(tmp_path / "group", 0o770)
@@ -132,7 +145,7 @@ def test_what_a_folder_on_the_way_may_be(tmp_path):
 
 
 def test_links_on_the_way(tmp_path):
-    from unmix.solvers.jit import _usable
+    from unmix.compiled.jit import _usable
 
     grant(tmp_path / "real", 0o700)
     (tmp_path / "link").symlink_to("../" + tmp_path.name + "/real")  # as /tmp is private/tmp on some systems
@@ -149,7 +162,7 @@ def test_links_on_the_way(tmp_path):
 
 
 def test_what_lies_in_the_folder_is_plain_files_of_ours(tmp_path):
-    from unmix.solvers.jit import _usable
+    from unmix.compiled.jit import _usable
 
     leaf = grant(tmp_path / "leaf", 0o700)
     (leaf / "solvers_1").mkdir()
@@ -165,7 +178,7 @@ STRANGER, VICTIM = 65534, 1234
 
 @root
 def test_what_another_user_owns_on_the_way(tmp_path):
-    from unmix.solvers.jit import _usable
+    from unmix.compiled.jit import _usable
 
     grant(tmp_path / "theirs", 0o755, STRANGER)
     assert not _usable(tmp_path / "theirs/leaf") and not _usable(grant(tmp_path / "leaf", 0o700, STRANGER))
@@ -187,7 +200,7 @@ import os, pickle, sys
 from pathlib import Path
 import numba
 numba.njit(lambda x: x + 1)(1)  # whatever is imported late is imported as root
-from unmix.solvers import jit
+from unmix.compiled import jit
 shared, victim, stranger = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, str(shared))
 import kernel
@@ -345,7 +358,7 @@ def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
 def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     import numba
 
-    from unmix.solvers import jit
+    from unmix.compiled import jit
 
     caplog.set_level("INFO", "unmix")
     monkeypatch.setattr(jit, "PATIENCE", 0.0)
@@ -363,7 +376,7 @@ def test_functions_defined_by_threads_are_all_kept_in_the_folder(tmp_path):
     """The folder is a setting of Numba's for all threads: one that found it gone kept its code in the working directory."""
     script = (
         "import concurrent.futures, sys\n"
-        "from unmix.solvers import jit\n"
+        "from unmix.compiled import jit\n"
         "sys.setswitchinterval(1e-6)\n"
         "def define(i):\n"
         "    def add(x):\n"
@@ -371,7 +384,7 @@ def test_functions_defined_by_threads_are_all_kept_in_the_folder(tmp_path):
         "    return jit.compiled(add)._cache.cache_path\n"
         "with concurrent.futures.ThreadPoolExecutor(8) as pool:\n"
         "    paths = set(pool.map(define, range(400)))\n"
-        "print(sorted(path for path in paths if not path.startswith(jit.cache_folder())))\n"
+        f"print(sorted(path for path in paths if not path.startswith({str(tmp_path / 'cache')!r})))\n"
     )
     (tmp_path / "defining.py").write_text(script)  # a cache is for code in files
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent), "UNMIX_CACHE_DIR": str(tmp_path / "cache")}

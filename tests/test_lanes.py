@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
-from unmix.solvers.gather import Stored, gather_function, product_function
-from unmix.solvers.lanes import ONE, WIDE
+from unmix.compiled.simd import ONE, WIDE
+from unmix.solvers.pixels.gather import Stored, gather_function, product_function
 
 KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 AXES = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}

@@ -10,7 +10,7 @@ from conftest import write_csv, write_cube
 import unmix
 from unmix.io import open_cube
 from unmix.library import Endmembers, fit, load
-from unmix.outputs.maps import save_library as save
+from unmix.outputs.output_set import save_library as save
 
 
 @pytest.fixture

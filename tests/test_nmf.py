@@ -13,7 +13,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.devices import simulated
 from unmix.jobs.verify import verify
-from unmix.solvers.factors import on_simplex
+from unmix.solvers.nmf.updates import on_simplex
 
 
 def losses(X, E, A, loss):

@@ -14,13 +14,13 @@ from test_certificate import plan
 import unmix
 from unmix.certificate import CERTIFIED, MOST_DELTA
 from unmix.devices import Line, simulated
-from unmix.jobs.lines import look_again
+from unmix.jobs.stream_lines import look_again
 from unmix.jobs.verify import verify
 from unmix.methods import METHODS
 from unmix.options import Options
+from unmix.outputs.atomic import record_digest
 from unmix.outputs.judgement import judge, percent
-from unmix.outputs.whole import record_digest
-from unmix.solvers.cpu import Plan, Results, Stored, solve_range, tiles_in
+from unmix.solvers.pixels.cpu import Plan, Results, Stored, solve_range, tiles_in
 from unmix.summary import Summary, count_block
 
 # Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
@@ -161,7 +161,7 @@ def test_lines_with_doubtful_pixels_are_counted_again(tmp_path, device, certific
 
 def test_counts_of_a_gpu_are_mended_by_the_host():
     """Without one: what a GPU left of a block with doubtful pixels becomes what the host counts of it in the end."""
-    counts_of = pytest.importorskip("unmix.solvers.counts")
+    counts_of = pytest.importorskip("unmix.solvers.pixels.cuda_fast.tally")
     random = np.random.default_rng(5)
     E = random.random((12, 3)) + 0.1
     E[:, 2] = E[:, 1] * (1 + 1e-5 * random.standard_normal(12))

@@ -24,7 +24,7 @@ import sys, time, unmix, unmix.outputs.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(float(sys.argv[3])), due(self, written))[1]
-from unmix.io.envi import EnviCube
+from unmix.io.formats.envi import EnviCube
 read, taken = EnviCube.read, [0]
 def counted(self, lines, out):
     taken[0] += lines.stop - lines.start
@@ -240,7 +240,7 @@ def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeyp
     out = tmp_path / "o"
     again(whole, out)
     locks = []
-    monkeypatch.setattr("unmix.outputs.maps.Lock", lambda path, call=Lock: locks.append(path) or call(path))
+    monkeypatch.setattr("unmix.outputs.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path))
     assert again(whole, out, skip_existing=True)["skipped"] and not locks
     with pytest.raises(unmix.OutputError, match="is of another run"):
         again(whole, out, skip_existing=True, residual=True)
@@ -373,11 +373,11 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
             raise KeyboardInterrupt
         replace(*paths)
 
-    monkeypatch.setattr("unmix.outputs.maps.os.replace", thrice)
+    monkeypatch.setattr("unmix.outputs.output_set.os.replace", thrice)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
-    monkeypatch.setattr("unmix.outputs.maps.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.output_set.os.replace", replace)
     monkeypatch.setattr("unmix.jobs.run.fill", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
@@ -521,7 +521,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     """Nothing is lost where the second map does not become what it should."""
     if form == "geotiff":
         pytest.importorskip("rasterio")
-    from unmix.outputs.maps import Outputs
+    from unmix.outputs.output_set import Outputs
 
     out, convert, made = tmp_path / "o", Outputs.convert, []
 
@@ -535,7 +535,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     with pytest.raises(unmix.OutputError, match="No space left"):
         again(whole, out, format=form)
     monkeypatch.setattr(Outputs, "convert", convert)
-    monkeypatch.setattr("unmix.io.envi.EnviCube.read", None)  # nothing is read again
+    monkeypatch.setattr("unmix.io.formats.envi.EnviCube.read", None)  # nothing is read again
     report = again(whole, out, format=form)
     assert report["resumed_from"] == 400 and not list(out.glob("*.part")) and not list(out.glob("*.img"))
     assert sum(report["steps"].values()) == 24_000
@@ -543,7 +543,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
 
 def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     """By other commands; with --overwrite it is, and all of it goes."""
-    from unmix.outputs.maps import save_library
+    from unmix.outputs.output_set import save_library
 
     folder, _, _ = whole
     stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)
@@ -564,10 +564,10 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
     def never(*paths):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.maps.os.replace", never)
+    monkeypatch.setattr("unmix.outputs.output_set.os.replace", never)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
-    monkeypatch.setattr("unmix.outputs.maps.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.output_set.os.replace", replace)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
     same(out, whole[1])
@@ -597,7 +597,7 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
     before = read_past(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
-    monkeypatch.setattr("unmix.outputs.maps.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("unmix.outputs.output_set.shutil.disk_usage", lambda _: usage)
     with pytest.raises(unmix.OutputError, match="are free"):
         again(whole, out)
     assert read_past(out / "s_run.journal.part").lines == before

@@ -203,7 +203,7 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
     elif what == "no place":
         (tmp_path / "o").write_text("a file")
     elif what == "no space":
-        monkeypatch.setattr("unmix.outputs.maps.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+        monkeypatch.setattr("unmix.outputs.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
     elif what == "truncated":
         os.truncate(scene.with_suffix(".img"), 100)
     elif what == "shrinks":
@@ -258,7 +258,7 @@ def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, 
 
 
 def test_another_run_holds_the_scene(tmp_path, scene, truth):
-    from unmix.outputs.maps import Outputs
+    from unmix.outputs.output_set import Outputs
 
     held = Outputs(tmp_path, "scene")
     with pytest.raises(unmix.OutputError, match=r"another run .*holds this scene"):
@@ -352,7 +352,7 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
 
 def test_verify_solves_again(tmp_path, scene, truth):
     """Files that agree with their digests, and are wrong all the same, are found by solving again."""
-    from unmix.outputs.whole import image_digest, record_digest
+    from unmix.outputs.atomic import image_digest, record_digest
 
     for method in METHODS:
         unmix.run(scene, endmembers=truth, device="cpu", method=method, overwrite=True)
@@ -405,7 +405,7 @@ print(peak() - before)
 
 def test_the_disk_is_not_asked_for_what_is_not_read(scene, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("unmix.io.envi.announce", lambda path, stretches: asked.append(path))
+    monkeypatch.setattr("unmix.io.formats.envi.announce", lambda path, stretches: asked.append(path))
     settings = {"out_dir": tmp_path, "device": "cpu", "count": 3}
     unmix.run(scene, dry_run=True, **settings)
     assert asked == []
@@ -441,12 +441,12 @@ def test_only_the_largest(tmp_path, scene, truth, top):
 
 
 def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
-    import unmix.jobs.lines
+    import unmix.jobs.stream_lines
 
-    def shifted(abundance, top, call=unmix.jobs.lines.largest):
+    def shifted(abundance, top, call=unmix.jobs.stream_lines.largest):
         values, index = call(abundance, top)
         return values, np.where(index == 1, 2, index).astype(np.float32)
 
-    monkeypatch.setattr(unmix.jobs.lines, "largest", shifted)
+    monkeypatch.setattr(unmix.jobs.stream_lines, "largest", shifted)
     unmix.run(scene, endmembers=truth, device="cpu", top=2)
     assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

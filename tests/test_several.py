@@ -6,7 +6,10 @@ import sys
 import pytest
 
 import unmix
-from unmix.arrays import factorisation, quadratic, selection, systems
+from unmix.arrays import bands as selection
+from unmix.arrays import nmf as factorisation
+from unmix.arrays import nnls as systems
+from unmix.arrays import nnqp as quadratic
 from unmix.blocks import Layout
 from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError

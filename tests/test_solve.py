@@ -11,7 +11,7 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
-from unmix.arrays.systems import toeplitz
+from unmix.arrays.nnls import toeplitz
 from unmix.jobs.solve import LEAST_SQUARES, Answers, open_array, solve_files
 
 

@@ -149,18 +149,18 @@ def test_dark_and_missing_pixels(device):
 
 COUNTING = """
 import numpy as np
-from unmix.solvers import extended_search, pixel, sweep
+from unmix.solvers.pixels import active_set, active_set_extended, scalar
 counts = dict(solves=0, adds=0)
 def counted(name, function):
     def call(*arguments, **options):
         counts[name] += 1
         return function(*arguments, **options)
     return call
-pixel.solve_on_support = counted("solves", pixel.solve_on_support)
-extended_search.factor = counted("solves", extended_search.factor)
-pixel.add_column = counted("adds", pixel.add_column)
-make = sweep.sweep_function
-sweep.sweep_function = lambda ops: counted("adds", make(ops))
+scalar.solve_on_support = counted("solves", scalar.solve_on_support)
+active_set_extended.factor = counted("solves", active_set_extended.factor)
+scalar.add_column = counted("adds", scalar.add_column)
+make = active_set.sweep_function
+active_set.sweep_function = lambda ops: counted("adds", make(ops))
 for name in ("inv", "qr", "cholesky", "solve", "lstsq", "svd"):
     setattr(np.linalg, name, counted("solves", getattr(np.linalg, name)))
 import unmix

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmix.solvers.update import add_column, remove_column
+from unmix.solvers.pixels.inverse_update import add_column, remove_column
 
 pytestmark = pytest.mark.sim
 

@@ -14,15 +14,15 @@ from ._version import VERSION as __version__
 from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputError, UnmixError
 
 if TYPE_CHECKING:
-    from .arrays.factorisation import Factors, nmf
+    from .arrays.bands import Selection, select_bands
+    from .arrays.nmf import Factors, nmf
+    from .arrays.nnls import Batch, nnls
+    from .arrays.nnqp import Programme, nnqp
     from .arrays.pixels import Solution, solve
-    from .arrays.quadratic import Programme, nnqp
-    from .arrays.selection import Selection, select_bands
-    from .arrays.systems import Batch, nnls
     from .io import open_cube
     from .jobs.bands import bands_of
-    from .jobs.batch import batch
     from .jobs.check import check
+    from .jobs.distributed.batch import batch
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
     from .library import Endmembers
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .scene import Reading
 
 _LAZY = {
-    "run": ".jobs.run", "batch": ".jobs.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
-    "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.systems", "Batch": ".arrays.systems",
-    "nnqp": ".arrays.quadratic", "Programme": ".arrays.quadratic", "nmf": ".arrays.factorisation", "Factors": ".arrays.factorisation",
-    "select_bands": ".arrays.selection", "Selection": ".arrays.selection",
+    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
+    "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
+    "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
+    "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "open_cube": ".io", "Endmembers": ".library", "Reading": ".scene", "Options": ".options",
 }  # fmt: skip
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .solvers.jit import compiled
-from .solvers.lanes import Width
+from .compiled.jit import compiled
+from .compiled.simd import Width
 
 # What a pixel is; `gather` decides.
 SOLVED, PARTLY, MASKED = 0, 1, 2

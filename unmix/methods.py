@@ -20,9 +20,9 @@ class Method:
 class Solver:
     """How it is found.
 
-    ``pixel`` names the row of `unmix.solvers.tile.SEARCH` that the CPU and CUDA both compile; ``any_rank`` says that endmembers may be
-    collinear, or more than bands;
-    ``as_given`` that under Σa = 1, too, it works on endmembers as they are: what it does depends on where zero lies.
+    ``pixel`` names the row of `unmix.solvers.pixels.tile.SEARCH` that the CPU and CUDA both compile; ``any_rank`` says that endmembers
+    may be collinear, or more than bands; ``as_given`` that under Σa = 1, too, it
+    works on endmembers as they are: what it does depends on where zero lies.
     """
 
     name: str

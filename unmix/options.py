@@ -141,7 +141,7 @@ class Options:
     def asked(self, library: Endmembers | None, device: str) -> dict[str, Any]:
         """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen.
 
-        A mask is part of what is read, and known by what it holds (`unmix.identity`), not by its name.
+        A mask is part of what is read, and known by what it holds (`unmix.io.identity`), not by its name.
         """
         return {
             "method": self.row.name, "solver": self.how.name, "endmembers": None if library is None else library.digest(),

@@ -89,7 +89,7 @@ class Problem:
 
     @property
     def pixel(self) -> str:
-        """The function of `unmix.solvers.tile.SEARCH` that finds the abundances."""
+        """The function of `unmix.solvers.pixels.tile.SEARCH` that finds the abundances."""
         return self.solver.pixel
 
     @property
@@ -121,12 +121,12 @@ class Problem:
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
 
     def stored(self) -> tuple[Any, ...]:
-        """The fields of `unmix.solvers.gather.Stored`."""
+        """The fields of `unmix.solvers.pixels.gather.Stored`."""
         nodata = float("nan") if self.nodata is None else self.nodata
         return self.bands.index, self.bands.gain, self.bands.offset, nodata, self.shift
 
     def plan(self) -> tuple[Any, ...]:
-        """The fields of `unmix.solvers.pixel.Plan`."""
+        """The fields of `unmix.solvers.pixels.scalar.Plan`."""
         L = len(self.E)
         lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(self.E.shape[1])
         return (
@@ -138,7 +138,7 @@ class Problem:
     @functools.cached_property
     def exact(self) -> Any:
         """What `unmix.rescue` needs of it in double-double."""
-        from .solvers.extended_search import exact_of  # what compiles is imported when it is wanted
+        from .solvers.pixels.active_set_extended import exact_of  # what compiles is imported when it is wanted
 
         given = np.ascontiguousarray(self.endmembers.matrix)
         return exact_of(given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from .certificate import CERTIFIED, FARTHEST, SOLVED
+from .compiled.jit import compiled
 from .problem import Problem
-from .solvers.jit import compiled
 
 # Of stored values that are held twice at a time.
 CHUNK_BYTES = 2**20
@@ -59,8 +59,8 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
 def prove_again(problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray) -> int:
     """`rescue` for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
     from .devices import Line
-    from .solvers.cpu import Plan, Results, Stored
-    from .solvers.extended_search import prove_pixels
+    from .solvers.pixels.active_set_extended import prove_pixels
+    from .solvers.pixels.cpu import Plan, Results, Stored
 
     here = places[:, 0], places[:, 1]
     some = np.ascontiguousarray(pixels[here])[None]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .certificate import CERTIFIED, MASKED, MOST_DELTA, SOLVED
-from .solvers.jit import compiled
+from .compiled.jit import compiled
 
 # Places that a report names.
 MOST_FAILURES = 100
@@ -38,7 +38,7 @@ def edges() -> np.ndarray:
 
 
 class Counts(NamedTuple):
-    """What is counted of a block of n lines of solved pixels; a GPU fills the same fields (`unmix.solvers.counts`)."""
+    """What is counted of a block of n lines of solved pixels; a GPU fills the same fields (`unmix.solvers.pixels.cuda_fast.tally`)."""
 
     pixels: Any  # (n, 4) int64: solved, masked, κ above 1e-10, and those with δ above the limit beside them
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import unmix
-from unmix.arrays.factorisation import Plan, engine_for, filled
+from unmix.arrays.nmf import Plan, engine_for, filled
 from unmix.io import bytes_per_line, spectra
 from unmix.library import load
 from unmix.scene import choose_bands

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmix.arrays.systems import solver_for, toeplitz
+from unmix.arrays.nnls import solver_for, toeplitz
 
 COUNTS = (1, 24, 48, 96, 192)
 REPEATS = 5

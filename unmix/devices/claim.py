@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OutputError
-from ..files import open_there
+from ..io.opening import open_there
 from .cuda import simulated
 
 HELD: list[IO[str]] = []  # locked until the process ends

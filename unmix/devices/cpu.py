@@ -28,7 +28,7 @@ class Cpu:
         return layout
 
     def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
-        from ..solvers.cpu import Plan, Results, Stored, solve_range
+        from ..solvers.pixels.cpu import Plan, Results, Stored, solve_range
 
         self.solve = functools.partial(solve_range, problem.layout, problem.pixel)
         self.stored = Stored(*problem.stored())
@@ -39,7 +39,7 @@ class Cpu:
         return slots
 
     def submit(self, slot: Slot) -> None:
-        from ..solvers.cpu import Results, tiles_in
+        from ..solvers.pixels.cpu import Results, tiles_in
 
         assert slot.raw is not None and slot.results is not None
         results = Results(**slot.results)

@@ -37,7 +37,7 @@ class Cuda:
         self.name = f"cuda:{index}"
         self.mirrors = {}
         try:
-            from ..solvers.cuda import cuda
+            from ..compiled.cuda import cuda
 
             self.cuda = cuda
             self.gpu = cuda.gpus[index]
@@ -92,15 +92,15 @@ class Cuda:
 
     def solver_for(self, problem: Problem) -> Any:
         """The class that solves blocks: the fast path where it is right, else the general one."""
-        from ..solvers.cuda import General
+        from ..solvers.pixels.cuda import General
 
         if problem.pixel == "qr":
-            from ..solvers.blocks_cuda import Blocks
+            from ..solvers.pixels.cuda_qr import Blocks
 
             return Blocks
         if simulated():  # which has no warp operations
             return General
-        from ..solvers.warps import Warps
+        from ..solvers.pixels.cuda_fast.driver import Warps
 
         with self.gpu:
             return Warps if Warps.serves(problem) else General
@@ -110,7 +110,7 @@ class Cuda:
         blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
         scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
         if line.counted is not None and self.solver_for(problem).countable is not None:
-            from ..solvers.counts import count_shapes
+            from ..solvers.pixels.cuda_fast.tally import count_shapes
 
             fields = count_shapes(layout.lines_per_block, problem.E.shape[1])
             blocks += layout.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for kind, shape in fields)
@@ -208,7 +208,7 @@ class Mirror:
         self.full = {name: cuda.device_array(values.shape, values.dtype) for name, values in slot.full.items()}
         self.counts: Any = None
         if device.counter is not None:
-            from ..solvers.counts import Counts, count_shapes
+            from ..solvers.pixels.cuda_fast.tally import Counts, count_shapes
 
             fields = count_shapes(len(slot.full["rmse"]), problem.E.shape[1])
             self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
@@ -228,7 +228,7 @@ class Mirror:
 
     def record(self, slot: Slot, device: Cuda) -> None:
         """Let the same be enqueued with one call each from now on, for blocks of this size."""
-        from ..solvers.recording import Recording
+        from ..compiled.cuda_graph import Recording
 
         streams = self.stream, device.compute, self.stream
         recorded = [Recording(*both) for both in zip(streams, self.calls(slot, device))]
@@ -295,7 +295,7 @@ def leave_to_the_end(index: int) -> None:
     """
     if simulated():
         return
-    from ..solvers.cuda import cuda
+    from ..compiled.cuda import cuda
 
     def hold() -> None:
         with cuda.gpus[index]:

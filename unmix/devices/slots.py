@@ -29,7 +29,7 @@ class Line:
     counted: float | None = None
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
-        """Type and shape of every result of a block; the fields of `unmix.solvers.tile.Results` in order."""
+        """Type and shape of every result of a block; the fields of `unmix.solvers.pixels.tile.Results` in order."""
         L, p = problem.E.shape
         plane = (lines, self.samples)
         return {

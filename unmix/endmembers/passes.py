@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled.jit import allocating
+from ..compiled.simd import WIDE
 from ..io.cube import Bands, Cube, bytes_per_line, spectra
-from ..solvers.gather import gather_function
-from ..solvers.jit import allocating
-from ..solvers.lanes import WIDE
+from ..solvers.pixels.gather import gather_function
 from .statistics import each_line, projected, stored_of
 
 Visit = Callable[[int, np.ndarray], None]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..blocks import plan_blocks
+from ..compiled.jit import allocating
+from ..compiled.simd import WIDE
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
-from ..solvers.gather import Stored, gather_function, product_function
-from ..solvers.jit import allocating
-from ..solvers.lanes import WIDE
+from ..solvers.pixels.gather import Stored, gather_function, product_function
 
 # Pixels that are added to the second moment together, a multiple of any width.
 STRETCH = 64

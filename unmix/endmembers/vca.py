@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..solvers.jit import compiled
+from ..compiled.jit import compiled
 from .passes import Passes
 from .statistics import Moments
 

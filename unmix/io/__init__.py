@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import CubeError, MethodError
 from .axis import axis_from_file
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
-from .envi import TIFF_MAGIC
+from .formats.envi import TIFF_MAGIC
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # HDF5 may stand behind something else of one of these sizes.
@@ -70,7 +70,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         raise MethodError(f"--dataset is for HDF5 and MATLAB files, which {path} is not")
     inside = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
     named = {key: name for key, name in inside if name is not None}
-    cube: Cube = getattr(import_module(f".{module}", __package__), function)(path, **named)
+    cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **named)
     if axis_file is not None:
         cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
         cube.fwhm = cube.fwhm if fwhm is None else fwhm
@@ -80,7 +80,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
 def kinds() -> list[Kind]:
     """Every kind of cube that is read; docs/formats.md is made of them."""
     envi, geotiff, products, matlab = (
-        import_module(f".{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
+        import_module(f".formats.{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
     )
     return [envi.KIND, *geotiff.KINDS, *(kind for kind, _ in products.PRODUCTS), products.NAMED, matlab.KIND]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .fields import header_beside
-from .header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
+from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
 
 # Data files of ENVI, which have a header beside them.
 DATA = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")

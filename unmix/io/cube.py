@@ -9,7 +9,7 @@ import numpy as np
 
 from ..blocks import block_shape
 from ..errors import CubeError
-from .header import words
+from .formats.header import words
 from .placement import Placement
 
 INTERLEAVES = ("bip", "bil", "bsq")

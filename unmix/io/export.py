@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError, OutputError
-from .header import format_header, geotransform, read_header, words
+from .formats.header import format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
@@ -85,7 +85,7 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     OutputError
         Where what is read back is not what was written.
     """
-    from .geotiff import gdal, settings
+    from .formats.geotiff import gdal, settings
 
     rasterio = gdal()
     values, fields = work_file(image, header)
@@ -139,7 +139,7 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
     """
     import h5py
 
-    from .hdf5_write import new_hdf5
+    from .formats.hdf5_write import new_hdf5
 
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
@@ -220,7 +220,7 @@ def length_unit(map_info: str) -> str:
 def system_of(fields: dict[str, str]) -> str:
     """The coordinate system of a header without a WKT, as GDAL makes it of the map info; empty where it cannot, or is not there."""
     try:
-        from .geotiff import gdal
+        from .formats.geotiff import gdal
 
         rasterio = gdal()
     except CubeError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import as_stored
-from .header import axis_in_names, axis_in_nanometres, number, numbers
+from .formats.header import axis_in_names, axis_in_nanometres, number, numbers
 
 log = logging.getLogger("unmix")
 # ENVI's number of each type we read; 6 and 9 are complex.

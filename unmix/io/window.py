@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import CubeError
 from .cube import Cube, as_stored, by_pixel, bytes_per_line, place_for
-from .header import geotransform, leading_number
+from .formats.header import geotransform, leading_number
 
 # What is read beside its place in memory is read in pieces of so many bytes (or a chunk of the file).
 PIECE = 16 * 2**20

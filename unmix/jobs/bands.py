@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from .._version import build
-from ..arrays.selection import Selection, least_collinear, select_bands
+from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
 from ..endmembers import pixel_spectrum, signal_of
 from ..errors import LibraryError, MethodError
-from ..identity import Watch
 from ..io import missing
 from ..io.cube import bytes_per_line, counted, ranges
-from ..io.header import nanometres
+from ..io.formats.header import nanometres
+from ..io.identity import Watch
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
+from ..outputs.atomic import finite, readable, write_whole
 from ..outputs.names import Inputs, file_of, inputs_of, refuse_inputs, with_parts
-from ..outputs.whole import finite, readable, write_whole
 from ..scene import Reading, open_scene, parse_bands
 from .solve import open_array
 

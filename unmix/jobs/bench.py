@@ -12,7 +12,7 @@ from ..io import bytes_per_line
 from ..library import fit, load_parts
 from ..methods import choose
 from ..options import Options
-from ..outputs.maps import Outputs
+from ..outputs.output_set import Outputs
 from ..pipeline import Seconds
 from ..problem import plan_problem
 from ..scene import Reading, open_scene

@@ -14,7 +14,7 @@ from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.cube import bands_named, counted
-from ..io.header import PLAUSIBLE
+from ..io.formats.header import PLAUSIBLE
 from ..library import Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
 from ..outputs.judgement import abundances_of, fit_of, judge, percent

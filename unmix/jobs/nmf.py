@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.factorisation import (
+from ..arrays.nmf import (
     EVERY,
     FLOOR,
     LARGEST,
@@ -28,21 +28,21 @@ from ..arrays.factorisation import (
     unit_of,
 )
 from ..blocks import cores, parse_size, plan_blocks
+from ..compiled.jit import seconds_compiling
+from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import capped, extract_endmembers, hysime, signal_of
 from ..errors import CubeError, LibraryError, MethodError
-from ..identity import Watch
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
+from ..io.identity import Watch
 from ..library import Endmembers, fit, load_parts
-from ..outputs.maps import Outputs
+from ..outputs.atomic import finite
 from ..outputs.names import inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.output_set import Outputs
 from ..outputs.report import map_headers, what_was_read
-from ..outputs.whole import finite
 from ..scene import Reading, open_scene
-from ..solvers.gather import Stored, floats_function
-from ..solvers.jit import seconds_compiling
-from ..solvers.lanes import WIDE
+from ..solvers.pixels.gather import Stored, floats_function
 
 log = logging.getLogger("unmix")
 STARTS = ("vca", "spa", "random")

@@ -16,24 +16,24 @@ from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..errors import CubeError, MethodError
-from ..identity import Watch
 from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
+from ..io.identity import Watch
 from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
-from ..outputs.finished import Finished
+from ..outputs.atomic import finite
+from ..outputs.completed import Finished
 from ..outputs.judgement import collected_warnings
-from ..outputs.maps import Outputs
 from ..outputs.names import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
-from ..outputs.whole import finite
 from ..pipeline import Seconds, Step
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
-from .lines import layout_of, line_of, solve_lines
+from .stream_lines import layout_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
 Progress = Callable[[Step], None]
@@ -79,7 +79,7 @@ def run(
 
 
 class Workers(Protocol):
-    """Who does the work on a scene: this process (`Alone`), or a cluster (`unmix.jobs.cluster.Cluster`).
+    """Who does the work on a scene: this process (`Alone`), or a cluster (`unmix.jobs.distributed.executor.Cluster`).
 
     ``name`` is the device's; ``extract`` finds endmembers and says how often it passed over the file; ``plan`` cuts the scene
     before anything is written; ``solve`` fills the rasters of ``outputs`` from the layout's first line on.

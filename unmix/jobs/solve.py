@@ -10,17 +10,17 @@ import h5py
 import numpy as np
 import scipy.sparse
 
-from ..arrays.quadratic import MOST_STEPS, Programme, nnqp
-from ..arrays.systems import Batch, batches, solver_for, toeplitz
+from ..arrays.nnls import Batch, batches, solver_for, toeplitz
+from ..arrays.nnqp import MOST_STEPS, Programme, nnqp
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
 from ..errors import CubeError, LibraryError, MethodError, OutputError
-from ..files import make_new
-from ..io.hdf5_write import Target, new_hdf5
-from ..io.matlab import Version73, open_variables
+from ..io.formats.hdf5_write import Target, new_hdf5
+from ..io.formats.matlab import Version73, open_variables
+from ..io.opening import make_new
 from ..io.read import brief, refuse_links, refuse_links_out
+from ..outputs.atomic import flush, signals_held
 from ..outputs.names import inputs_of, refuse_inputs, with_parts
-from ..outputs.whole import flush, signals_held
 
 log = logging.getLogger("unmix")
 # What is written of a batch: name, and whether it has a row of n for each system.
@@ -125,7 +125,7 @@ def solve_files(
         ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets of those
         names.
     toeplitz_pulse : bool
-        A is a pulse (w,), or one for each system (N, w): `unmix.arrays.systems.toeplitz`.
+        A is a pulse (w,), or one for each system (N, w): `unmix.arrays.nnls.toeplitz`.
     device, threads, memory, overwrite
         As for `unmix.run`.
 

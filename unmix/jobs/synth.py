@@ -9,10 +9,10 @@ import numpy as np
 
 from ..blocks import plan_blocks
 from ..errors import MethodError, OutputError
-from ..files import open_new, write_new
 from ..io.cube import INTERLEAVES
 from ..io.fields import DTYPES
-from ..io.header import format_header
+from ..io.formats.header import format_header
+from ..io.opening import open_new, write_new
 from ..io.write import write_all
 from ..library import Endmembers
 from ..outputs.names import refuse_headers_of_others

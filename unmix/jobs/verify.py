@@ -12,15 +12,15 @@ from scipy.optimize import nnls
 
 from ..certificate import CERTIFIED
 from ..errors import CubeError, OutputError
-from ..identity import identity_of, is_older
 from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from ..io.export import FORMATS, OutputFormat
+from ..io.identity import identity_of, is_older
 from ..io.placement import Placement
 from ..library import load
 from ..methods import METHODS, SOLVERS, Method
+from ..outputs.atomic import file_digest, finite, image_digest, record_digest
 from ..outputs.journal import difference
 from ..outputs.names import MAPS, ORTHO, SUFFIXES
-from ..outputs.whole import file_digest, finite, image_digest, record_digest
 from ..scene import Reading, open_part
 from .recount import differs, recounted
 

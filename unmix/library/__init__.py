@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, UnmixError
 from ..io import open_cube
 from ..io.fields import header_beside
-from ..io.header import LONGEST_HEADER, read_header, read_small
+from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample

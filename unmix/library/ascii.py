@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.header import TO_NANOMETRES, nanometres
+from ..io.formats.header import TO_NANOMETRES, nanometres
 from .spectra import DELETED, Endmembers, make
 
 MOST_ROWS, LONGEST_LINE = 200_000, 100_000

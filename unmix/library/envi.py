@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import LibraryError
 from ..io.cube import as_stored
 from ..io.fields import DTYPES, header_beside
-from ..io.header import axis_in_nanometres, number, numbers, read_header, whole, words
+from ..io.formats.header import axis_in_nanometres, number, numbers, read_header, whole, words
 from .spectra import Endmembers, make
 from .table import places_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io.header import nanometres
-from ..io.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
-from ..io.matlab5 import character
+from ..io.formats.header import nanometres
+from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
+from ..io.formats.matlab5 import character
 from ..io.read import brief
 from .spectra import DELETED, Endmembers, make
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
-from ..files import open_new, write_new
-from ..io.header import clean, format_header
+from ..io.formats.header import clean, format_header
+from ..io.opening import open_new, write_new
 
 log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.header import nanometres
+from ..io.formats.header import nanometres
 from .spectra import Endmembers, make
 
 

@@ -19,11 +19,11 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import OutputError
-from ..files import open_new, open_there
+from ..io.opening import open_new, open_there
 from ..io.read import brief
 from ..io.write import write_all
+from .atomic import file_digest, image_digest
 from .names import JOURNAL, MAPS, RECORD, is_ours
-from .whole import file_digest, image_digest
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 

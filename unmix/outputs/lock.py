@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OutputError
-from ..files import open_there
+from ..io.opening import open_there
 
 BEAT, STALE = 30.0, 600.0
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MethodError
-from ..identity import files_of
 from ..io import Cube
-from ..io.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.export import FORMATS, OutputFormat
+from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
+from ..io.identity import files_of
 from ..io.window import Window
 from ..library import files_of as library_files
 

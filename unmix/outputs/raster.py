@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files import open_new, open_there
+from ..io.opening import open_new, open_there
 from ..io.write import write_all
-from .whole import digest_of
+from .atomic import digest_of
 
 
 class Raster:

@@ -16,7 +16,7 @@ from ..certificate import CERTIFIED
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import MAP_FIELDS
-from ..io.header import words
+from ..io.formats.header import words
 from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
@@ -24,8 +24,8 @@ from ..problem import WARN_CONDITION, Problem
 from ..scene import Reading
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge
-from .maps import Outputs
 from .names import ORTHO, suffixes_of
+from .output_set import Outputs
 
 log = logging.getLogger("unmix")
 

@@ -1,1 +1,1 @@
-"""The solvers: two update verbs, one pixel's arithmetic, one tile of pixels, and a driver for each kind of device."""
+"""A folder for each problem: code that serves one pixel or system, a driver for the CPU, one for CUDA."""

@@ -1,0 +1,177 @@
+"""`nnls`: non-negative least squares for batches of any systems; one matrix for all, or one each."""
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..blocks import cores
+from ..certificate import CERTIFIED
+from ..devices import one_device
+from ..errors import LibraryError
+
+log = logging.getLogger("unmix")
+# Systems that are worth the making of AᵀA, which costs as much as some dozen steps.
+SHARING = 4
+Solve = Callable[[np.ndarray], "Batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Answers to a batch of systems.
+
+    Attributes
+    ----------
+    x : array (N, n), float64
+    rmse : array (N,), float64
+        ``|b − A x| / √m``.
+    kappa, delta : arrays (N,), float64
+        The certificate (`unmix.certificate`): κ up to 1e-10 is certified; δ bounds the distance from the optimum, and is infinite
+        where it is not unique or cond(A) is above some 1e6, and where each system has its own matrix.
+    steps : array (N,), int32
+        Columns that entered or left.
+    """
+
+    x: np.ndarray
+    rmse: np.ndarray
+    kappa: np.ndarray
+    delta: np.ndarray
+    steps: np.ndarray
+
+    @property
+    def failed(self) -> np.ndarray:
+        """The systems that are not certified."""
+        return np.flatnonzero(~(self.kappa <= CERTIFIED))
+
+
+def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | None = None) -> Batch:
+    """``min |A x − b|`` over x ≥ 0, for every right-hand side.
+
+    Lawson-Hanson with an updated QR (Luo and Duraiswami, paper 000); any rank, more columns than rows too.
+
+    Parameters
+    ----------
+    A : array-like of shape (m, n), or (N, m, n)
+        The matrix of all systems, or one each.
+    B : array-like of shape (m,) or (N, m)
+        The right-hand sides.
+    device : str
+        "cpu", "cuda", "cuda:K" or "auto".
+    threads : int, optional
+        CPU threads; default is all.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LibraryError
+        Where shapes do not go together, or something is not finite.
+    MethodError, DeviceError
+        Where the device is not there.
+
+    Examples
+    --------
+    >>> import numpy as np, unmix
+    >>> unmix.nnls(np.array([[1.0, 2], [3, 4]]), np.array([1.0, 1])).x.round(3)
+    array([[0.308, 0.   ]])
+    """
+    A, B = np.asarray(A, np.float64), np.atleast_2d(np.asarray(B, np.float64))
+    with solver_for(A, len(B), device, threads) as solve:
+        return solve(B)
+
+
+class solver_for:
+    """``with solver_for(A, most, device, threads) as solve``: ``solve(B)`` for batches of up to ``most`` systems."""
+
+    def __init__(self, A: np.ndarray, most: int, device: str, threads: int | None) -> None:
+        if A.ndim not in (2, 3) or 0 in A.shape:
+            raise LibraryError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
+        if not np.all(np.isfinite(A)):
+            raise LibraryError("A holds values that are not finite")
+        self.A, self.most = A, most
+        self.device = one_device(device, threads)
+        self.threads = threads or cores()
+
+    def __enter__(self) -> Solve:
+        from ..solvers.nnls.cpu import Shared
+
+        self.machine = self.device.__enter__()
+        self.shared = Shared(self.A, self.A.ndim == 2 and self.most >= SHARING)
+        self.pool = ThreadPoolExecutor(self.threads, "systems")
+        self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = self.on_cpu
+        if self.machine.name != "cpu":
+            from ..solvers.nnls.cuda import OnGpu
+
+            try:
+                self.run = OnGpu(self.shared, self.most).solve
+            except BaseException:
+                self.__exit__()
+                raise
+        return self.solve
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()
+        self.device.__exit__(None, None, None)
+
+    def on_cpu(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
+        """Ranges of systems on a pool of threads."""
+        from ..solvers.nnls.cpu import solve_systems
+
+        step = max(1, -(-len(B) // (4 * self.threads)))
+        work = functools.partial(solve_systems, shared=self.shared, B=B, answers=answers)
+        tasks = [self.pool.submit(work, first, min(first + step, len(B))) for first in range(0, len(B), step)]
+        for task in tasks:
+            task.result()
+
+    def solve(self, B: np.ndarray) -> Batch:
+        """Solve a batch."""
+        _, m, n = self.shared.rows.shape
+        if B.ndim != 2 or B.shape[1] != m or (self.shared.each and len(B) != len(self.shared.rows)):
+            each = f" of {len(self.shared.rows)}" if self.shared.each else ""
+            raise LibraryError(f"A is {m} x {n}{each}, but B has shape {B.shape}; a right-hand side is a row of {m}")
+        if not np.all(np.isfinite(B)):
+            raise LibraryError(
+                f"B holds values that are not finite, first in row {int(np.argwhere(~np.isfinite(B))[0, 0])}"
+            )
+        N = len(B)
+        answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
+        answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
+        if N:
+            self.run(np.ascontiguousarray(B, np.float64), answers)
+        return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
+
+
+def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
+    """The matrix of a convolution: column j is the pulse, begun at sample j.
+
+    Parameters
+    ----------
+    pulse : array (w,) or (N, w)
+        One, or one a system.
+    m : int
+        Samples of what was received.
+
+    Returns
+    -------
+    array (m, m) or (N, m, m), float64
+        Paper 000, eq. 6.2, for a pulse that begins at 0.
+    """
+    pulse = np.asarray(pulse, np.float64)
+    w = min(m, pulse.shape[-1])
+    A = np.zeros((*pulse.shape[:-1], m, m))
+    for k in range(w):
+        rows = np.arange(k, m)
+        A[..., rows, rows - k] = pulse[..., k, None]
+    return A
+
+
+def batches(N: int, size: int) -> Iterator[slice]:
+    """Ranges of at most ``size``."""
+    for first in range(0, N, size):
+        yield slice(first, min(first + size, N))

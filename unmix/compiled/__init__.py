@@ -1,0 +1,1 @@
+"""How code is compiled, for a CPU and for a GPU; it knows no spectra."""

@@ -1,0 +1,37 @@
+"""How a kernel and its functions are compiled for a GPU."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
+
+from .jit import keep, name_after_cells
+
+ALL_LANES = 0xFFFFFFFF
+
+# Small blocks are what a small scene has; the warning says nothing to a user.
+numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+
+__all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu"]
+
+
+def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
+    """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``).
+
+    ``registers`` bounds those of a thread.
+    """
+    name_after_cells(function)
+    if numba.config.ENABLE_CUDASIM:
+        return cuda.jit(function)
+    kernel = cuda.jit(function, max_registers=registers)
+    from numba.cuda.dispatcher import CUDACache
+
+    return keep(kernel, CUDACache)
+
+
+def on_gpu(function: Callable[..., Any]) -> Any:
+    """A function of the GPU that is laid into its caller."""
+    name_after_cells(function)
+    inlined = {} if numba.config.ENABLE_CUDASIM else {"forceinline": True}
+    return cuda.jit(function, device=True, **inlined)

@@ -1,0 +1,91 @@
+"""A block of threads of a GPU that works on one system together: a `Team`."""
+
+from typing import Any
+
+import numba
+from numba import cuda
+
+from .cooperative import Team
+from .cuda import ALL_LANES
+
+SIMULATED = bool(numba.config.ENABLE_CUDASIM)
+WARP = 32
+# What all blocks' scratch may take of a GPU's memory.
+MOST_SCRATCH = 8 * 2**30
+
+
+def on_gpu(function: Any) -> Any:
+    """A function of the GPU."""
+    return cuda.jit(function, device=True)
+
+
+@on_gpu
+def rank() -> Any:
+    """Which thread of the block."""
+    return cuda.threadIdx.x
+
+
+@on_gpu
+def size() -> Any:
+    """Threads of the block."""
+    return cuda.blockDim.x
+
+
+@on_gpu
+def sync():
+    """Wait for the block."""
+    cuda.syncthreads()
+
+
+def total_by_tree(value, box):
+    """The sum over a block, by halves; for the simulator, which has no shuffles."""
+    t = cuda.threadIdx.x
+    box[t] = value
+    cuda.syncthreads()
+    half = cuda.blockDim.x // 2
+    while half > 0:
+        if t < half:
+            box[t] += box[t + half]
+        cuda.syncthreads()
+        half //= 2
+    result = box[0]
+    cuda.syncthreads()
+    return result
+
+
+def total_by_warps(value, box):
+    """The sum over a block: in each warp by shuffles, then over the warps."""
+    for step in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+    t = cuda.threadIdx.x
+    if t % WARP == 0:
+        box[t // WARP] = value
+    cuda.syncthreads()
+    result = 0.0
+    for w in range(cuda.blockDim.x // WARP):
+        result += box[w]
+    cuda.syncthreads()
+    return result
+
+
+def best_by_tree(value, index, box):
+    """The index of the largest value of a block, of equal ones the smallest; −1 where no thread has one."""
+    t, n = cuda.threadIdx.x, cuda.blockDim.x
+    box[t], box[n + t] = value, index
+    cuda.syncthreads()
+    half = n // 2
+    while half > 0:
+        if t < half:
+            a, b = box[n + t], box[n + t + half]
+            if b >= 0 and (a < 0 or box[t + half] > box[t] or (box[t + half] == box[t] and b < a)):
+                box[t], box[n + t] = box[t + half], b
+        cuda.syncthreads()
+        half //= 2
+    result = int(box[n])
+    cuda.syncthreads()
+    return result
+
+
+total = on_gpu(total_by_tree if SIMULATED else total_by_warps)
+best = on_gpu(best_by_tree)
+BLOCK = Team("block", on_gpu, rank, size, sync, total, best)

@@ -1,0 +1,266 @@
+"""ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
+
+import functools
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...blocks import block_shape
+from ...errors import CubeError
+from ..cube import INTERLEAVES, Cube, Kind, exact
+from ..fields import DTYPES, header_beside, spectral_fields
+from ..placement import Placement
+from ..read import Scratch, announce, fill_all, read_parts
+from .header import read_header, whole
+
+KIND = Kind(
+    "ENVI",
+    "header and data, bip, bil or bsq, nine types, both byte orders; also gzip-compressed (`file compression = 1`)",
+    "`wavelength`, `fwhm`, `bbl`",
+    "copied to the letter",
+    "`data ignore value`, `reflectance scale factor`, `data gain values`, `data offset values`",
+)
+EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
+OTHER_FORMATS = {
+    ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
+    ".tiff": "TIFF", ".xml": "XML", ".zip": "ZIP",
+}  # fmt: skip
+TIFF_EXTENSIONS = (".tif", ".tiff")
+GZIP_MAGIC = b"\x1f\x8b"
+TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+def find_header(path: Path) -> Path:
+    """The header of an ENVI cube, of which ``path`` is the header or the data file.
+
+    Raises
+    ------
+    CubeError
+        Where there is none.
+    """
+    if path.is_dir():
+        raise CubeError(f"{path}: is a folder; name a cube's header or data file")
+    if not path.is_file():
+        raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    if path.suffix.lower() in OTHER_FORMATS:
+        kind = OTHER_FORMATS[path.suffix.lower()]
+        if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
+            like = "HDF5 (NetCDF-4 does)" if kind in ("HDF5", "NetCDF") else "it"
+            raise CubeError(f"{path}: is named like {kind}, but does not begin like {like}; is it whole?")
+        raise CubeError(f"{path}: {kind} is not read; name the cube itself")
+    if path.suffix.lower() == ".hdr":
+        return path
+    header = header_beside(path)
+    if header is None:
+        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+    if path.suffix.lower() not in EXTENSIONS and header.stem.lower() == path.stem.lower():
+        raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that, or the header")
+    return header
+
+
+def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
+    """The data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
+
+    Raises
+    ------
+    CubeError
+        Where there is none, or more than one (which are listed).
+    """
+    stem = header.name[:-4]
+    found = [
+        entry
+        for entry in sorted(header.parent.iterdir())
+        if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in endings
+    ]
+    if found and not any(entry.is_file() for entry in found):
+        raise CubeError(f"{found[0]}: is no file; {header.name} has no other data beside it")
+    found = [entry for entry in found if entry.is_file()]
+    if not found:
+        looked = ", ".join(stem + ending for ending in endings[:3])
+        raise CubeError(f"{header}: no data file beside it (looked for {looked}, …)")
+    if len(found) > 1:
+        listed = ", ".join(entry.name for entry in found)
+        raise CubeError(f"{header}: more than one data file could be meant: {listed}; name the data file instead")
+    return found[0]
+
+
+@dataclass(eq=False)
+class EnviCube:
+    """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
+
+    ``skip`` is the header offset in bytes; gzip-compressed data is read from a ``scratch`` file.
+    """
+
+    path: Path
+    stem: str
+    header: Path
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    swapped: bool
+    skip: int
+    layout: str
+    fields: dict[str, str]
+    wavelengths: np.ndarray | None
+    fwhm: np.ndarray | None
+    good_bands: np.ndarray | None
+    gain: np.ndarray | None
+    offset: np.ndarray | None
+    nodata: float | None
+    problems: list[str] = field(default_factory=list)
+    format: str = KIND.name
+    lines_together: int = 1
+    scratch: Scratch | None = None
+    placement: Placement | None = None
+    origin: tuple[int, int] = (0, 0)
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        n = lines.stop - lines.start
+        filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
+        size, places = self.pieces(lines)
+        parts = [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)]
+        if self.scratch is not None:
+            fill_all(self.path, self.scratch.fileno(), parts)
+        else:
+            read_parts(self.path, parts)
+        shape = block_shape(self.layout, n, self.samples, self.bands)
+        values = filled.view(self.dtype).reshape(shape)
+        if self.swapped:
+            values.byteswap(inplace=True)
+        return exact(self, values)
+
+    @property
+    def beside(self) -> list[Path]:
+        """The header; see `unmix.io.cube.Cube`."""
+        return [self.header]
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        order = "swapped" if self.swapped else "native"
+        return {"byte_order": order, "header_offset": self.skip, "compression": "gzip" if self.packed else None}
+
+    @property
+    def packed(self) -> bool:
+        """Whether the data is gzip-compressed."""
+        return self.scratch is not None
+
+    def expect(self, lines: slice) -> None:
+        """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
+        if self.packed:
+            return
+        size, places = self.pieces(lines)
+        announce(self.path, [(place, size) for place in places])
+
+    def pieces(self, lines: slice) -> tuple[int, list[int]]:
+        """The stretches of the file that hold some lines, in order: the bytes of each, and where they begin."""
+        line = self.samples * self.dtype.itemsize
+        n = lines.stop - lines.start
+        if self.layout == "bsq":
+            return n * line, [self.skip + (b * self.lines + lines.start) * line for b in range(self.bands)]
+        return n * line * self.bands, [self.skip + lines.start * line * self.bands]
+
+
+def open_envi(path: Path) -> Cube:
+    """Open an ENVI cube by its header or its data file; reads the header only. A TIFF behind the header is opened as one.
+
+    Parameters
+    ----------
+    path : Path
+        Either file of the pair.
+
+    Raises
+    ------
+    CubeError
+        Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
+        unsupported, or the data file is too short.
+    """
+    try:
+        return open_pair(path)
+    except OSError as error:
+        raise CubeError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
+
+
+def open_pair(path: Path) -> Cube:
+    """`open_envi`, but for what the file system has to say."""
+    header = find_header(path)
+    fields = read_header(header)
+    if "library" in fields.get("file type", "").lower():
+        raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
+    if "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
+        return open_tiff(find_data(header, TIFF_EXTENSIONS))
+    data = find_data(header) if path == header else path
+    samples, lines, bands = (whole(fields, key, header) for key in ("samples", "lines", "bands"))
+    if min(samples, lines, bands) < 1:
+        raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
+    interleave = fields.get("interleave", "").strip().lower()
+    packed = whole(fields, "file compression", header, 0) != 0
+    with open(data, "rb") as file:
+        head = file.read(4)
+        if head in TIFF_MAGIC:
+            raise CubeError(
+                f"{data}: is a TIFF, though {header.name} says 'interleave = {interleave[:20]}'; set it to tif"
+            )
+        if packed and head[:2] != GZIP_MAGIC:
+            raise CubeError(f"{data}: is not gzip-compressed, though {header.name} says so; set 'file compression = 0'")
+    if interleave not in INTERLEAVES:
+        raise CubeError(f"{header}: interleave '{interleave[:20]}' is none of bip, bil and bsq")
+    code = whole(fields, "data type", header)
+    if code not in DTYPES:
+        kind = "complex" if code in (6, 9) else "unknown"
+        raise CubeError(f"{header}: data type {code} ({kind}) is not supported; supported: {sorted(DTYPES)}")
+    dtype = DTYPES[code]
+    skip = whole(fields, "header offset", header, 0)
+    if skip < 0:
+        raise CubeError(f"{header}: header offset {skip} is negative")
+    if packed and max(bands, samples, lines) > 2**24:  # the size of what is packed tells nothing
+        raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: too many to be true")
+    size = lines * samples * bands * dtype.itemsize
+    problems = [] if packed else check_size(data, header, skip, size)
+    return EnviCube(
+        path=data,
+        stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
+        header=header,
+        lines=lines,
+        samples=samples,
+        bands=bands,
+        dtype=dtype,
+        swapped=(whole(fields, "byte order", header, 0) == 1) != (sys.byteorder == "big") and dtype.itemsize > 1,
+        skip=skip,
+        layout=interleave,
+        fields=fields,
+        problems=problems,
+        scratch=Scratch(functools.partial(unpack, data, skip + size)) if packed else None,
+        **spectral_fields(fields, bands, dtype, header, problems),
+    )
+
+
+def open_tiff(data: Path) -> Cube:
+    """See `unmix.io.formats.geotiff.open_geotiff`; imported here, because it imports what others have no use for."""
+    from .geotiff import open_geotiff
+
+    with open(data, "rb") as file:
+        if file.read(4) not in TIFF_MAGIC:
+            raise CubeError(f"{data}: is not a TIFF, though its header says so")
+    return open_geotiff(data)
+
+
+def unpack(data: Path, size: int) -> Any:
+    """See `unmix.io.scratch.gunzip`; imported here, because it imports h5py, which others have no use for."""
+    from ..scratch import gunzip
+
+    return gunzip(data, size)
+
+
+def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:
+    """Raise where the data file is shorter than the header promises; a warning where it is longer."""
+    size = data.stat().st_size
+    if size < skip + wanted:
+        raise CubeError(f"{data}: is truncated: {size} bytes, but {header.name} promises {skip + wanted}")
+    if size > skip + wanted:
+        return [f"{data}: {size} bytes, {size - skip - wanted} more than {header.name} promises"]
+    return []

@@ -1,0 +1,321 @@
+"""GeoTIFF through rasterio (extra `geo`): plain ones, those behind an ENVI header, and EnMAP L2A with its metadata."""
+
+import functools
+import logging
+import re
+import tempfile
+import threading
+import warnings
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubeError
+from ..cube import Kind, Said, as_stored, exact, place_for
+from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
+from ..read import MOST_TOGETHER, Scratch, brief
+from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
+
+PLAIN = Kind(
+    "GeoTIFF",
+    "bands of one real type, in tiles or strips, compressed or not (rasterio, extra `geo`)",
+    "`wavelength`, `fwhm`, `bbl` of each band, or GDAL's `IMAGERY` domain",
+    "the TIFF's, in an ENVI header's words",
+    "GDAL's nodata, scale and offset",
+)
+BEHIND_HEADER = Kind(
+    "GeoTIFF behind an ENVI header",
+    "as GeoTIFF; the header says `file type = TIFF` or `interleave = tif` (HySU); either may be named",
+    "the header's, else the TIFF's",
+    "the header's, else the TIFF's",
+    "the header's, else the TIFF's",
+)
+ENMAP = Kind(
+    "EnMAP L2A",
+    "`*-SPECTRAL_IMAGE.TIF`, with `*-METADATA.XML` beside it",
+    "`wavelengthCenterOfBand`, `FWHMOfBand`",
+    "the TIFF's",
+    "the TIFF's nodata; `GainOfBand`, `OffsetOfBand`",
+)
+KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
+# GDAL's own cache of decoded blocks, instead of a twentieth of the machine's memory.
+CACHE = 64 * 2**20
+# Real ones have 1 MiB.
+LONGEST_XML = 16 * 2**20
+# A tile larger than this is worth a word.
+LARGE_TILE = 128 * 2**20
+
+
+def gdal() -> Any:
+    """rasterio, quiet; `CubeError` where it is not installed."""
+    try:
+        import rasterio
+    except ImportError:
+        raise CubeError("GeoTIFF needs rasterio: pip install 'unmix[geo]'") from None
+    hush(rasterio)
+    return rasterio
+
+
+@functools.cache
+def hush(rasterio: Any) -> None:
+    """Let it say nothing on stderr: what matters comes as an exception."""
+    logging.getLogger("rasterio").propagate = False
+    warnings.filterwarnings("ignore", category=rasterio.errors.NotGeoreferencedWarning)
+
+
+def settings() -> Any:
+    """The settings that every call into GDAL runs under."""
+    return gdal().Env(GDAL_CACHEMAX=CACHE)
+
+
+@dataclass(eq=False)
+class GeoTiffCube(Said):
+    """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
+
+    Where the tiles of its lines together are too large for a block, it is read from a ``scratch`` file.
+    """
+
+    path: Path
+    stem: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    source: Any
+    lines_together: int = 1
+    format: str = PLAIN.name
+    layout: str = "bsq"
+    scratch: Scratch | None = None
+    lock: Any = field(default_factory=threading.Lock)
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)
+        if self.scratch is not None:
+            self.scratch.read_bsq(self.path, self.lines, lines, filled)
+        else:
+            self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
+        return exact(self, filled)
+
+    def decode(
+        self, filled: np.ndarray, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
+    ) -> None:
+        """Fill an array with the bands (from 1; None: all) of a window ``((line, line), (sample, sample))``."""
+        try:
+            with self.lock, settings():
+                self.source.read(bands, window=window, out=filled)
+        except Exception as error:  # GDAL has many words for a damaged file
+            place = f"lines {window[0][0] + 1} to {window[0][1]}"
+            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
+
+    def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
+        height, width = self.source.block_shapes[0]
+        apart = not pixel_by_pixel(self.source)
+        for band in range(1, self.bands + 1) if apart else (None,):
+            for line in range(0, self.lines, height):
+                for sample in range(0, self.samples, width):
+                    down, across = min(height, self.lines - line), min(width, self.samples - sample)
+                    values = np.empty((self.bands if band is None else 1, down, across), self.dtype)
+                    window = ((line, line + down), (sample, sample + across))
+                    self.decode(values, None if band is None else [band], window)
+                    yield [0 if band is None else band - 1, line, sample], values
+
+    def inflate(self) -> Any:
+        """The scratch file of all bands, each tile decompressed once."""
+        from ..scratch import from_pieces
+
+        size = self.lines * self.samples * self.bands * self.dtype.itemsize
+        return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
+
+    def expect(self, lines: slice) -> None:
+        """Nothing: where tiles lie is the library's secret."""
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        pixels = "pixel" if pixel_by_pixel(self.source) else "band"
+        compression = self.source.compression.name if self.source.compression is not None else None
+        return {
+            "tiles": " x ".join(map(str, self.source.block_shapes[0])),
+            "stored_by": pixels,
+            "compression": compression,
+        }
+
+
+def open_geotiff(path: Path) -> GeoTiffCube:
+    """Open a GeoTIFF; reads no pixel. What an ENVI header or EnMAP's metadata beside it say comes before what it says itself.
+
+    Raises
+    ------
+    CubeError
+        Where rasterio is missing, the file cannot be read, or what stands beside it does not fit.
+    """
+    rasterio = gdal()
+    try:
+        with settings():
+            source = rasterio.open(path, driver="GTiff", NUM_THREADS="ALL_CPUS")
+            return describe(path, source)
+    except CubeError:
+        raise
+    except Exception as error:
+        raise CubeError(f"{path}: cannot be read as TIFF: {brief(error.__cause__ or error)}") from None
+
+
+def describe(path: Path, source: Any) -> GeoTiffCube:
+    """The cube of an open GeoTIFF."""
+    pages = len(source.subdatasets)
+    if pages > 1:
+        raise CubeError(f"{path}: has {pages} pages; a cube's bands are in one (gdal_translate makes one of them)")
+    if source.count > MOST_BANDS:
+        raise CubeError(f"{path}: has {source.count} bands; no spectrometer has as many")
+    kinds = set(source.dtypes)
+    dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
+    if dtype not in DTYPES.values():
+        raise CubeError(
+            f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one real type"
+        )
+    assert dtype is not None
+    cube = GeoTiffCube(path, path.stem, source.height, source.width, source.count, dtype, source)
+    cube.lines_together = min(cube.lines, source.block_shapes[0][0])
+    line = cube.samples * cube.bands * dtype.itemsize
+    if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:
+        cube.scratch, cube.lines_together = Scratch(cube.inflate), 1
+    tile = int(np.prod(source.block_shapes[0])) * dtype.itemsize * (cube.bands if pixel_by_pixel(source) else 1)
+    if tile > LARGE_TILE:
+        cube.problems.append(
+            f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever --memory says"
+        )
+    cube.beside = [Path(name) for name in source.files if Path(name) != path]  # GDAL reads .aux.xml, .tfw and the like
+    own_words(cube)
+    for beside in BESIDE:
+        beside(cube)
+    if any(flag.name in ("per_dataset", "alpha") for flags in source.mask_flag_enums for flag in flags):
+        cube.problems.append(f"{path}: has a mask of its own, which is not read; give it with --mask")
+    return cube
+
+
+def pixel_by_pixel(source: Any) -> bool:
+    """Whether a tile holds all bands."""
+    return bool(source.profile.get("interleave") == "pixel")
+
+
+def own_words(cube: GeoTiffCube) -> None:
+    """What the TIFF says itself: GDAL's metadata of its bands, scale, nodata, map."""
+    source = cube.source
+    tags = [{key.lower(): word for key, word in source.tags(b + 1).items()} for b in range(cube.bands)]
+    imagery = [source.tags(b + 1, ns="IMAGERY") for b in range(cube.bands)]
+    waves, fwhm = (numbers_of(tags, key) for key in ("wavelength", "fwhm"))
+    said = {words.get("wavelength_units", "") for words in tags}
+    if len(said) > 1:
+        raise CubeError(f"{cube.path}: its bands have wavelengths in different units: {', '.join(sorted(said))}")
+    units = said.pop()
+    if waves is None:  # as GDAL has it from 3.10 on
+        waves, fwhm = (numbers_of(imagery, key) for key in ("CENTRAL_WAVELENGTH_UM", "FWHM_UM"))
+        units = "um"
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, units, cube.path, cube.problems)
+    good = numbers_of(tags, "bbl")
+    cube.good_bands = None if good is None else good != 0
+    gain, offset = np.array(source.scales, float), np.array(source.offsets, float)
+    if not np.all(np.isfinite(gain) & (gain != 0) & np.isfinite(offset)):
+        raise CubeError(f"{cube.path}: a scale or offset of its bands is none; give --scale")
+    if np.any(gain != 1) or np.any(offset != 0):
+        cube.gain, cube.offset = gain, offset
+    values = {value for value in source.nodatavals if value is not None and value == value}
+    if len(values) > 1:
+        raise CubeError(f"{cube.path}: its bands have different nodata values ({len(values)}); give --nodata")
+    cube.nodata = as_stored(values.pop() if values else None, cube.dtype, cube.path, cube.problems)
+    names = [name for name in source.descriptions if name]
+    if len(names) == cube.bands:
+        cube.fields["band names"] = ", ".join(" ".join(name.replace(",", ";").split()) for name in names)
+    cube.fields |= map_in_envis_words(cube)
+
+
+def numbers_of(tags: list[dict[str, str]], key: str) -> np.ndarray | None:
+    """A number of every band, or None where one has none."""
+    try:
+        return np.array([float(words[key]) for words in tags])
+    except (KeyError, ValueError):
+        return None
+
+
+def map_in_envis_words(cube: GeoTiffCube) -> dict[str, str]:
+    """Map information as an ENVI header has it: GDAL writes one, and reads it again to see that nothing is lost."""
+    source = cube.source
+    if source.crs is None and source.transform.is_identity:
+        return {}
+    rasterio = gdal()
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        image = Path(folder) / "map.img"
+        shape = {"height": 1, "width": 1, "count": 1, "dtype": "uint8"}
+        with rasterio.open(image, "w", driver="ENVI", crs=source.crs, transform=source.transform, **shape):
+            pass
+        with rasterio.open(image, driver="ENVI") as back:
+            same = back.transform.almost_equals(source.transform, 1e-9 * max(map(abs, source.transform[:6])))
+        fields = read_header(image.with_suffix(".hdr"))
+    if not same:
+        cube.problems.append(f"{cube.path}: its map is sheared, which an ENVI header cannot say; outputs have no map")
+        return {}
+    return {key: fields[key] for key in MAP_FIELDS if key in fields}
+
+
+def envi_header(cube: GeoTiffCube) -> None:
+    """An ENVI header beside it that says that its data is a TIFF (seen: HySU)."""
+    header = header_beside(cube.path)
+    if header is None:
+        return
+    fields = read_header(header)
+    cube.beside.append(header)
+    if "tif" not in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
+        return
+    sizes = [whole(fields, key, header) for key in ("lines", "samples", "bands")]
+    if sizes != [cube.lines, cube.samples, cube.bands]:
+        raise CubeError(
+            f"{header}: promises {' x '.join(map(str, sizes))} (lines, samples, bands), but {cube.path.name} has {cube.lines} x "
+            f"{cube.samples} x {cube.bands}"
+        )
+    spectral = spectral_fields(fields, cube.bands, cube.dtype, header, cube.problems)
+    for name, value in spectral.items():
+        if value is not None:
+            setattr(cube, name, value)
+    cube.fields |= fields
+    cube.format = BEHIND_HEADER.name
+
+
+def enmap(cube: GeoTiffCube) -> None:
+    """EnMAP's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
+    product = re.fullmatch(r"(.*)-SPECTRAL_IMAGE(_VNIR|_SWIR|_COG)?\.TIFF?", cube.path.name.upper())
+    if product is None:  # our own maps of one have its name, and more
+        return
+    wanted = product[1] + "-METADATA.XML"
+    found = [entry for entry in sorted(cube.path.parent.iterdir()) if entry.name.upper() == wanted]
+    if not found:
+        cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and no scale but the TIFF's own")
+        return
+    cube.beside.append(found[0])
+    try:
+        root = ElementTree.fromstring(read_small(found[0], LONGEST_XML))
+        bands = [node for node in root.iter("bandID") if node.find("wavelengthCenterOfBand") is not None]
+        bands.sort(key=lambda node: int(node.get("number") or 0))
+        columns = [
+            np.array([float(node.findtext(name, "")) for node in bands])
+            for name in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
+        ]
+    except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
+        raise CubeError(f"{found[0]}: is not EnMAP's metadata: {brief(error)}") from None
+    if len(bands) != cube.bands:
+        raise CubeError(f"{found[0]}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
+    if [node.get("number", "") for node in bands] != [str(b + 1) for b in range(cube.bands)]:
+        raise CubeError(f"{found[0]}: its bandIDs are not numbered 1 to {cube.bands}, each once")
+    if not np.all(np.isfinite(columns)) or not np.all(columns[2] != 0):
+        raise CubeError(f"{found[0]}: a wavelength, FWHM, gain or offset of its bands is none")
+    waves, fwhm, cube.gain, cube.offset = columns
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "nm", found[0], cube.problems)
+    cube.format = ENMAP.name
+
+
+# What may stand beside a TIFF and knows more of it.
+BESIDE: tuple[Callable[[GeoTiffCube], None], ...] = (envi_header, enmap)

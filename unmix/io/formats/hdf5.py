@@ -1,0 +1,226 @@
+"""A cube in an HDF5 or NetCDF-4 file, and what the products (`unmix.io.formats.products`) share in finding its parts."""
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import CubeError
+from ..cube import Said, as_stored, exact, place_for
+from ..fields import DTYPES
+from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
+from ..scratch import inflate
+from .header import MOST_BANDS, axis_in_nanometres
+
+# Any order of axes; those that are none of ours are inflated once, and are BSQ then.
+LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
+STRAIGHT = ("yxb", "ybx", "byx")
+# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million of 8 bytes took gigabytes.
+MOST_CHUNKS = 20_000
+
+
+@dataclass
+class Part:
+    """Bands of a cube that lie in one dataset: which of its bands, in the cube's order, and how they are scaled here."""
+
+    data: Any  # h5py.Dataset
+    take: np.ndarray
+    gain: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(eq=False)
+class Hdf5Cube(Said):
+    """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
+
+    ``parts`` are the datasets it is made of. Where there are several, values are scaled as they are read, and a pixel of
+    zeros throughout becomes NaN. A dataset with a ``scratch`` file is read from there, and is BSQ whatever it was.
+    """
+
+    path: Path
+    stem: str
+    format: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    layout: str
+    parts: list[Part]
+    lines_together: int = 1
+    scratch: Scratch | None = None
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)
+        try:
+            if self.scratch is not None:
+                self.scratch.read_bsq(self.path, self.lines, lines, filled)
+            elif len(self.parts) == 1:
+                self.read_chunks(lines, filled)
+            else:
+                self.read_parts(lines, filled)
+        except CubeError:
+            raise
+        except Exception as error:  # h5py has many words for a damaged file
+            place = f"lines {lines.start + 1} to {lines.stop}"
+            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
+        return exact(self, filled)
+
+    def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
+        """Lines of the one dataset, some chunks at a time."""
+        data, axis = self.parts[0].data, 1 if self.layout == "bsq" else 0
+        step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
+            data.chunks[axis] if data.chunks else filled.shape[axis]
+        )
+        for first in range(lines.start, lines.stop, step):
+            last = min(first + step, lines.stop)
+            before = (slice(None),) * axis
+            here = (*before, slice(first - lines.start, last - lines.start))
+            data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
+
+    def read_parts(self, lines: slice, filled: np.ndarray) -> None:
+        """Bands of several datasets (y, b, x) together, scaled; NaN where all are 0."""
+        empty = np.ones((filled.shape[0], filled.shape[2]), bool)
+        first = 0
+        for part in self.parts:
+            stored = part.data[lines][:, part.take]
+            empty &= (stored == 0).all(axis=1)
+            filled[:, first : first + len(part.take)] = stored * part.gain + part.offset
+            first += len(part.take)
+        np.moveaxis(filled, 1, 2)[empty] = np.nan
+
+    def expect(self, lines: slice) -> None:
+        """Nothing: where chunks lie is the library's secret."""
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        data = [part.data for part in self.parts]
+        chunks = [list(one.chunks) if one.chunks else None for one in data]
+        return {
+            "datasets": [one.name for one in data],
+            "chunks": chunks,
+            "compression": [one.compression for one in data],
+        }
+
+
+def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
+    """The cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
+    if data.ndim != 3 or 0 in data.shape:
+        raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
+    refuse_links(path, data)
+    if data.shape[axes.index("b")] > MOST_BANDS:
+        raise CubeError(
+            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order another?"
+        )
+    if axes in STRAIGHT and chunks_across(data, axes.index("y")) > MOST_CHUNKS:
+        raise CubeError(
+            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it, with h5repack -l CHUNK=…"
+        )
+    dtype = data.dtype.newbyteorder("=")
+    if dtype not in DTYPES.values():
+        raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
+    long = dict(zip(axes, data.shape))
+    cube = Hdf5Cube(path, path.stem, "HDF5", long["y"], long["x"], long["b"], dtype, LAYOUTS[axes],
+                    [Part(data, np.arange(long["b"]))], together(data, axes.index("y")))  # fmt: skip
+    size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
+    if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
+        cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))
+        cube.layout, cube.lines_together = "bsq", 1
+    waves, fwhm, units = axis
+    if waves is not None:
+        values = of_bands(cube, waves, "wavelengths")
+        widths = None if fwhm is None else of_bands(cube, fwhm, "FWHM")
+        cube.wavelengths, cube.fwhm = axis_in_nanometres(values, widths, units, path, cube.problems)
+    return cube
+
+
+def together(data: Any, axis: int) -> int:
+    """Lines that lie in one chunk: read together, each chunk is decompressed once."""
+    return int(data.chunks[axis]) if data.chunks else 1
+
+
+def chunks_across(data: Any, axis: int) -> int:
+    """How many chunks hold one line."""
+    if not data.chunks:
+        return 1
+    return math.prod(-(-n // step) for i, (n, step) in enumerate(zip(data.shape, data.chunks)) if i != axis)
+
+
+def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
+    """The values of an array or a dataset, one a band, as float64; counted before they are read."""
+    if np.size(values) != cube.bands:
+        raise CubeError(f"{cube.path}: {np.size(values)} {name} for {cube.bands} bands")
+    if isinstance(values, h5py.Dataset):
+        refuse_links(cube.path, values)
+        values = values[()]
+    return np.asarray(values, float).ravel()
+
+
+def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
+    """Wavelengths, FWHM and their unit by the names of their datasets; None where there is none."""
+    return root.get(waves), root.get(fwhm), unit_of(root[waves]) if waves in root else ""
+
+
+def unit_of(thing: Any) -> str:
+    """What its attributes call its unit; empty where they do not."""
+    unit = ""
+    for key in ("Units", "units", "unit"):
+        unit = text(thing.attrs.get(key, unit))
+    return unit
+
+
+def fill_and_scale(cube: Hdf5Cube, data: Any) -> None:
+    """``_FillValue``, ``scale_factor`` and ``add_offset``, as NetCDF has them."""
+    cube.nodata = as_stored(attribute(data, "_FillValue"), cube.dtype, cube.path, cube.problems)
+    gain, offset = attribute(data, "scale_factor"), attribute(data, "add_offset")
+    if gain is not None or offset is not None:
+        scaled(cube, 1.0 if gain is None else gain, 0.0 if offset is None else offset)
+
+
+def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
+    """Let every band be scaled."""
+    if not (np.isfinite(gain) and gain != 0 and np.isfinite(offset)):
+        raise CubeError(f"{cube.path}: the scale {gain:g} and offset {offset:g} of its values are none; give --scale")
+    cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
+
+
+def attribute(thing: Any, name: str) -> float | None:
+    """A number, which may stand in an array."""
+    return float(np.asarray(thing.attrs[name], float).ravel()[0]) if name in thing.attrs else None
+
+
+def text(value: Any) -> str:
+    """A string, which may be bytes, or stand in an array or a dataset."""
+    if isinstance(value, h5py.Dataset):
+        value = value[()] if value.size in (0, 1) and not value.is_virtual and not value.external else ""
+    if isinstance(value, h5py.Empty | h5py.Group):
+        return ""
+    if isinstance(value, np.ndarray):
+        value = value.ravel()[0] if value.size else ""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def keep(cube: Hdf5Cube, key: str, value: Any) -> None:
+    """Carry a text over to the outputs' headers, where there is one."""
+    words = "" if value is None else " ".join(text(value).translate(str.maketrans("{}", "()")).split())
+    if words:
+        cube.fields[key] = words
+
+
+def map_info(system: str, west: float, north: float, across: float, down: float) -> str:
+    """ENVI's line for a map whose upper left corner is at (west, north)."""
+    zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
+    name = "Arbitrary"
+    ending = "units=Meters"
+    if system.lstrip().upper().startswith(("GEOGCS", "GEOGCRS")):
+        name, ending = "Geographic Lat/Lon", "WGS-84, units=Degrees"
+    elif zone:
+        number = zone[1] or str(int(zone[4]))
+        south = zone[2] == "S" or zone[3] == "7"
+        name, ending = "UTM", f"{number}, {'South' if south else 'North'}, WGS-84, units=Meters"
+    return f"{name}, 1, 1, {west!r}, {north!r}, {across!r}, {down!r}, {ending}"

@@ -1,0 +1,290 @@
+"""MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5, its axes turned round.
+
+A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any cube.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import CubeError
+from ..cube import Kind, Said, exact, place_for
+from ..fields import DTYPES
+from ..probe import survives
+from ..read import Scratch, brief, refuse_links, refuse_links_out
+from .header import MOST_BANDS, axis_in_nanometres
+from .matlab5 import File5
+
+KIND = Kind(
+    "MATLAB",
+    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`",
+    "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
+    "none",
+    "NaN; `--nodata`, `--scale`",
+)
+# Numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
+MOST_VALUES = 2**27
+# What variables beside a cube are called, where they have one value a band; from files seen.
+WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
+ROWS, COLUMNS = "nRow", "nCol"
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(eq=False)
+class MatlabCube(Said):
+    """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
+
+    path: Path
+    stem: str
+    format: str
+    variable: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    scratch: Scratch
+    lines_together: int = 1
+    layout: str = "bsq"
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)
+        self.scratch.read_bsq(self.path, self.lines, lines, filled)
+        return exact(self, filled)
+
+    def expect(self, lines: slice) -> None:
+        """Nothing: it is read from a scratch file."""
+
+    def storage(self) -> dict[str, Any]:
+        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        return {"variable": self.variable}
+
+
+class Version5:
+    """A file of version 5; see `unmix.io.formats.matlab5`."""
+
+    format = f"{KIND.name} v5"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, File5(path)
+        variables = self.file.variables
+        self.shapes: Shapes = {name: one.shape for name, one in variables.items() if one.dtype is not None}
+        self.texts_of = [name for name, one in variables.items() if one.dtype is None]
+
+    def dtype(self, name: str) -> np.dtype:
+        """The type of a variable."""
+        found = self.file.variables[name].dtype
+        assert found is not None
+        return found
+
+    def value(self, name: str) -> np.ndarray:
+        """A variable as MATLAB shows it."""
+        refuse_large(self.path, name, self.shapes[name])
+        return self.file.value(name)
+
+    def planes(self, name: str) -> Iterator[np.ndarray]:
+        """A cube's bands one after the other, (lines, samples)."""
+        lines, samples, _ = self.shapes[name]
+        for plane in self.file.pieces(name, lines * samples):
+            yield plane.reshape(samples, lines).T
+
+    def texts(self, name: str) -> list[str]:
+        """The strings of a variable."""
+        return self.file.texts(name)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+class Version73:
+    """A file of version 7.3: datasets, their axes turned round."""
+
+    format = f"{KIND.name} v7.3"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, h5py.File(path, "r")
+        refuse_links_out(path, self.file)
+        self.shapes: Shapes = {}
+        self.texts_of: list[str] = []
+        for name in self.file:
+            with contextlib.suppress(KeyError, RuntimeError, OSError, TypeError):  # a link that leads nowhere
+                data = self.file[name]
+                if isinstance(data, h5py.Dataset) and data.shape is not None and data.dtype.kind in "fiu":
+                    self.shapes[name] = data.shape[::-1]
+
+    def dataset(self, name: str) -> Any:
+        """A variable's dataset; `CubeError` where its values lie in other files."""
+        refuse_links(self.path, self.file[name])
+        return self.file[name]
+
+    def dtype(self, name: str) -> np.dtype:
+        """The type of a variable."""
+        return np.dtype(self.dataset(name).dtype.newbyteorder("="))
+
+    def value(self, name: str) -> np.ndarray:
+        """A variable as MATLAB shows it."""
+        refuse_large(self.path, name, self.shapes[name])
+        return np.asarray(self.dataset(name)[()]).T
+
+    def texts(self, name: str) -> list[str]:
+        """Nothing: strings lie behind references there."""
+        return []
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Raise where a variable that is to be held in memory is larger than any such one is."""
+    if np.prod(shape, dtype=float) > MOST_VALUES:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, which is too large for what it is")
+
+
+def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
+    """Open the cube of a MATLAB file: its one variable of three axes, or of two with ``nRow`` and ``nCol``.
+
+    Parameters
+    ----------
+    path : Path
+    dataset, wavelengths : str, optional
+        The variables of the cube, and of its wavelengths.
+
+    Raises
+    ------
+    CubeError
+        Where it cannot be read, or has no such variable, or more than one that could be meant; they are listed.
+    """
+    try:
+        file = open_variables(path)
+        try:
+            return describe(path, file, dataset, wavelengths)
+        finally:
+            file.close()
+    except CubeError:
+        raise
+    except Exception as error:  # whatever a damaged file throws
+        raise CubeError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+
+
+def open_variables(path: Path) -> Version5 | Version73:
+    """The variables of a MATLAB file of either version."""
+    if not h5py.is_hdf5(path):
+        return Version5(path)
+    survives(path, lambda: Version73(path))
+    return Version73(path)
+
+
+def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
+    """The cube of an open file."""
+    name = dataset.lstrip("/") if dataset is not None else the_cube(path, file.shapes)
+    if name not in file.shapes:
+        raise CubeError(f"{path}: has no variable '{name}' of numbers; there are: {listed(file.shapes)}")
+    shape = file.shapes[name]
+    if len(shape) == 2:
+        shape = spread(path, file, name)
+    if len(shape) == 3 and shape[2] > MOST_BANDS:
+        raise CubeError(f"{path}: '{name}' has {shape[2]} bands; is it a cube of (lines, samples, bands)?")
+    if len(shape) != 3 or 0 in shape:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}; a cube has three axes, none empty")
+    dtype = file.dtype(name)
+    if dtype not in DTYPES.values():
+        raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
+    lines, samples, bands = shape
+    make = functools.partial(inflate, path, name, shape, dtype)
+    cube = MatlabCube(path, path.stem, file.format, name, lines, samples, bands, dtype, Scratch(make))
+    axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
+    if axis is not None:
+        if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:
+            raise CubeError(f"{path}: '{axis}' is no variable of {bands} wavelengths; there are: {listed(file.shapes)}")
+        waves = np.asarray(file.value(axis), float).ravel()
+        if wavelengths is not None or (np.all(np.isfinite(waves)) and np.all(waves > 0)):
+            widths = of_bands(file, ("fwhm",), bands)
+            fwhm = None if widths is None else np.asarray(file.value(widths), float).ravel()
+            cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
+    good = of_bands(file, ("bbl",), bands)
+    cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
+    return cube
+
+
+def the_cube(path: Path, shapes: Shapes) -> str:
+    """The name of the one variable that is a cube; pictures of up to four bands beside another are none."""
+    found = [name for name, shape in shapes.items() if len(shape) == 3]
+    if len(found) > 1:
+        found = [name for name in found if shapes[name][2] > 4] or found
+    if not found and {ROWS, COLUMNS} <= set(shapes):
+        found = [name for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1]
+        if len(found) > 1:  # beside the endmembers, say
+            largest = max(np.prod(shapes[name]) for name in found)
+            found = [name for name in found if np.prod(shapes[name]) == largest]
+    if len(found) != 1:
+        what = "more than one variable could be the cube" if found else "no variable is a cube"
+        raise CubeError(f"{path}: {what}; name it with --dataset: {listed(shapes)}")
+    return found[0]
+
+
+def listed(shapes: Shapes) -> str:
+    """Some variables with their shapes."""
+    some = [f"{brief(name)} {shape}" for name, shape in list(shapes.items())[:8]]
+    return ", ".join(some) or "none of numbers"
+
+
+def spread(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int, int]:
+    """The three axes of a variable (bands, pixels), or turned round, whose pixels are nRow x nCol, column by column."""
+    if not {ROWS, COLUMNS} <= set(file.shapes):
+        raise CubeError(f"{path}: '{name}' has two axes, and no {ROWS} and {COLUMNS} beside it say how it is spread")
+    rows, columns = (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
+    shape = file.shapes[name]
+    if rows < 1 or columns < 1 or rows * columns not in shape:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, but {ROWS} x {COLUMNS} is {rows} x {columns}")
+    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]  # (bands, pixels) where both fit
+
+
+def whole_number(path: Path, name: str, value: np.ndarray) -> int:
+    """The one whole number that a variable holds."""
+    if value.size != 1 or not np.isfinite(value.ravel()[0]) or value.ravel()[0] != int(value.ravel()[0]):
+        raise CubeError(f"{path}: '{name}' is not a whole number")
+    return int(value.ravel()[0])
+
+
+def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
+    """The variable of one of these names, in any case, that has one value a band."""
+    for name, shape in file.shapes.items():
+        if name.lower() in names and np.prod(shape) == bands and max(shape) == bands:
+            return name
+    return None
+
+
+def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype) -> Any:
+    """The scratch file of a variable."""
+    from ..scratch import from_pieces
+    from ..scratch import inflate as inflate_chunks
+
+    lines, samples, bands = shape
+    try:
+        file = open_variables(path)
+        try:
+            if len(file.shapes[name]) == 3 and isinstance(file, Version73):
+                return inflate_chunks(path, file.dataset(name), "bxy", dtype)
+            if len(file.shapes[name]) == 3 and isinstance(file, Version5):
+                planes = enumerate(file.planes(name))
+                pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in planes)
+                return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
+            flat = file.value(name)
+        finally:
+            file.close()
+        flat = flat if flat.shape == (bands, samples * lines) else flat.T
+        turned = flat.reshape(bands, samples, lines)
+        pieces = (([b, 0, 0], np.ascontiguousarray(turned[b].T, dtype)[None]) for b in range(bands))
+        return from_pieces(path, flat.size * dtype.itemsize, pieces, [bands, lines, samples])
+    except CubeError:
+        raise
+    except Exception as error:
+        raise CubeError(f"{path}: '{name}' cannot be read: {brief(error)}") from None

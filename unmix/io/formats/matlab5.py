@@ -1,0 +1,261 @@
+"""MATLAB files of version 5, read as a stream with every count checked.
+
+Our own reader, because one flipped byte in a file makes scipy's (1.17) crash: it looks up an element's type without a check.
+And because a variable can so be written to its scratch file in pieces, however large it is and however well compressed.
+(The format: MathWorks, MAT-File Format, "Level 5 MAT-Files".)
+"""
+
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...errors import CubeError
+
+# Types of stored numbers, and classes of variables, by their numbers in the format.
+STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+TEXT = {1: 1, 2: 1, 4: 2, 16: 1, 17: 2, 18: 4}  # bytes of a character
+MATRIX, COMPRESSED = 14, 15
+CELL, CHAR = 1, 4
+COMPLEX = 0x0800
+MOST_VARIABLES, MOST_AXES, LONGEST_NAME, MOST_TEXT = 10_000, 32, 1000, 2**20
+PIECE = 2**20
+
+
+class Stream:
+    """Bytes of a part of a file, inflated where they are compressed; each read is exact."""
+
+    def __init__(self, path: Path, file: IO[bytes], size: int, packed: bool) -> None:
+        self.path, self.file, self.left = path, file, size
+        self.inflater = zlib.decompressobj() if packed else None
+
+    def read(self, count: int) -> bytes:
+        """The next ``count`` bytes; `CubeError` where there are fewer."""
+        if self.inflater is None:
+            raw = self.file.read(count) if count <= self.left else b""
+            self.left -= len(raw)
+        else:
+            raw = self.inflate(count)
+        if len(raw) != count:
+            raise CubeError(f"{self.path}: a variable ends too early, or its bytes are damaged")
+        return raw
+
+    def inflate(self, count: int) -> bytes:
+        """Up to ``count`` bytes out of the compressed ones."""
+        assert self.inflater is not None
+        out = bytearray()
+        try:
+            while len(out) < count:
+                packed = self.inflater.unconsumed_tail
+                if not packed:
+                    packed = self.file.read(min(PIECE, self.left))
+                    self.left -= len(packed)
+                piece = self.inflater.decompress(packed, count - len(out))
+                if not piece and not packed:
+                    break
+                out += piece
+        except zlib.error:
+            return b""
+        return bytes(out)
+
+    def tag(self, order: str) -> tuple[int, int, bytes | None]:
+        """The type and size of the next element, and its data where it is so small that it stands in the tag."""
+        raw = self.read(8)
+        first = int.from_bytes(raw[:4], "little" if order == "<" else "big")
+        if first >> 16:
+            kind, size = first & 0xFFFF, first >> 16
+            return kind, size, raw[4 : 4 + min(size, 4)]
+        return first, int.from_bytes(raw[4:], "little" if order == "<" else "big"), None
+
+    def element(self, order: str, most: int) -> tuple[int, bytes]:
+        """A whole small element: its type and its data."""
+        kind, size, data = self.tag(order)
+        if size > (4 if data is not None else most):
+            raise CubeError(f"{self.path}: an element of a variable claims {size} bytes; the file is damaged")
+        if data is None:
+            data = self.read(size)
+            self.read(-size % 8)
+        return kind, data
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable: what its head says, and where in the file it lies.
+
+    ``kind`` is the number of its class, ``dtype`` what it is of, None where it is not of numbers.
+    """
+
+    name: str
+    kind: int
+    shape: tuple[int, ...]
+    dtype: np.dtype | None
+    complex: bool
+    place: int
+    size: int
+    packed: bool
+
+
+class File5:
+    """A file of version 5.
+
+    Raises
+    ------
+    CubeError
+        Where it is damaged, or a name occurs twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, open(path, "rb")  # noqa: SIM115 - closed with it
+        head = self.file.read(128)
+        self.order = {b"IM": "<", b"MI": ">"}.get(head[126:128], "")
+        if not self.order:
+            raise CubeError(f"{path}: is no MATLAB file of version 5: its first 128 bytes are damaged")
+        self.end = self.file.seek(0, 2)
+        self.variables: dict[str, Variable] = {}
+        place = 128
+        while place + 8 <= self.end and len(self.variables) < MOST_VARIABLES:
+            self.file.seek(place)
+            kind, size, _ = Stream(path, self.file, 8, False).tag(self.order)
+            if kind not in (MATRIX, COMPRESSED) or place + 8 + size > self.end:
+                raise CubeError(
+                    f"{path}: byte {place}: no variable begins here, or it is cut short; the file is damaged"
+                )
+            found = self.head(place + 8, size, kind == COMPRESSED)
+            if found.name and found.name in self.variables:
+                raise CubeError(f"{path}: the variable '{found.name}' is in it twice")
+            if found.name:
+                self.variables[found.name] = found
+            place += 8 + size + (0 if kind == COMPRESSED else -size % 8)
+
+    def stream(self, place: int, size: int, packed: bool) -> Stream:
+        """The bytes of a variable, from behind its own tag."""
+        self.file.seek(place)
+        stream = Stream(self.path, self.file, size, packed)
+        if packed and stream.tag(self.order)[0] != MATRIX:
+            raise CubeError(f"{self.path}: byte {place}: compressed, but no variable; the file is damaged")
+        return stream
+
+    def head(self, place: int, size: int, packed: bool) -> Variable:
+        """What a variable's first elements say."""
+        kind, shape, name, is_complex = self.head_of(self.stream(place, size, packed))
+        dtype = np.dtype(CLASSES[kind]) if kind in CLASSES else None
+        return Variable(name, kind, shape, dtype, is_complex, place, size, packed)
+
+    def head_of(self, stream: Stream) -> tuple[int, tuple[int, ...], str, bool]:
+        """Class, shape, name and whether it is complex."""
+        little = "little" if self.order == "<" else "big"
+        _, raw = stream.element(self.order, 8)
+        flags = int.from_bytes(raw[:4], little)  # type: ignore[arg-type]
+        if flags & 0xFF == 17:  # an object of MATLAB's own: no shape follows
+            return 17, (), "", False
+        _, raw = stream.element(self.order, 4 * MOST_AXES)
+        shape = tuple(int(n) for n in np.frombuffer(raw[: len(raw) // 4 * 4], self.order + "i4"))
+        if len(shape) < 2 or min(shape) < 0:
+            raise CubeError(f"{self.path}: a variable has the shape {shape}; the file is damaged")
+        _, raw = stream.element(self.order, LONGEST_NAME)
+        return flags & 0xFF, shape, raw.decode("ascii", "replace"), bool(flags & COMPLEX)
+
+    def numbers(self, name: str) -> tuple[Stream, np.dtype, int]:
+        """The stream of a variable's numbers, the type they are stored in, and how many there are.
+
+        Raises
+        ------
+        CubeError
+            Where it is complex, its bytes are not as many as its shape says, or whole numbers are stored as reals.
+        """
+        variable = self.variables[name]
+        if variable.complex:
+            raise CubeError(f"{self.path}: '{name}' is complex; cubes and spectra are of real numbers")
+        assert variable.dtype is not None
+        stream = self.stream(variable.place, variable.size, variable.packed)
+        self.head_of(stream)
+        kind, size, small = stream.tag(self.order)
+        count = math.prod(variable.shape)
+        stored = np.dtype(self.order + STORED[kind]) if kind in STORED else None
+        if stored is None or size != count * stored.itemsize or (stored.kind == "f" and variable.dtype.kind != "f"):
+            raise CubeError(
+                f"{self.path}: '{name}' is {variable.shape}, but holds {size} bytes of type {kind}; it is damaged"
+            )
+        if small is not None:
+            stream = Memory(self.path, small)
+        return stream, stored, count
+
+    def pieces(self, name: str, count: int) -> Iterator[np.ndarray]:
+        """A variable's numbers in the order of the file, the first axis fastest, ``count`` at a time."""
+        stream, stored, left = self.numbers(name)
+        dtype = self.variables[name].dtype
+        while left > 0:
+            some = min(count, left)
+            yield np.frombuffer(stream.read(some * stored.itemsize), stored).astype(dtype)
+            left -= some
+
+    def value(self, name: str) -> np.ndarray:
+        """A variable as MATLAB shows it."""
+        variable = self.variables[name]
+        found = np.empty(math.prod(variable.shape), variable.dtype)
+        done = 0
+        for piece in self.pieces(name, PIECE):
+            found[done : done + len(piece)] = piece
+            done += len(piece)
+        return found.reshape(variable.shape, order="F")
+
+    def texts(self, name: str) -> list[str]:
+        """The strings of a cell of them, or the rows of an array of characters; `CubeError` where it is neither."""
+        variable = self.variables[name]
+        stream = self.stream(variable.place, variable.size, variable.packed)
+        self.head_of(stream)
+        if variable.kind == CHAR:
+            return self.rows(stream, variable.shape)
+        found: list[str] = []
+        for _ in range(math.prod(variable.shape) if variable.kind == CELL else 0):
+            if stream.tag(self.order)[0] != MATRIX or len(found) > MOST_TEXT:
+                raise CubeError(f"{self.path}: '{name}' is damaged")
+            kind, shape, _, _ = self.head_of(stream)
+            if kind != CHAR:
+                raise CubeError(f"{self.path}: '{name}' holds something that is no text")
+            found.append(" ".join(self.rows(stream, shape)))
+        return found
+
+    def rows(self, stream: Stream, shape: tuple[int, ...]) -> list[str]:
+        """The rows of an array of characters, of which the first axis is the fastest."""
+        kind, raw = stream.element(self.order, MOST_TEXT)
+        count = math.prod(shape)
+        if count == 0:
+            return [""]
+        if kind not in TEXT or (kind != 16 and len(raw) != count * TEXT[kind]):
+            raise CubeError(f"{self.path}: a text is damaged")
+        if kind == 16:
+            codes = np.array([ord(char) for char in raw.decode("utf-8", "replace")], np.uint32)
+        else:
+            codes = np.frombuffer(raw, f"{self.order}u{TEXT[kind]}").astype(np.uint32)
+        if len(codes) != count or len(shape) != 2:
+            raise CubeError(f"{self.path}: a text is damaged")
+        return ["".join(map(character, row)).strip() for row in codes.reshape(shape, order="F").tolist()]
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+class Memory(Stream):
+    """The bytes of an element that stands in its own tag."""
+
+    def __init__(self, path: Path, raw: bytes) -> None:
+        self.path, self.raw = path, raw
+
+    def read(self, count: int) -> bytes:
+        """The next bytes."""
+        found, self.raw = self.raw[:count], self.raw[count:]
+        if len(found) != count:
+            raise CubeError(f"{self.path}: a variable ends too early")
+        return found
+
+
+def character(code: Any) -> str:
+    """A character of a name; a blank for what is none that can be written."""
+    return chr(int(code)) if 32 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else " "

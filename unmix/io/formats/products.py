@@ -1,0 +1,305 @@
+"""Products in HDF5 and NetCDF-4 files, as the data centres lay them out: a function each, and a table of them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import CubeError, MethodError
+from ..cube import Kind, as_stored
+from ..placement import Placement
+from ..probe import survives
+from ..read import brief, refuse_links, refuse_links_out
+from .hdf5 import (  # fmt: skip
+    LAYOUTS,
+    STRAIGHT,
+    Hdf5Cube,
+    Part,
+    attribute,
+    fill_and_scale,
+    keep,
+    map_info,
+    of_bands,
+    scaled,
+    single,
+    spectral,
+    text,
+    together,
+    unit_of,
+)
+from .header import axis_in_nanometres
+
+
+def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """NEON AOP: ``/SITE/Reflectance/Reflectance_Data`` (y, x, b)."""
+    sites = [name for name in file if isinstance(file.get(f"{name}/Reflectance/Reflectance_Data"), h5py.Dataset)]
+    if not sites:
+        return None
+    root = file[f"{sites[0]}/Reflectance"]
+    data = root["Reflectance_Data"]
+    cube = single(
+        path,
+        data,
+        "yxb",
+        spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"),
+    )
+    cube.nodata = as_stored(attribute(data, "Data_Ignore_Value"), cube.dtype, path, cube.problems)
+    scale = attribute(data, "Scale_Factor")
+    if scale is not None:
+        scaled(cube, 1.0 / scale if scale > 0 else np.nan, 0.0)
+    place = root.get("Metadata/Coordinate_System")
+    place = place if isinstance(place, h5py.Group) else {}
+    keep(cube, "map info", place.get("Map_Info"))
+    keep(cube, "coordinate system string", place.get("Coordinate_System_String"))
+    return cube
+
+
+def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """EMIT L2A: ``/reflectance`` (downtrack, crosstrack, b), in the sensor's geometry."""
+    if "sensor_band_parameters/wavelengths" not in file or not isinstance(file.get("reflectance"), h5py.Dataset):
+        return None
+    names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
+    cube = single(path, file["reflectance"], "yxb", spectral(file, *names))
+    fill_and_scale(cube, file["reflectance"])
+    if cube.nodata is None:
+        cube.nodata = as_stored(-9999.0, cube.dtype, path, cube.problems)
+    good = file.get("sensor_band_parameters/good_wavelengths")
+    if good is not None:
+        cube.good_bands = of_bands(cube, good, "good_wavelengths") != 0
+    cube.placement = emit_placement(file)
+    if cube.placement is None and "location/glt_x" in file:
+        cube.problems.append(
+            f"{path}: its lookup table or geotransform is not understood; --ortho cannot place its maps"
+        )
+    return cube
+
+
+def emit_placement(file: h5py.File) -> Placement | None:
+    """EMIT's lookup table and the map that it makes, or None where there is none."""
+    tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
+    try:
+        transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
+    except (TypeError, ValueError):
+        return None
+    if len(transform) != 6 or not np.all(np.isfinite(transform)) or transform[2] or transform[4]:  # or turned
+        return None
+    for table in tables:
+        if not isinstance(table, h5py.Dataset) or table.ndim != 2 or table.dtype.kind not in "iu":
+            return None
+        refuse_links(Path(file.filename), table)
+    if tables[0].shape != tables[1].shape or 0 in tables[0].shape:
+        return None
+    system = " ".join(text(file.attrs.get("spatial_ref", "")).split())
+    west, across, _, north, _, down = (float(number) for number in transform)
+    fields = {"map info": map_info(system, west, north, across, -down)}
+    if system:
+        fields["coordinate system string"] = system
+    return Placement(tables[0], tables[1], fields)
+
+
+def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """AVIRIS-3 and -5: ``/reflectance/reflectance`` (b, y, x)."""
+    if not isinstance(file.get("reflectance/reflectance"), h5py.Dataset):
+        return None
+    data = file["reflectance/reflectance"]
+    cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
+    fill_and_scale(cube, data)
+    for name in ("transverse_mercator", "projection"):
+        if name in file and "spatial_ref" in file[name].attrs:
+            system = text(file[name].attrs["spatial_ref"])
+            keep(cube, "coordinate system string", system)
+            transform = text(file[name].attrs.get("GeoTransform", "")).split()
+            if len(transform) == 6:
+                west, across, _, north, _, down = (float(word) for word in transform)
+                if np.all(np.isfinite([west, across, north, down])):
+                    cube.fields["map info"] = map_info(system, west, north, across, -down)
+    return cube
+
+
+def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """PRISMA L2D: a cube of VNIR and one of SWIR (y, b, x), which become one with ascending wavelengths.
+
+    Wavelengths of 0 are bands that are not used; of the two that overlap, SWIR's are called bad.
+    """
+    fields = file.get("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields", {})
+    if "VNIR_Cube" not in fields or "SWIR_Cube" not in fields:
+        return None
+    parts, waves, widths = [], [], []
+    for name in ("Vnir", "Swir"):
+        data = fields[f"{name.upper()}_Cube"]
+        if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape or data.dtype.str[1:] != "u2":
+            raise CubeError(f"{path}: {data.name} is not uint16 (y, b, x): {data}")
+        refuse_links(path, data)
+        wave, width = (np.asarray(file.attrs[f"List_{what}_{name}"], float).ravel() for what in ("Cw", "Fwhm"))
+        if not len(wave) == len(width) == data.shape[1]:
+            raise CubeError(f"{path}: {len(wave)} wavelengths for {data.shape[1]} bands of {data.name}")
+        take = np.flatnonzero((wave > 0) & np.isfinite(wave))
+        if len(take) == 0:
+            raise CubeError(f"{path}: no band of {data.name} has a wavelength")
+        take = take[np.argsort(wave[take], kind="stable")]
+        low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
+        if not (np.isfinite(high - low) and high > low):
+            raise CubeError(
+                f"{path}: L2Scale{name}Min and Max are {low:g} and {high:g}, which make no scale of {data.name}"
+            )
+        parts.append(Part(data, take, (high - low) / 65535, low))
+        waves.append(wave[take])
+        widths.append(width[take])
+    lines, _, samples = parts[0].data.shape
+    if parts[1].data.shape[::2] != (lines, samples):
+        raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
+    cube = Hdf5Cube(path, path.stem, NAMED.name, lines, samples, sum(len(part.take) for part in parts),
+                    np.dtype(np.float32), "bil", parts, together(parts[0].data, 0))  # fmt: skip
+    axis = np.concatenate(waves), np.concatenate(widths)
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
+    longest = waves[0].max(initial=0.0)
+    cube.good_bands = np.concatenate([np.ones(len(waves[0]), bool), waves[1] > longest])
+    corner = [file.attrs.get(f"Product_ULcorner_{axis}") for axis in ("easting", "northing")]
+    code = file.attrs.get("Epsg_Code")
+    if code is not None and None not in corner and np.isfinite(float(code)):
+        cube.fields["map info"] = map_info(f"EPSG:{int(code)}", float(corner[0]), float(corner[1]), 30.0, 30.0)
+    return cube
+
+
+def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """Tanager: ``/HDFEOS/{SWATHS,GRIDS}/HYP/Data Fields/…`` (b, y, x), everything else in the cube's attributes."""
+    for group in ("SWATHS", "GRIDS"):
+        for name in ("surface_reflectance", "toa_radiance"):
+            data = file.get(f"HDFEOS/{group}/HYP/Data Fields/{name}")
+            if isinstance(data, h5py.Dataset):
+                waves = data.attrs.get("wavelengths", data.attrs.get("center_wavelengths"))
+                cube = single(path, data, "byx", (waves, data.attrs.get("fwhm"), ""))
+                fill_and_scale(cube, data)
+                if group == "GRIDS":
+                    cube.fields |= grid_map(text(file.get("HDFEOS INFORMATION/StructMetadata.0", "")))
+                return cube
+    return None
+
+
+def grid_map(words: str) -> dict[str, str]:
+    """ENVI's map info of an HDF-EOS5 grid in UTM, from its StructMetadata; empty where it is none, or none of that."""
+    corners = [
+        re.search(rf"{name}=\(([-+.\deE]+),([-+.\deE]+)\)", words) for name in ("UpperLeftPointMtrs", "LowerRightMtrs")
+    ]
+    sizes = [re.search(rf"\b{name}=(\d+)", words) for name in ("XDim", "YDim")]
+    zone = re.search(r"ZoneCode=(-?\d+)", words)
+    if "HE5_GCTP_UTM" not in words or not all((*corners, *sizes, zone)):
+        return {}
+    (west, north), (east, south) = ([float(number) for number in found.groups()] for found in corners if found)
+    samples, lines = (int(found[1]) for found in sizes if found)
+    number = int(zone[1]) if zone else 0
+    if not (samples and lines and 1 <= abs(number) <= 60):
+        return {}
+    code = f"EPSG:32{6 if number > 0 else 7}{abs(number):02d}"
+    return {"map info": map_info(code, west, north, (east - west) / samples, (north - south) / lines)}
+
+
+# Asked in turn: each returns the cube of its product, or None.
+PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] = (
+    (
+        Kind("NEON AOP", "`/SITE/Reflectance/Reflectance_Data` (y, x, b)", "`Metadata/Spectral_Data`",
+             "`Map_Info`, `Coordinate_System_String`", "`Data_Ignore_Value`, `Scale_Factor`"),
+        neon,
+    ),
+    (
+        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)", "`sensor_band_parameters`, `good_wavelengths`",
+             "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
+        emit,
+    ),
+    (
+        Kind("AVIRIS-3", "`/reflectance/reflectance` (b, y, x); also AVIRIS-5", "`/reflectance/wavelength`, `fwhm`",
+             "`spatial_ref`, `GeoTransform`", "`_FillValue`"),
+        aviris3,
+    ),
+    (
+        Kind("PRISMA L2D", "`VNIR_Cube` and `SWIR_Cube` (y, b, x) as one cube; wavelengths of 0 are left out, SWIR's in VNIR's "
+             "range are called bad", "`List_Cw_*`, `List_Fwhm_*`", "corner and EPSG code",
+             "`L2Scale*`; a pixel that is 0 in all bands"),
+        prisma,
+    ),
+    (
+        Kind("Tanager", "`surface_reflectance` or `toa_radiance` (b, y, x)", "attributes of the cube",
+             "grids: `StructMetadata.0`, UTM; swaths: none",
+             "`_FillValue`, `scale_factor`, `add_offset`"),
+        tanager,
+    ),
+)  # fmt: skip
+NAMED = Kind("HDF5", "any dataset: `--dataset /path`, or `/path:byx` with its axes in any order",
+             "`--wavelengths /path`", "none", "`_FillValue`, `scale_factor`, `add_offset`")  # fmt: skip
+
+
+def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
+    """Open the cube of a product that `PRODUCTS` knows, or the one that is named (`unmix.io.open_cube`); reads no pixel.
+
+    Raises
+    ------
+    CubeError
+        Where the file cannot be read, or is of no product that is known; it lists the cubes that are in it.
+    """
+    survives(path, lambda: open_here(path, dataset, wavelengths))
+    return open_here(path, dataset, wavelengths)
+
+
+def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
+    """`open_hdf5`, in this process."""
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
+    try:
+        refuse_links_out(path, file)
+        if dataset is not None:
+            return named(file, path, dataset, wavelengths)
+        if wavelengths is not None:
+            raise MethodError("--wavelengths goes with --dataset")
+        for kind, read in PRODUCTS:
+            cube = read(file, path)
+            if cube is not None:
+                cube.format = kind.name
+                return cube
+        raise CubeError(
+            f"{path}: is HDF5, but of no product that is known; name its cube with --dataset: {three_axes(file)}"
+        )
+    except (CubeError, MethodError):
+        file.close()
+        raise
+    except Exception as error:  # whatever a damaged file throws: h5py has ten kinds of it
+        file.close()
+        raise CubeError(f"{path}: is damaged, or laid out in a way that is not known: {brief(error)}") from None
+
+
+def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
+    """Any dataset of three axes, with any dataset of wavelengths; fill and scale as NetCDF has them."""
+    name, _, axes = dataset.partition(":")
+    data = file.get(name)
+    if not isinstance(data, h5py.Dataset):
+        raise CubeError(f"{path}: has no dataset '{name}'; of three axes there are: {three_axes(file)}")
+    waves = None
+    if wavelengths is not None:
+        if not isinstance(file.get(wavelengths), h5py.Dataset):
+            raise CubeError(f"{path}: has no dataset '{wavelengths}'")
+        waves = file[wavelengths]
+    if not axes and waves is not None and data.ndim == 3:
+        fitting = [one for one in STRAIGHT if data.shape[one.index("b")] == np.size(waves)]
+        axes = fitting[0] if len(fitting) == 1 else ""
+    axes = axes or "yxb"
+    if axes not in LAYOUTS:
+        raise MethodError(f"--dataset {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
+    cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
+    fill_and_scale(cube, data)
+    return cube
+
+
+def three_axes(file: h5py.File) -> str:
+    """The names of all datasets that could be a cube."""
+    found: list[str] = []
+
+    def visit(name: str, thing: Any) -> None:
+        if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(found) < 5:
+            found.append(f"/{brief(name)} {thing.shape}")
+
+    file.visititems(visit)
+    return ", ".join(found) or "none"

@@ -1,0 +1,1 @@
+"""Many scenes, or the parts of one, on a cluster."""

@@ -1,0 +1,166 @@
+"""Files that are whole or not there: `.part` names until all is written and flushed; and their digests."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import signal
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MethodError, OutputError
+from ..io.opening import write_new
+from ..library import Endmembers
+from .names import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
+
+log = logging.getLogger("unmix")
+
+
+def finite(value: Any) -> Any:
+    """The same with None for what JSON cannot say: infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def readable(value: Any, indent: str = "") -> str:
+    """Return JSON text for people and programs alike, an entry a line; a list of plain values stays on one."""
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        entries = [f"{json.dumps(key)}: {readable(one, inner)}" for key, one in value.items()]
+        text = "{\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}}}"
+    elif isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
+        text = "[\n" + ",\n".join(inner + readable(one, inner) for one in value) + f"\n{indent}]"
+    else:
+        text = json.dumps(value)
+    return text if indent else text + "\n"
+
+
+def record_digest(report: dict[str, Any]) -> str:
+    """The SHA-256 of a run's record, of all but the digest itself, before it is written and as it is read again."""
+    rest = json.loads(json.dumps(finite({key: value for key, value in report.items() if key != "digest"})))
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of(checks: np.ndarray) -> str:
+    """The digest of an image from the CRC-32 of its lines."""
+    return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def image_digest(path: Path, lines: int) -> str:
+    """The digest of a finished image, read line by line."""
+    checks = np.zeros(lines, np.uint32)
+    line = path.stat().st_size // lines
+    with open(path, "rb") as file:
+        for i in range(lines):
+            checks[i] = zlib.crc32(file.read(line))
+        if file.read(1):
+            checks[-1] ^= 1
+    return digest_of(checks)
+
+
+@contextlib.contextmanager
+def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) -> Iterator[list[Path]]:
+    """`.part` paths to write to; they are flushed and take their names together, or all are gone.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced (``help`` says what to do then), or cannot be written, ``where``.
+    """
+    parts = [final.with_name(final.name + ".part") for final in finals]
+    try:
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use {help}")
+        yield parts
+        for part in parts:
+            flush(part)
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or where}: writing failed: {error.strerror or error}") from None
+    finally:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
+    """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
+
+    ``inputs`` are the files that it is made of.
+
+    Raises
+    ------
+    MethodError
+        Where one would be replaced, or the header of other data.
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    MethodError
+        Where the ending is none of these.
+    """
+    endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
+    if out.suffix.lower() not in endings:
+        raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
+    finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    refuse_inputs(with_parts(finals), inputs)
+    refuse_headers_of_others(finals)
+    if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
+        log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
+    with named_together(finals, overwrite, out, "--overwrite") as parts:
+        if len(parts) == 1:
+            endmembers.write(parts[0], None, None)
+        else:
+            endmembers.write(None, *parts)
+    return finals
+
+
+def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
+    """Write small files of one folder, all or none, each whole; returns the paths. Whether they are inputs is the caller's to ask.
+
+    Raises
+    ------
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    """
+    folder = next(iter(files)).parent
+    with named_together(list(files), overwrite, folder, "--overwrite or -o") as parts:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, content in zip(parts, files.values()):
+            write_new(part, content)
+    return list(files)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait: a few renames belong together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def flush(path: Path) -> None:
+    """Flush a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

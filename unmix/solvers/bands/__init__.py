@@ -1,0 +1,1 @@
+"""Selection of bands by orthogonal projections."""

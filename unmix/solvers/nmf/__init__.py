@@ -1,0 +1,1 @@
+"""Nonnegative matrix factorisation."""

@@ -1,0 +1,308 @@
+"""Steps of a factorisation on the CPU: ranges of pixels on threads, without the GIL, in tiles that stay in registers.
+
+Some dozens of pixels at a time pass through both updates while they are in the cache: no array of the cube's size is made. Sums
+over pixels are made by parts whose number depends on the pixels alone, and added in order: any number of threads gives the same bytes.
+Several steps are one call, in which threads wait for each other at a gate: a step of the benchmark takes 1 ms, and threads that
+Python wakes for each found themselves on one core for as long.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled.barrier import meet, open_gate
+from ...compiled.gemm import LANES, ROWS, TILES
+from ...compiled.jit import compiled
+from .updates import LEAST, LOSSES, on_simplex, padded, renew
+
+# Pixels that go together.
+GROUP = 64
+# Rows of buffers are a cache line longer than a multiple of its ways, or they all fall into one set of the cache.
+GAP = LANES
+# Parts of a block.
+MOST_PARTS, PIXELS_A_PART = 128, 431
+# Products of one call: a tenth of a second or so, or Ctrl-C would wait.
+PRODUCTS_A_CALL = 2**33
+wide, narrow = TILES[2], TILES[1]
+
+
+@compiled
+def multiply(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
+    """``C (+)= A B`` from flat places on, in tiles; ``columns`` is a multiple of 16, ``rows`` of 8."""
+    across = C.shape[1]
+    for s in range(0, columns - LANES, 2 * LANES):
+        for r in range(0, rows, ROWS):
+            wide(A, a + r * by_row, by_row, by_turn, B, b + s, B.shape[1], turns, C, c + r * across + s, across, add)
+    if columns % (2 * LANES) != 0:
+        s = columns - LANES
+        for r in range(0, rows, ROWS):
+            narrow(A, a + r * by_row, by_row, by_turn, B, b + s, B.shape[1], turns, C, c + r * across + s, across, add)
+
+
+@compiled
+def quotients(X, first, rows, L, Q, divergence):
+    """Q, which holds ``E a``, becomes what the updates are made of."""
+    for n in range(rows):
+        for b in range(L):
+            below = Q[n, b]
+            Q[n, b] = (
+                X[first + n, b] / (below if below > np.float32(LEAST) else np.float32(LEAST))
+                if divergence
+                else X[first + n, b]
+            )
+
+
+@compiled
+def renew_rows(A, first, rows, p, up, down, by_row, divergence, sum_to_one):
+    """New abundances of some pixels; ``down`` has a row for each, or one for all."""
+    for n in range(rows):
+        below = down[n * by_row]
+        if sum_to_one:
+            on_simplex(A[first + n, :p], up[n, :p], below[:p], divergence)
+        else:
+            for k in range(p):
+                A[first + n, k] = renew(A[first + n, k], up[n, k], below[k])
+
+
+@compiled
+def step_range(first, last, p, X, A, ends, divergence, sum_to_one, own, num, den):
+    """Renew A of pixels ``first`` to ``last``, and add up what E needs."""
+    across, width, L = own.Q.shape[1], A.shape[1], ends.columns.shape[0]
+    for start in range(first, last, GROUP):
+        rows = min(GROUP, last - start)
+        if divergence:
+            multiply(A, start * width, width, 1, ends.spectra, 0, p, own.Q, 0, rows, L, 0)
+        quotients(X, start, rows, L, own.Q, divergence)
+        multiply(own.Q, 0, across, 1, ends.columns, 0, L, own.up, 0, rows, width, 0)
+        if divergence:
+            renew_rows(A, start, rows, p, own.up, ends.sums, 0, True, sum_to_one)
+            for n in range(rows):
+                for k in range(p):
+                    den[0, k] += A[start + n, k]
+            multiply(A, start * width, width, 1, ends.spectra, 0, p, own.Q, 0, rows, L, 0)
+            quotients(X, start, rows, L, own.Q, True)
+        else:
+            multiply(A, start * width, width, 1, ends.gram, 0, p, own.down, 0, rows, width, 0)
+            renew_rows(A, start, rows, p, own.up, own.down, 1, False, sum_to_one)
+            multiply(A, start * width, 1, width, A, start * width, rows, den, 0, den.shape[0], width, 1)
+        multiply(A, start * width, 1, width, own.Q, 0, rows, num, 0, num.shape[0], L, 1)
+
+
+@compiled
+def add_parts(first, last, p, ends, nums, dens):
+    """Add up what all parts found, numerators for bands ``first`` to ``last``; whoever has band 0 adds up the denominators."""
+    for k in range(p):
+        for b in range(first, last):
+            ends.fresh[k, b] = nums[0, k, b]
+        for part in range(1, nums.shape[0]):
+            for b in range(first, last):
+                ends.fresh[k, b] += nums[part, k, b]
+    if first == 0 and last > 0:  # with more threads than bands, some have none
+        for part in range(1, dens.shape[0]):
+            for i in range(dens.shape[1]):
+                for k in range(p):
+                    dens[0, i, k] += dens[part, i, k]
+
+
+@compiled
+def turn_range(first, last, p, ends, dens, divergence):
+    """Renew bands ``first`` to ``last`` of E, in both copies."""
+    fresh = ends.fresh
+    for b in range(first, last):
+        for k in range(p):
+            below = np.float32(0.0)
+            if divergence:
+                below = dens[0, 0, k]
+            else:
+                for j in range(p):
+                    below += ends.columns[b, j] * dens[0, j, k]
+            fresh[k, b] = renew(ends.spectra[k, b], fresh[k, b], below)
+        for k in range(p):
+            ends.columns[b, k] = fresh[k, b]
+            ends.spectra[k, b] = fresh[k, b]
+
+
+@compiled
+def summarise(p, ends):
+    """What all pixels need of E: sums of its columns, and its Gram matrix."""
+    L, width = ends.columns.shape
+    for k in range(width):
+        ends.sums[0, k] = 0.0
+    for b in range(L):
+        for k in range(p):
+            ends.sums[0, k] += ends.columns[b, k]
+    multiply(ends.columns, 0, 1, width, ends.columns, 0, L, ends.gram, 0, ends.gram.shape[0], width, 0)
+
+
+@compiled
+def steps_of(share, shares, count, fresh, turn, gate, cuts, p, X, A, ends, divergence, sum_to_one, own, nums, dens):
+    """A thread's share of some steps, or of one step for a block of several (``fresh`` the first, ``turn`` the last)."""
+    parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
+    low, high = L * share // shares, L * (share + 1) // shares
+    for _ in range(count):
+        for i in range(share, nums.shape[0], shares):
+            if fresh:
+                nums[i] = 0.0
+                dens[i] = 0.0
+            if i < parts:
+                step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, own, nums[i], dens[i])
+        if turn:
+            meet(gate, shares)
+            add_parts(low, high, p, ends, nums, dens)
+            meet(gate, shares)
+            turn_range(low, high, p, ends, dens, divergence)
+            meet(gate, shares)
+            if share == 0:
+                summarise(p, ends)
+            meet(gate, shares)
+
+
+@compiled
+def model_range(first, last, p, A, spectra, L, out):
+    """``E a`` of pixels, (·, L and a gap)."""
+    multiply(A, first * A.shape[1], A.shape[1], 1, spectra, 0, p, out, 0, last - first, L, 0)
+
+
+class Ends(NamedTuple):
+    """The endmembers, in every way that a step wants them; float32, zeros beyond bands and endmembers."""
+
+    spectra: Any  # (p, L)
+    columns: Any  # (L, p)
+    fresh: Any  # (p, L), scratch
+    sums: Any  # (1, p) of the columns
+    gram: Any  # (p, p)
+
+
+class Own(NamedTuple):
+    """A thread's scratch."""
+
+    Q: Any  # (GROUP, L) quotients
+    up: Any  # (GROUP, p) numerators
+    down: Any  # (GROUP, p) denominators
+
+
+class OnCpu:
+    """The steps of a factorisation, for blocks of pixels.
+
+    Parameters
+    ----------
+    L, p : int
+        Bands, endmembers.
+    most : int
+        Pixels of the largest block.
+    loss : str
+        A key of `unmix.solvers.nmf.updates.LOSSES`.
+    sum_to_one : bool
+        Of each pixel's abundances.
+    threads : int
+    """
+
+    name = "cpu"
+
+    def __init__(self, L: int, p: int, most: int, loss: str, sum_to_one: bool, threads: int) -> None:
+        self.L, self.p, self.divergence, self.sum_to_one, self.threads = L, p, LOSSES[loss], sum_to_one, threads
+        bands, width, rows = padded(L, LANES), padded(p, LANES), padded(p, ROWS)
+        parts = len(self.cut(most)) - 1
+        self.ends = Ends(*(np.zeros(n, np.float32) for n in (
+            (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
+        self.own = [
+            Own(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
+        ]
+        self.nums = np.zeros((parts, rows, bands + GAP), np.float32)
+        self.dens = np.zeros((parts, 1 if self.divergence else rows, width), np.float32)
+        self.pool = ThreadPoolExecutor(threads, "nmf")
+
+    def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of the arrays of a block's pixels and abundances, float32, zeros beyond pixels, bands and endmembers."""
+        return (padded(pixels, ROWS), padded(self.L, LANES)), (padded(pixels, ROWS), padded(self.p, LANES))
+
+    def begin(self, E: np.ndarray) -> None:
+        """Take these endmembers, (L, p)."""
+        self.ends.columns[: self.L, : self.p] = E
+        self.ends.spectra[: self.p, : self.L] = E.T
+        summarise(self.p, self.ends)
+
+    @property
+    def E(self) -> np.ndarray:
+        """The endmembers, (L, p), float32."""
+        return self.ends.columns[: self.L, : self.p].copy()
+
+    def hold(self, X: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A block's pixels and abundances, as `step` wants them."""
+        return X, A
+
+    def cut(self, pixels: int) -> np.ndarray:
+        """Where the parts of a block begin and end."""
+        tiles = padded(pixels, ROWS) // ROWS
+        count = max(1, min(MOST_PARTS, -(-tiles * ROWS // PIXELS_A_PART), tiles))
+        return np.arange(count + 1) * tiles // count * ROWS
+
+    def steps(self, block: tuple[np.ndarray, np.ndarray], count: int, fresh: bool = True, turn: bool = True) -> None:
+        """Make steps with all pixels in one block; or one with a block of several, the first ``fresh``, the last to ``turn``."""
+        X, A = block
+        cuts = self.cut(len(X))
+        each = max(1, PRODUCTS_A_CALL // (X.size * self.p)) if fresh and turn else 1
+        for done in range(0, count, each):
+            gate = open_gate()
+
+            def work(share: int, some: int = min(each, count - done), gate: np.ndarray = gate) -> None:
+                steps_of(share, self.threads, some, fresh, turn, gate, cuts, self.p, X, A, self.ends, self.divergence,
+                         self.sum_to_one, self.own[share], self.nums, self.dens)  # fmt: skip
+
+            self.shared_out(work, gate)
+
+    def shared_out(self, work: Any, gate: np.ndarray | None = None) -> None:
+        """``work(i)`` for each thread; the first is this one."""
+        others = []
+        try:
+            others += [self.pool.submit(work, i) for i in range(1, self.threads)]
+            work(0)
+        except BaseException:
+            if gate is not None:
+                gate[2] = 1  # nobody may wait for those who never came
+            raise
+        finally:
+            for other in others:
+                other.result()
+
+    def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """The loss of a block as it stands, and how many values above 0 have a model of 0, which makes a divergence infinite.
+
+        The loss is that with a model of `LEAST` there: it is finite, and still falls.
+        """
+        X, A = block
+        cuts = self.cut(len(X))
+        found = np.zeros((len(cuts) - 1, 2))
+
+        def some(share: int) -> None:
+            model = self.own[share].Q
+            for i in range(share, len(found), self.threads):
+                for first in range(cuts[i], cuts[i + 1], GROUP):
+                    last = min(first + GROUP, cuts[i + 1])
+                    model_range(first, last, self.p, A, self.ends.spectra, len(self.ends.columns), model)
+                    found[i] += loss_of(X[first:last, : self.L], model[: last - first, : self.L], self.divergence)
+
+        self.shared_out(some)
+        return np.asarray(found.sum(axis=0))
+
+    def fetch(self, block: tuple[np.ndarray, np.ndarray], A: np.ndarray) -> None:
+        """Bring a block's abundances home: they are."""
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.pool.shutdown()
+
+
+def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
+    """``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, for which `LEAST` stands in.
+
+    Logarithms are in float32, which numpy makes sixteen at a time.
+    """
+    if not divergence:
+        return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0
+    safe = np.maximum(model, np.float32(LEAST))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = X * np.log(X / safe)
+    missed = 0 if model.min(initial=1.0) > 0 else int(np.count_nonzero((X > 0) & (model <= 0)))
+    return float((np.where(X > 0, part, np.float32(0)) - X + model).sum(dtype=np.float64)), missed

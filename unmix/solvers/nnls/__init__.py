@@ -1,0 +1,1 @@
+"""Batches of nonnegative least squares of any rank."""

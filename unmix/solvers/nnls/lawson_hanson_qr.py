@@ -1,0 +1,381 @@
+"""Lawson-Hanson with an updated QR: large systems, one matrix for all or one each, any rank, more columns than rows.
+
+Luo and Duraiswami (paper 000): the passive columns are kept in the order in which they entered, ``A_P = Q R``; a column
+enters at the right end by modified Gram-Schmidt, once more where much of it goes, and leaves by Givens rotations
+(their Algorithms 1 to 3). A column that the others span does not enter. The duals come from the Gram matrix, where
+many systems share it, and before the end from the residual itself, which has the last word.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from ...compiled.cooperative import Team
+
+# A column of which less is left beside the others is called dependent.
+DEPENDENT = 1e-13
+# Where less is left after a projection, what is left is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
+ONCE_MORE = 0.7
+# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of one.
+ZERO_DUAL = 1e-14
+FREE, PASSIVE, BARRED = 0, 1, 2
+# Columns that are turned at a time.
+BLOCK = 8
+
+
+class Matrix(NamedTuple):
+    """What systems have in common.
+
+    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m); ``gram`` is AᵀA, (n, n), or (0, 0) where duals are to come
+    from the residual; ``norms`` (n,) are |a_j|.
+    """
+
+    rows: Any
+    columns: Any
+    gram: Any
+    norms: Any
+
+
+class Scratch(NamedTuple):
+    """What a system needs, for supports of at most ``most`` = min(m, n) columns; see `scratch_shapes`.
+
+    ``Q`` (most, m) holds the orthonormal columns as rows; ``R`` (most, most) is transposed: row c is column c. ``along`` is
+    Qᵀb, ``x`` the abundances of the support, ``y`` and ``goal`` its least squares, ``order`` its columns by time of entry.
+    ``left`` (m,) is a residual, ``dual`` and ``start`` (n,) duals, ``state`` (n,).
+    """
+
+    Q: Any
+    R: Any
+    along: Any
+    x: Any
+    y: Any
+    goal: Any
+    order: Any
+    left: Any
+    column: Any
+    dual: Any
+    start: Any
+    state: Any
+
+
+def scratch_shapes(m: int, n: int) -> Scratch:
+    """Shape and type of each field of `Scratch`."""
+    most = min(m, n)
+    real, whole = "f8", "i4"
+    return Scratch(
+        ((most, m), real), ((most, most), real), ((most,), real), ((most,), real), ((most,), real), ((most,), real),
+        ((most,), whole), ((m,), real), ((m,), real), ((n,), real), ((n,), real), ((n,), whole),
+    )  # fmt: skip
+
+
+@functools.cache
+def layout_function(team: Team) -> Any:
+    """``lay_out(rows, columns, norms, box)``: the transpose of a matrix (m, n), and the lengths of its columns."""
+    rank, size, sync = team.rank, team.size, team.sync
+
+    @team.compile
+    def lay_out(rows, columns, norms):
+        m, n = rows.shape
+        for first in range(0, n, BLOCK):  # so that what is read and what is written both stay in the cache
+            for i in range(rank(), m, size()):
+                for j in range(first, min(first + BLOCK, n)):
+                    columns[j, i] = rows[i, j]
+        sync()
+        for j in range(rank(), n, size()):
+            square = 0.0
+            for i in range(m):
+                square += columns[j, i] * columns[j, i]
+            norms[j] = square**0.5
+        sync()
+
+    return lay_out
+
+
+@functools.cache
+def nnls_function(team: Team) -> Any:
+    """``nnls``, which solves a system; see the file.
+
+    Parameters
+    ----------
+    team : Team
+        Who works on it; what follows are the arguments of ``nnls``, in order.
+    A : Matrix
+    b : array (m,), float64
+    work : Scratch
+    box : array, float64
+        Where a team adds up; twice its size.
+    x : array (n,), float64
+        The result.
+
+    Returns
+    -------
+    int
+        Columns that entered or left.
+    """
+    rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
+
+    @team.compile
+    def add_rows(out, rows, which, weights, count):
+        """``out −= weights[t] · rows[which[t]]`` over t, four at a time."""
+        n = out.shape[0]
+        for t in range(0, count - 3, 4):
+            a, b, c, d = which[t], which[t + 1], which[t + 2], which[t + 3]
+            p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+            for i in range(rank(), n, size()):
+                out[i] -= p * rows[a, i] + q * rows[b, i] + r * rows[c, i] + s * rows[d, i]
+        for t in range(count - count % 4, count):
+            a, p = which[t], weights[t]
+            for i in range(rank(), n, size()):
+                out[i] -= p * rows[a, i]
+
+    @team.compile
+    def add_all(out, rows, weights):
+        """``out += weights[i] · rows[i]`` over all rows, four at a time."""
+        m, n = rows.shape
+        for i in range(0, m - 3, 4):
+            p, q, r, s = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+            for j in range(rank(), n, size()):
+                out[j] += p * rows[i, j] + q * rows[i + 1, j] + r * rows[i + 2, j] + s * rows[i + 3, j]
+        for i in range(m - m % 4, m):
+            for j in range(rank(), n, size()):
+                out[j] += weights[i] * rows[i, j]
+
+    @team.compile
+    def duals_of_residual(A, b, work, k):
+        """``left = b − A_P x`` and ``dual = Aᵀ left``."""
+        for i in range(rank(), b.shape[0], size()):
+            work.left[i] = b[i]
+        add_rows(work.left, A.columns, work.order, work.x, k)
+        for j in range(rank(), work.dual.shape[0], size()):
+            work.dual[j] = 0.0
+        sync()
+        add_all(work.dual, A.rows, work.left)
+        sync()
+
+    @team.compile
+    def duals(A, b, work, k, shared):
+        """The duals of the support, from the Gram matrix or from the residual."""
+        if not shared:
+            duals_of_residual(A, b, work, k)
+            return
+        for j in range(rank(), work.dual.shape[0], size()):
+            work.dual[j] = work.start[j]
+        add_rows(work.dual, A.gram, work.order, work.x, k)
+        sync()
+
+    @team.compile
+    def steepest(A, work, limit, box):
+        """The free column with the largest dual for its length, or −1 where none is above ``limit``."""
+        value, index = limit, -1
+        for j in range(rank(), work.dual.shape[0], size()):
+            if work.state[j] == FREE and work.dual[j] > value * A.norms[j]:
+                value, index = work.dual[j] / A.norms[j], j
+        return best(value, index, box)
+
+    @team.compile
+    def enter(A, b, work, j, k, box):
+        """Column j as the last of the support: Q, R and Qᵀb grow. False where the others span it."""
+        m = b.shape[0]
+        square = 0.0
+        for i in range(rank(), m, size()):
+            work.column[i] = A.columns[j, i]
+            square += work.column[i] * work.column[i]
+        for c in range(rank(), k, size()):
+            work.R[k, c] = 0.0
+        sync()
+        before = total(square, box) ** 0.5
+        after = before
+        for _ in range(3):
+            last = after
+            for c in range(k):
+                part = 0.0
+                for i in range(rank(), m, size()):
+                    part += work.Q[c, i] * work.column[i]
+                along = total(part, box)
+                for i in range(rank(), m, size()):
+                    work.column[i] -= along * work.Q[c, i]
+                if rank() == 0:
+                    work.R[k, c] += along
+            square = 0.0
+            for i in range(rank(), m, size()):
+                square += work.column[i] * work.column[i]
+            after = total(square, box) ** 0.5
+            if after > ONCE_MORE * last or after <= DEPENDENT * before:
+                break
+        if not after > DEPENDENT * before:
+            return False
+        part = 0.0
+        for i in range(rank(), m, size()):
+            work.Q[k, i] = work.column[i] / after
+            part += work.Q[k, i] * b[i]
+        along = total(part, box)
+        if rank() == 0:
+            work.R[k, k] = after
+            work.along[k] = along
+            work.order[k] = j
+            work.x[k] = 0.0
+            work.state[j] = PASSIVE
+        sync()
+        return True
+
+    @team.compile
+    def solve(work, k):
+        """``y = R⁻¹ goal``; goal is used up."""
+        for c in range(k - 1, -1, -1):
+            value = work.goal[c] / work.R[c, c]
+            sync()
+            if rank() == 0:
+                work.y[c] = value
+            for i in range(rank(), c, size()):
+                work.goal[i] -= value * work.R[c, i]
+            sync()
+
+    @team.compile
+    def leave(work, i, k):
+        """Take the column at place i of the support out: R is shifted, and made triangular again by rotations."""
+        m = work.left.shape[0]
+        sync()
+        if rank() == 0:
+            work.state[work.order[i]] = FREE
+            for c in range(i, k - 1):
+                work.order[c], work.x[c] = work.order[c + 1], work.x[c + 1]
+        for c in range(i, k - 1):
+            for t in range(rank(), c + 2, size()):
+                work.R[c, t] = work.R[c + 1, t]
+            sync()
+        for q in range(i, k - 1):
+            a, b = work.R[q, q], work.R[q, q + 1]
+            length = (a * a + b * b) ** 0.5
+            cos, sin = (a / length, b / length) if length > 0.0 else (1.0, 0.0)
+            sync()
+            for t in range(q + rank(), k - 1, size()):
+                u, v = work.R[t, q], work.R[t, q + 1]
+                work.R[t, q], work.R[t, q + 1] = cos * u + sin * v, cos * v - sin * u
+            for t in range(rank(), m, size()):
+                u, v = work.Q[q, t], work.Q[q + 1, t]
+                work.Q[q, t], work.Q[q + 1, t] = cos * u + sin * v, cos * v - sin * u
+            if rank() == 0:
+                u, v = work.along[q], work.along[q + 1]
+                work.along[q], work.along[q + 1] = cos * u + sin * v, cos * v - sin * u
+            sync()
+
+    @team.compile
+    def free_all(work):
+        """Columns that were barred may be tried again: the support is another."""
+        for j in range(rank(), work.state.shape[0], size()):
+            if work.state[j] == BARRED:
+                work.state[j] = FREE
+        sync()
+
+    @team.compile
+    def descend(work, k, box):
+        """From x towards the least squares of the support, as far as nothing is negative; returns (columns left, removed)."""
+        removed = 0
+        while k > 0:
+            for c in range(rank(), k, size()):
+                work.goal[c] = work.along[c]
+            sync()
+            solve(work, k)
+            value, index = -2.0, -1
+            for c in range(rank(), k, size()):
+                if work.y[c] <= 0.0:
+                    part = work.x[c] / (work.x[c] - work.y[c]) if work.x[c] > work.y[c] else 0.0
+                    if -part > value:
+                        value, index = -part, c
+            leaving = best(value, index, box)
+            if leaving < 0:
+                for c in range(rank(), k, size()):
+                    work.x[c] = work.y[c]
+                sync()
+                return k, removed
+            reach = work.x[leaving] / (work.x[leaving] - work.y[leaving]) if work.x[leaving] > work.y[leaving] else 0.0
+            sync()
+            for c in range(rank(), k, size()):
+                work.x[c] = max(0.0, work.x[c] + reach * (work.y[c] - work.x[c]))
+            leave(work, leaving, k)
+            k -= 1
+            removed += 1
+        return k, removed
+
+    @team.compile
+    def refine(A, b, work, k, box):
+        """The least squares of the support once more from the residual: what the solve with R left."""
+        m = b.shape[0]
+        duals_of_residual(A, b, work, k)
+        for c in range(k):
+            part = 0.0
+            for i in range(rank(), m, size()):
+                part += work.Q[c, i] * work.left[i]
+            along = total(part, box)
+            if rank() == 0:
+                work.goal[c] = along
+        sync()
+        solve(work, k)
+        value, index = 0.0, -1
+        for c in range(rank(), k, size()):
+            if not work.x[c] + work.y[c] > 0.0:
+                value, index = 1.0, c
+        if best(value, index, box) >= 0:
+            return
+        for c in range(rank(), k, size()):
+            work.x[c] += work.y[c]
+        sync()
+
+    @team.compile
+    def search(A, b, work, shared, limit, k, steps, box):
+        """Lawson-Hanson from the support that is there; returns (columns in it, steps)."""
+        n, most = work.state.shape[0], work.order.shape[0]
+        while steps < 10 * n + 100:  # then it is given up, and its certificate says how far it came
+            duals(A, b, work, k, shared)
+            j = steepest(A, work, limit, box)
+            if j < 0 or k == most:
+                break
+            steps += 1
+            if not enter(A, b, work, j, k, box):
+                sync()
+                if rank() == 0:
+                    work.state[j] = BARRED
+                sync()
+                continue
+            left, removed = descend(work, k + 1, box)
+            turned_back = left == k and removed == 1 and work.state[j] == FREE
+            steps += removed
+            k = left
+            sync()
+            if turned_back:  # by rounding: it would enter again
+                if rank() == 0:
+                    work.state[j] = BARRED
+                sync()
+            else:
+                free_all(work)
+        return k, steps
+
+    @team.compile
+    def nnls(A, b, work, box, x):
+        m, n = A.rows.shape
+        square = 0.0
+        for i in range(rank(), m, size()):
+            work.left[i] = b[i]
+            square += b[i] * b[i]
+        for j in range(rank(), n, size()):
+            work.state[j] = FREE if A.norms[j] > 0.0 else PASSIVE
+            work.start[j] = 0.0
+            x[j] = 0.0
+        sync()
+        length = total(square, box) ** 0.5
+        add_all(work.start, A.rows, work.left)
+        sync()
+        k, steps = 0, 0
+        limit = ZERO_DUAL * length
+        if length > 0.0:
+            if A.gram.shape[0] > 0:
+                k, steps = search(A, b, work, True, limit, k, steps, box)
+            free_all(work)
+            refine(A, b, work, k, box)
+            k, steps = search(A, b, work, False, limit, k, steps, box)
+            refine(A, b, work, k, box)
+        for c in range(rank(), k, size()):
+            x[work.order[c]] = work.x[c]
+        sync()
+        return steps
+
+    return nnls

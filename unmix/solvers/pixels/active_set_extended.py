@@ -1,0 +1,297 @@
+"""The last word where float64 cannot decide: Lawson-Hanson in double-double, from a support that is nearly right.
+
+At cond(E) = 1e7 a dual that matters is 1e-14 of what it is made of: its sign is a matter of rounding, and so is a support. Here it is
+right to 1e-25, and the abundances to the last bit of float64. It works on p numbers a pixel: Gram matrix and
+``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is mostly one. Only ``Eᵀy`` goes over the bands.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...certificate import UNDERFLOW, certify_function
+from ...compiled.double_double import ROUNDING, add, divide, less_product, multiply, product_function, root
+from ...compiled.jit import compiled
+from ...compiled.simd import WIDE
+from .gather import Stored, gather_function
+from .scalar import FREE, PASSIVE
+from .tile import Results, Tile, tile_rows, write_residual, write_tile
+
+# Pays for the rounding of the bound itself.
+OWN_ROUNDING = 1.0 + 2.0**-40
+
+
+class Exact(NamedTuple):
+    """What all pixels share, to 106 bits; under Σa = 1 with the constant band."""
+
+    E: Any  # (L, p) the endmembers as they are given
+    high: Any  # (p, p) Gram matrix
+    low: Any  # (p, p)
+    norms: Any  # (p,) lengths of the columns
+    lift: float  # what the constant band adds to each Eᵀy, exactly
+    curvature: float  # a lower bound of σ_min(E)², under Σa = 1 on vectors that sum to 0
+    sum_to_one: bool
+    nonnegative: bool
+
+
+class Work(NamedTuple):
+    """One pixel's scratch, float64 but the last two; pairs are double-doubles."""
+
+    f: Any  # (p, 2) Eᵀy
+    x: Any  # (p, 2) the optimum on the support, 0 elsewhere
+    w: Any  # (p, 2) duals
+    s: Any  # (p, 2) inverse of the support's Gram matrix times ones
+    T: Any  # (p, p, 2) its Cholesky factor
+    a: Any  # (p,) the feasible point that leads there
+    state: Any  # (p,) int64: FREE or PASSIVE
+    support: Any  # (p,) int64, ascending
+
+
+def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool) -> Exact:
+    """The Gram matrix of E (L, p), with a constant band of that height, in double-double."""
+    L, p = E.shape
+    width = WIDE.width
+    high, low = np.zeros((p, p)), np.zeros((p, p))
+    for first in range(0, p, width):
+        some = E[:, first : first + width]
+        columns = np.zeros((L, width))
+        columns[:, : some.shape[1]] = some
+        found = np.empty((2, p, width))
+        product_function()(E, columns, found[0], found[1])
+        for i in range(p):
+            for j in range(some.shape[1]):
+                high[i, first + j], low[i, first + j] = add(found[0, i, j], found[1, i, j], height**2, 0.0)
+    norms = np.sqrt(np.square(E).sum(axis=0) + height**2)
+    return Exact(E, high, low, norms, height**2, curvature, sum_to_one, nonnegative)
+
+
+def new_work(p: int) -> Work:
+    """Scratch of one pixel."""
+    pairs = (np.empty((p, 2)) for _ in range(4))
+    return Work(*pairs, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64))
+
+
+@compiled
+def back_substitute(T, x, support, k):
+    """``T Tᵀ x = x`` on the support, in place."""
+    for i in range(k):
+        high, low = x[support[i], 0], x[support[i], 1]
+        for m in range(i):
+            high, low = less_product(high, low, T[i, m, 0], T[i, m, 1], x[support[m], 0], x[support[m], 1])
+        x[support[i], 0], x[support[i], 1] = divide(high, low, T[i, i, 0], T[i, i, 1])
+    for i in range(k - 1, -1, -1):
+        high, low = x[support[i], 0], x[support[i], 1]
+        for m in range(i + 1, k):
+            high, low = less_product(high, low, T[m, i, 0], T[m, i, 1], x[support[m], 0], x[support[m], 1])
+        x[support[i], 0], x[support[i], 1] = divide(high, low, T[i, i, 0], T[i, i, 1])
+
+
+@compiled
+def factor(exact, work):
+    """The Cholesky factor of the passive columns' Gram matrix; returns how many there are, or −1 where they are dependent."""
+    k = 0
+    for j in range(work.state.shape[0]):
+        if work.state[j] == PASSIVE:
+            work.support[k] = j
+            k += 1
+    T, support = work.T, work.support
+    for i in range(k):
+        for j in range(i + 1):
+            high, low = exact.high[support[i], support[j]], exact.low[support[i], support[j]]
+            for m in range(j):
+                high, low = less_product(high, low, T[i, m, 0], T[i, m, 1], T[j, m, 0], T[j, m, 1])
+            if j < i:
+                T[i, j, 0], T[i, j, 1] = divide(high, low, T[j, j, 0], T[j, j, 1])
+            elif high > 0.0:
+                T[i, i, 0], T[i, i, 1] = root(high, low)
+            else:
+                return -1
+    return k
+
+
+@compiled
+def solve_on_support(exact, work):
+    """Least squares on the passive columns into ``work.x``; returns as `factor`."""
+    x, s = work.x, work.s
+    k = factor(exact, work)
+    for j in range(x.shape[0]):
+        x[j, 0], x[j, 1] = 0.0, 0.0
+    for i in range(k):
+        j = work.support[i]
+        x[j, 0], x[j, 1] = work.f[j, 0], work.f[j, 1]
+        s[j, 0], s[j, 1] = 1.0, 0.0
+    back_substitute(work.T, x, work.support, k)
+    if exact.sum_to_one and k > 0:
+        back_substitute(work.T, s, work.support, k)
+        missing, rest, spread, more = 1.0, 0.0, 0.0, 0.0
+        for i in range(k):
+            j = work.support[i]
+            missing, rest = add(missing, rest, -x[j, 0], -x[j, 1])
+            spread, more = add(spread, more, s[j, 0], s[j, 1])
+        missing, rest = divide(missing, rest, spread, more)
+        for i in range(k):
+            j = work.support[i]
+            high, low = multiply(missing, rest, s[j, 0], s[j, 1])
+            x[j, 0], x[j, 1] = add(x[j, 0], x[j, 1], high, low)
+    return k
+
+
+@compiled
+def leaving_column(work, k):
+    """The column that the way from the feasible point to ``work.x`` takes to zero first, after going it so far; −1: none."""
+    reach = 1.0
+    leaving = -1
+    for i in range(k):
+        j = work.support[i]
+        if work.x[j, 0] <= 0.0:
+            way = work.a[j] - work.x[j, 0]
+            part = work.a[j] / way if way > 0.0 else 0.0
+            if leaving < 0 or part < reach:
+                leaving, reach = j, part
+    for i in range(k):
+        j = work.support[i]
+        work.a[j] += reach * (work.x[j, 0] - work.a[j])
+    return leaving
+
+
+@compiled
+def find_duals(exact, work, k):
+    """``w = Eᵀ(y − E x)``, for the sum to one less its multiplier; returns Σ|e_j||x_j|."""
+    p = work.w.shape[0]
+    reach = 0.0
+    for j in range(p):
+        high, low = work.f[j, 0], work.f[j, 1]
+        for i in range(k):
+            m = work.support[i]
+            high, low = less_product(high, low, exact.high[j, m], exact.low[j, m], work.x[m, 0], work.x[m, 1])
+        work.w[j, 0], work.w[j, 1] = high, low
+        reach += exact.norms[j] * abs(work.x[j, 0])
+    if exact.sum_to_one:
+        shared, rest = 0.0, 0.0
+        for i in range(k):
+            j = work.support[i]
+            high, low = multiply(work.x[j, 0], work.x[j, 1], work.w[j, 0], work.w[j, 1])
+            shared, rest = add(shared, rest, high, low)
+        for j in range(p):
+            work.w[j, 0], work.w[j, 1] = add(work.w[j, 0], work.w[j, 1], -shared, -rest)
+    return reach
+
+
+@compiled
+def search(exact, work, size):
+    """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
+
+    Leaves it in ``work.x``. Returns the steps taken, and how far ``work.x``'s first halves may be from the optimum: what is left of the
+    gradient over the curvature, as `unmix.certificate`, with the rounding of double-double in place of float64's.
+
+    ``size`` is |y|.
+    """
+    L, p = exact.E.shape
+    unit = (float(L * L) + 16.0 * (p + 4.0)) * ROUNDING
+    steps = 0
+    rounding = 0.0
+    while True:
+        entered = -1
+        k = solve_on_support(exact, work)
+        while k > 0 and exact.nonnegative and steps < 12 * p + 40:
+            leaving = leaving_column(work, k)
+            if leaving < 0:
+                break
+            work.a[leaving] = 0.0
+            work.state[leaving] = FREE
+            steps += 1
+            k = solve_on_support(exact, work)
+        if k < 0:
+            return steps, np.inf
+        rounding = unit * (size + find_duals(exact, work, k))
+        most = 0.0
+        for j in range(p):
+            dual = work.w[j, 0] / exact.norms[j]
+            if exact.nonnegative and work.state[j] == FREE and dual > rounding and dual > most:
+                entered, most = j, dual
+        if entered < 0 or steps >= 12 * p + 40:
+            break
+        work.state[entered] = PASSIVE
+        work.a[entered] = 0.0
+        steps += 1
+    missing, rest, longest, absolute = 1.0, 0.0, 0.0, 1.0
+    for j in range(p):
+        missing, rest = add(missing, rest, -work.x[j, 0], -work.x[j, 1])
+        longest = max(longest, exact.norms[j])
+        absolute += abs(work.x[j, 0])
+    apart = abs(missing) + p * ROUNDING * absolute if exact.sum_to_one else 0.0
+    violation, cut = UNDERFLOW, 0.0
+    for j in range(p):
+        margin = (rounding + apart * longest) * exact.norms[j]
+        dual = work.w[j, 0]
+        free = exact.nonnegative and work.state[j] != PASSIVE
+        violation += (max(dual + margin, 0.0) if free else abs(dual) + margin) ** 2
+        cut += abs(work.x[j, 1])
+        if exact.nonnegative and work.x[j, 0] < 0.0:
+            return steps, np.inf
+    return steps, (violation**0.5 / exact.curvature + cut + apart) * OWN_ROUNDING
+
+
+@functools.cache
+def prover() -> Any:
+    """The compiled function behind `prove_pixels`; it takes its scratch as arguments."""
+    width, gather, product, certify = (
+        WIDE.width,
+        gather_function("bip", WIDE),
+        product_function(),
+        certify_function(WIDE),
+    )
+
+    @compiled
+    def prove(raw, count, plain, stored, plan, exact, results, tile, work):
+        p = exact.E.shape[1]
+        for first in range(0, count, width):
+            here = min(width, count - first)
+            gather(raw, 0, first, here, plain, tile.Y, tile.missing, tile.length, tile.size)
+            product(exact.E, tile.Y, tile.F, tile.W)
+            for s in range(width):
+                tile.delta[0, s] = np.inf
+                for j in range(p):
+                    tile.A[j, s] = 0.0
+            for s in range(here):
+                members = 0
+                for j in range(p):
+                    work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
+                    a = float(results.abundance[0, j, first + s])
+                    given = a > 0.0 and a - a == 0.0
+                    work.a[j] = a if given else 0.0
+                    work.state[j] = PASSIVE if given or not exact.nonnegative else FREE
+                    members += work.state[j] == PASSIVE
+                if exact.sum_to_one and members == 0:  # no point of the empty set sums to one
+                    work.state[0], work.a[0] = PASSIVE, 1.0
+                tile.steps[0, s], tile.delta[0, s] = search(exact, work, tile.size[0, s])
+                for j in range(p):
+                    tile.A[j, s] = work.x[j, 0]
+            gather(raw, 0, first, here, stored, tile.Y, tile.missing, tile.length, tile.size)
+            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
+                    tile.rmse, tile.kappa, tile.delta)  # fmt: skip
+            write_tile(tile, results, 0, first, here, plan.E.shape[0])
+            if results.residual.shape[0] > 0:
+                write_residual(plan.E, tile, results, 0, first, here)
+
+    return prove
+
+
+def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, results: Results) -> None:
+    """Solve and certify pixels again, in place.
+
+    Parameters
+    ----------
+    raw : array (1, n, bands)
+        Pixels as stored.
+    stored : Stored
+    plan : Plan
+    exact : Exact
+    results : Results
+        Of one line of n samples, ``abundance`` with the answers at hand; all others are filled.
+    """
+    L, p = plan.E.shape
+    tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, False)))
+    plain = stored._replace(shift=stored.shift[:0])
+    prover()(raw, raw.shape[1], plain, stored, plan, exact, results, tile, new_work(p))

@@ -1,0 +1,68 @@
+"""The CPU driver: a range of tiles a call, without the GIL, so that a plain thread pool keeps all cores busy.
+
+Not `prange`: its threading layer is unsafe under several Python threads and counts threads of its own; calls that
+release the GIL need neither, and obey ``--threads`` to the letter.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ...compiled.jit import compiled
+from ...compiled.simd import WIDE
+from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
+from .scalar import Plan, Work
+from .tile import SWEPT, Own, Results, Stored, Tile, tile_rows, tile_solver
+
+
+def new_work(L: int, p: int, solver: str) -> Any:
+    """Scratch of one pixel."""
+    if solver == "qr":
+        scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
+        return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
+    vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
+    return Work(*vectors, *squares, *members)
+
+
+def new_tile(L: int, p: int, swept: bool) -> Tile:
+    """Scratch of one tile."""
+    rows = tile_rows(L, p, swept)
+    return Tile(*(np.empty((n, WIDE.width)) for n in rows))
+
+
+@functools.cache
+def tiles_solver(interleave: str, solver: str) -> Any:
+    """The compiled function behind `solve_range`; it takes its scratch as arguments."""
+    solve_tile = tile_solver(interleave, solver, WIDE)
+    width = WIDE.width
+
+    @compiled
+    def solve_tiles(start, stop, raw, stored, plan, results, tile, work):
+        samples = results.rmse.shape[1]
+        across = (samples + width - 1) // width
+        for t in range(start, stop):
+            first = t % across * width
+            solve_tile(raw, t // across, first, min(width, samples - first), stored, plan, tile, work, results)
+
+    return solve_tiles
+
+
+def solve_range(
+    interleave: str, solver: str, start: int, stop: int, raw: np.ndarray, stored: Stored, plan: Plan, results: Results
+) -> None:
+    """Solve tiles ``start`` to ``stop`` of a block, counted along its lines.
+
+    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
+    """
+    L, p = plan.E.shape
+    tile, work = new_tile(L, p, solver in SWEPT), new_work(L, p, solver)
+    tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work)
+
+
+def tiles_in(lines: int, samples: int) -> int:
+    """How many tiles a block of ``lines`` has."""
+    return lines * -(-samples // WIDE.width)
+
+
+__all__ = ["Plan", "Results", "Stored", "solve_range", "tiles_in"]

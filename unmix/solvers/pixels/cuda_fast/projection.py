@@ -1,0 +1,295 @@
+"""From the stored pixel to ``Eᵀy``, and back from the abundances to their certificate: matrix products by a warp.
+
+A warp takes a tile of 16 pixels of a line, and the bands in chunks of 32. Lane ``4 g + q`` holds
+the pixels g and g + 8 of a tile and the bands ``8 q`` to ``8 q + 7`` of a chunk: the order of the sum over the bands is
+ours to choose, and in this one a lane's values lie side by side in a BIP file and go from the file into the product
+without passing through shared memory. E lies in the order in which lanes take it (`lane_order`), and is read
+through the first cache. Bands that are not in use are zero in E and in the pixel, so every sum is the same whatever the
+interleave.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import float64, uint32
+
+from ....compiled.cuda import ALL_LANES, cuda, on_gpu
+from ....compiled.ptx import load_double, load_pair, load_words, multiply, multiply_half
+from ..tile import NODATA
+
+CHUNK = 32
+# Of a tile. Two tiles at once would share every read of E, but take too many registers: 2-12 % slower from p = 9 on.
+PIXELS = 16
+ROWS = 2
+
+
+def chunks_in_use(index: np.ndarray) -> np.ndarray:
+    """Which chunks of 32 stored bands hold a band in use; int32."""
+    return np.unique(np.asarray(index) // CHUNK).astype(np.int32)
+
+
+def lane_order(E: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """E as lanes read it: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the pair]``; float64.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+    index : array (L,), int
+        The stored band of each row.
+    """
+    chunks = chunks_in_use(index)
+    p = E.shape[1]
+    wide = np.zeros((int(chunks[-1] + 1) * CHUNK, -(-p // 8) * 8))
+    wide[index, :p] = E
+    parts = wide.reshape(-1, 4, 4, 2, wide.shape[1] // 8, 8)[chunks]  # chunk, q, pair, band, eight, endmember
+    return np.ascontiguousarray(parts.transpose(0, 2, 4, 5, 1, 3))
+
+
+def by_lane(values: np.ndarray, index: np.ndarray, kind: Any) -> np.ndarray:
+    """Values of the used bands, spread over the chunks in use, zero elsewhere: flat, 32 a chunk."""
+    chunks = chunks_in_use(index)
+    wide = np.zeros(int(chunks[-1] + 1) * CHUNK, kind)
+    wide[index] = values
+    return wide.reshape(-1, CHUNK)[chunks].reshape(-1)
+
+
+def wide_values(signed: bool) -> tuple[Any, Any]:
+    """How 16-bit values of a BIP cube come in: eight at a time, from addresses that 16 divides.
+
+    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock): the value becomes the low
+    bits of 2⁵², which is then taken off.
+    """
+    flip = 0x80008000 if signed else 0
+    base = 2.0**52 + (2**15 if signed else 0)
+
+    @on_gpu
+    def fetch(raw, address, by_band, first, bands, held, row):
+        words = load_words(address + 2 * (first if first < bands else 0))
+        for i in range(4):
+            held[row, i] = words[i]
+
+    @on_gpu
+    def value(held, row, i):
+        word = uint32(held[row, i // 2] ^ uint32(flip))
+        half = (word >> uint32(16)) if i % 2 else (word & uint32(0xFFFF))
+        return cuda.libdevice.hiloint2double(0x43300000, half) - base
+
+    return fetch, value
+
+
+@on_gpu
+def fetch_each(raw, place, by_band, first, bands, held, row):
+    """Eight stored values one by one, from any layout."""
+    for i in range(8):
+        held[row, i] = raw[place + (first + i if first + i < bands else 0) * by_band]
+
+
+@on_gpu
+def value_each(held, row, i):
+    """A stored value of any type as float64."""
+    return float64(held[row, i])
+
+
+@on_gpu
+def multiply_halves(a0, a1, b, c0, c1, c2, c3):
+    """`multiply` before sm_90, by two products of eight rows."""
+    c0, c1 = multiply_half(a0, b, c0, c1)
+    c2, c3 = multiply_half(a1, b, c2, c3)
+    return c0, c1, c2, c3
+
+
+def spectra_functions(
+    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, residual_too: bool
+) -> tuple[Any, Any]:
+    """``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
+
+    Parameters
+    ----------
+    p : int
+        Endmembers.
+    kind : str
+        Name of the stored type.
+    wide : bool
+        16-bit BIP whose pixels begin at addresses that 16 divides; else values are fetched one by one.
+    plain : bool
+        Every gain is 1 and every offset 0.
+    centred : bool
+        A spectrum is taken from the mean endmember.
+    holes : bool
+        A chunk holds a band that is not in use.
+    gaps : bool
+        A stored value may be nodata, NaN or infinite.
+    half : bool
+        The GPU has only the smaller matrix product.
+    residual_too : bool
+        The residual is written.
+    """
+    fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
+    product = multiply_halves if half else multiply
+    # Of eight columns: of E, and of E with the mean endmember, which tells |y| from |y − ē|.
+    dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
+    words = 4 if wide else 8
+    held_type = np.dtype(np.uint32 if wide else kind)
+    held_shape, pair_shape, sums_shape, x_shape = (ROWS, words), (ROWS, 2), (blocks, 4), (ROWS, quads)
+
+    @on_gpu
+    def spectrum(held, row, i, b, used, gain, offset, shift):
+        """The pixel's value in this lane's band i of a chunk."""
+        y = value(held, row, i)
+        if not plain:
+            y = y * gain[b] + offset[b]
+        if centred:
+            y = y - shift[b]
+        if holes and used[b] == 0:
+            y = 0.0
+        return y
+
+    @on_gpu
+    def is_missing(held, row, i, b, used, nodata):
+        stored = value(held, row, i)
+        return used[b] != 0 and (stored == nodata or stored - stored != 0.0)
+
+    @on_gpu
+    def turn_over(raw, places, by_band, bands, chunks, c, now, then):
+        """Let chunk c, which was fetched, be the present one, and fetch the next."""
+        for row in range(ROWS):
+            for i in range(words):
+                now[row, i] = then[row, i]
+        if c + 1 < chunks.shape[0]:
+            for row in range(ROWS):
+                fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
+
+    @on_gpu
+    def project(
+        raw,
+        places,
+        by_band,
+        bands,
+        chunks,
+        used,
+        gain,
+        offset,
+        shift,
+        nodata,
+        E,
+        lift,
+        squares,
+        means,
+        lost,
+        f,
+        first,
+        pixels,
+    ):
+        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²`` and of the count of missing values; with ``centred`` the
+        product with the mean endmember into ``means``, where `mean_lane` says."""
+        now = cuda.local.array(held_shape, held_type)
+        then = cuda.local.array(held_shape, held_type)
+        y = cuda.local.array(pair_shape, float64)
+        sums = cuda.local.array(sums_shape, float64)
+        lane = cuda.laneid
+        q, g = lane % 4, lane // 4
+        for n in range(blocks):
+            for i in range(4):
+                sums[n, i] = 0.0
+        for row in range(ROWS):
+            squares[row] = 0.0
+            lost[row] = 0
+            fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+        for c in range(chunks.shape[0]):
+            turn_over(raw, places, by_band, bands, chunks, c, now, then)
+            address = E + (c * 4 * blocks * 32 + lane) * 16
+            for pair in range(4):
+                for row in range(ROWS):
+                    for e in range(2):
+                        b = c * CHUNK + 8 * q + 2 * pair + e
+                        found = spectrum(now, row, 2 * pair + e, b, used, gain, offset, shift)
+                        if gaps and is_missing(now, row, 2 * pair + e, b, used, nodata):
+                            lost[row] += 1
+                            found = 0.0
+                        y[row, e] = found
+                        squares[row] += found * found
+                for n in range(blocks):
+                    b0, b1 = load_pair(address + (pair * blocks + n) * 512)
+                    s0, s1, s2, s3 = sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3]
+                    s0, s1, s2, s3 = product(y[0, 0], y[1, 0], b0, s0, s1, s2, s3)
+                    s0, s1, s2, s3 = product(y[0, 1], y[1, 1], b1, s0, s1, s2, s3)
+                    sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3] = s0, s1, s2, s3
+        if centred:
+            for row in range(ROWS):
+                means[row] = sums[p // 8, 2 * row + p % 2]
+        for n in range(blocks):
+            for i in range(4):
+                j = 8 * n + 2 * q + i % 2
+                pixel = 8 * (i // 2) + g
+                if j < p and pixel < pixels:
+                    f[first + pixel, j] = sums[n, i] + lift
+
+    @on_gpu
+    def certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
+                residual, out_rows, line, sample, good):  # fmt: skip
+        """This lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
+        now = cuda.local.array(held_shape, held_type)
+        then = cuda.local.array(held_shape, held_type)
+        x = cuda.local.array(x_shape, float64)
+        r = cuda.local.array(4, float64)
+        lane = cuda.laneid
+        q, g = lane % 4, lane // 4
+        for n in range(dual_blocks):
+            for i in range(4):
+                duals[n, i] = 0.0
+        for row in range(ROWS):
+            squares[row] = 0.0
+            fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+            for k in range(quads):
+                j = 4 * k + q
+                x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
+        for c in range(chunks.shape[0]):
+            turn_over(raw, places, by_band, bands, chunks, c, now, then)
+            start = E + c * 4 * blocks * 512
+            across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
+            for pair in range(4):
+                for i in range(4):
+                    b = c * CHUNK + 8 * q + 2 * pair + i % 2
+                    r[i] = spectrum(now, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
+                r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
+                for k in range(quads):
+                    b0 = load_double(across + (pair * blocks + k // 2) * 512 + k % 2 * 256)
+                    r0, r1, r2, r3 = product(x[0, k], x[1, k], b0, r0, r1, r2, r3)
+                squares[0] += r0 * r0
+                squares[0] += r1 * r1
+                squares[1] += r2 * r2
+                squares[1] += r3 * r3
+                for n in range(dual_blocks):
+                    b0, b1 = load_pair(start + (pair * blocks + n) * 512 + lane * 16)
+                    s0, s1, s2, s3 = duals[n, 0], duals[n, 1], duals[n, 2], duals[n, 3]
+                    s0, s1, s2, s3 = product(r0, r2, b0, s0, s1, s2, s3)
+                    s0, s1, s2, s3 = product(r1, r3, b1, s0, s1, s2, s3)
+                    duals[n, 0], duals[n, 1], duals[n, 2], duals[n, 3] = s0, s1, s2, s3
+                if residual_too:
+                    r[0], r[1], r[2], r[3] = r0, r1, r2, r3
+                    for i in range(4):
+                        b = c * CHUNK + 8 * q + 2 * pair + i % 2
+                        pixel = 8 * (i // 2) + g
+                        if used[b] != 0 and pixel < pixels:
+                            residual[line, out_rows[b], sample + pixel] = r[i] if good[i // 2] != 0 else NODATA
+
+    return project, certify
+
+
+def mean_lane(p: int) -> int:
+    """Which of the four lanes of a pixel has its product with the column behind p endmembers."""
+    return p % 8 // 2
+
+
+@on_gpu
+def over_quad(value):
+    """The sum over the four lanes of a pixel, the same in each."""
+    value += cuda.shfl_xor_sync(ALL_LANES, value, 1)
+    return value + cuda.shfl_xor_sync(ALL_LANES, value, 2)
+
+
+@on_gpu
+def most_of_quad(value):
+    """The largest of the four lanes of a pixel."""
+    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 1))
+    return max(value, cuda.shfl_xor_sync(ALL_LANES, value, 2))

@@ -1,0 +1,192 @@
+"""Stored values of neighbouring pixels to a float64 tile, and what is in it: missing bands, lengths, products.
+
+A tile is an array (L, width), a band a row, a pixel a lane (`unmix.compiled.simd`). Its lanes know nothing of each other, and every sum
+runs over the bands in ascending order: a pixel's bytes depend on neither interleave, place nor neighbours.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled.jit import compiled
+from ...compiled.simd import WIDE, Width
+
+
+class Stored(NamedTuple):
+    """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b] - shift[b]``."""
+
+    bands: Any  # (L,) int64, the bands in use, ascending
+    gain: Any  # (L,) float64
+    offset: Any  # (L,) float64
+    nodata: float  # compared with the stored value; NaN where the cube has none
+    shift: Any = np.empty(0)  # (L,) float64, the mean endmember under Σa = 1; (0,) where there is none
+
+
+@compiled
+def value_bip(raw, line, sample, band):
+    """One stored value of a cube (lines, samples, bands)."""
+    return float(raw[line, sample, band])
+
+
+@compiled
+def value_bil(raw, line, sample, band):
+    """One stored value of a cube (lines, bands, samples)."""
+    return float(raw[line, band, sample])
+
+
+@compiled
+def value_bsq(raw, line, sample, band):
+    """One stored value of a cube (bands, lines, samples)."""
+    return float(raw[band, line, sample])
+
+
+def rows_bip(ops: Width) -> Any:
+    """As many bands as go together from band b on, of a full tile; returns how many."""
+    width, tall, fetch_block = ops.width, ops.tall, ops.fetch_block
+
+    @compiled
+    def rows(raw, line, first, bands, b, Y):
+        if b + tall > Y.shape[0] or bands[b + tall - 1] - bands[b] != tall - 1:
+            for s in range(width):
+                Y[b, s] = float(raw[line, first + s, bands[b]])
+            return 1
+        for s in range(0, width, tall):
+            fetch_block(raw, line, first + s, bands[b], Y, b, s)
+        return tall
+
+    return rows
+
+
+def rows_bil(ops: Width) -> Any:
+    """As `rows_bip`."""
+    fetch, store = ops.fetch, ops.store
+
+    @compiled
+    def rows(raw, line, first, bands, b, Y):
+        store(Y, b, fetch(raw, line, bands[b], first))
+        return 1
+
+    return rows
+
+
+def rows_bsq(ops: Width) -> Any:
+    """As `rows_bip`."""
+    fetch, store = ops.fetch, ops.store
+
+    @compiled
+    def rows(raw, line, first, bands, b, Y):
+        store(Y, b, fetch(raw, bands[b], line, first))
+        return 1
+
+    return rows
+
+
+LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (value_bsq, rows_bsq)}
+
+
+@functools.cache
+def gather_function(interleave: str, ops: Width) -> Any:
+    """``gather``: spectra of ``count`` pixels of a line from ``first``, in the units of the endmembers.
+
+    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width), ``missing`` (1, width), how many of its
+    bands are nodata, NaN or infinite, ``length``, |y| before the shift, and ``size``, |y| (which may be
+    one array where there is no shift). A pixel that misses a band, and lanes beyond ``count``, are zero
+    throughout, so that no NaN runs on.
+    """
+    width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
+    anywhere, splat, root = ops.anywhere, ops.splat, ops.root
+    value_of, rows_function = LAYOUTS[interleave]
+    rows = rows_function(ops)
+
+    @compiled
+    def gather(raw, line, first, count, stored, Y, missing, length, size):
+        L = Y.shape[0]
+        bands = stored.bands
+        b = 0
+        while b < L:
+            if count == width:
+                b += rows(raw, line, first, bands, b, Y)
+            else:
+                for s in range(width):
+                    Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
+                b += 1
+        bad = splat(0.0)
+        whole, square = splat(0.0), splat(0.0)
+        shifted = stored.shift.shape[0] > 0
+        for b in range(L):
+            value = load(Y, b)
+            bad = bad + select(value == stored.nodata, splat(1.0), select(value - value == 0.0, splat(0.0), splat(1.0)))
+            y = fma(value, splat(stored.gain[b]), splat(stored.offset[b]))
+            if shifted:
+                whole = fma(y, y, whole)
+                y = y - splat(stored.shift[b])
+            square = fma(y, y, square)
+            store(Y, b, y)
+        store(missing, 0, bad)
+        for s in range(count, width):
+            missing[0, s] = L
+        bad = load(missing, 0)
+        if anywhere(bad > 0.0):
+            for b in range(L):
+                store(Y, b, select(bad > 0.0, splat(0.0), load(Y, b)))
+            whole = select(bad > 0.0, splat(0.0), whole)
+            square = select(bad > 0.0, splat(0.0), square)
+        store(length, 0, root(whole if shifted else square))
+        store(size, 0, root(square))
+
+    return gather
+
+
+@functools.cache
+def floats_function(interleave: str) -> Any:
+    """``to_floats(raw, line, samples, stored, Y, missing, size, out)``: pixels of a line as rows of float32, not below 0.
+
+    Y, missing and size are scratch as of `gather_function`. Masked pixels are zeros and their ``out[s, 0]`` is NaN. Returns how
+    many values were below 0.
+    """
+    gather, width = gather_function(interleave, WIDE), WIDE.width
+
+    @compiled
+    def to_floats(raw, line, samples, stored, Y, missing, size, out):
+        below = 0
+        for first in range(0, samples, width):
+            count = min(width, samples - first)
+            gather(raw, line, first, count, stored, Y, missing, size, size)
+            for s in range(count):
+                for b in range(Y.shape[0]):
+                    below += Y[b, s] < 0.0
+                    out[first + s, b] = max(Y[b, s], 0.0)
+                if missing[0, s] > 0.0:
+                    out[first + s, 0] = np.nan
+        return below
+
+    return to_floats
+
+
+@functools.cache
+def product_function(ops: Width) -> Any:
+    """``product(M, Y, out)``: ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
+
+    Four columns a turn: a row of Y is loaded a quarter as often, and four sums run side by side.
+    """
+    load, store, fma, splat = ops.load, ops.store, ops.fma, ops.splat
+
+    @compiled
+    def product(M, Y, out):
+        L, p = M.shape
+        for j in range(0, p, 4):
+            j1, j2, j3 = min(j + 1, p - 1), min(j + 2, p - 1), min(j + 3, p - 1)
+            sum0, sum1, sum2, sum3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            for b in range(L):
+                y = load(Y, b)
+                sum0 = fma(splat(M[b, j]), y, sum0)
+                sum1 = fma(splat(M[b, j1]), y, sum1)
+                sum2 = fma(splat(M[b, j2]), y, sum2)
+                sum3 = fma(splat(M[b, j3]), y, sum3)
+            store(out, j, sum0)
+            store(out, j1, sum1)
+            store(out, j2, sum2)
+            store(out, j3, sum3)
+
+    return product

@@ -1,0 +1,228 @@
+"""A tile: neighbouring pixels of a line, from stored values to abundances and their certificate.
+
+Written once for both kinds of device (`unmix.compiled.simd`): on a CPU a tile is as wide as its vectors, and on a GPU it is one
+pixel, where threads stand side by side instead. Lanes know nothing of each other: the bytes that come out depend on neither
+block, thread nor interleave.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...certificate import MASKED, PARTLY, SOLVED, certify_function
+from ...compiled.cooperative import ALONE
+from ...compiled.jit import compiled
+from ...compiled.simd import Width
+from ..nnls.lawson_hanson_qr import Matrix, nnls_function
+from . import scalar as pixel
+from .active_set import row_of, search_function
+from .gather import Stored, gather_function, product_function
+from .multiplicative import multiplicative
+from .scalar import Plan, Work
+
+NODATA = -9999.0
+
+
+class Tile(NamedTuple):
+    """Scratch of one tile, float64; w is its width."""
+
+    Y: Any  # (L, w) pixels
+    F: Any  # (p, w) EᵀY
+    A: Any  # (p, w) abundances
+    W: Any  # (p, w) duals; before them QᵀY, where a solver wants it
+    T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; none where nothing is swept
+    pivot: Any  # (p + 1, w) its row that is swept
+    state: Any  # (p, w) FREE, PASSIVE or BARRED
+    chosen: Any  # (3, w) what each lane does next
+    missing: Any  # (1, w) used bands that are nodata, NaN or infinite
+    length: Any  # (1, w) |y| as stored and scaled
+    size: Any  # (1, w) |y|, with the sum to one no less than the longest endmember: what duals are measured against
+    steps: Any  # (1, w)
+    rmse: Any  # (1, w)
+    kappa: Any  # (1, w)
+    delta: Any  # (1, w)
+
+
+def tile_rows(L: int, p: int, swept: bool) -> Tile:
+    """Rows of each field; the tableau is for solvers in `SWEPT`."""
+    return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1, 1)
+
+
+class Own(NamedTuple):
+    """Scratch of a pixel for `qr`."""
+
+    scratch: Any  # unmix.solvers.nnls.lawson_hanson_qr.Scratch
+    box: Any  # (2,)
+    pixel: Any  # (L,)
+    answer: Any  # (p,)
+
+
+class Given(NamedTuple):
+    """The answer to a pixel that was found before."""
+
+    answer: Any  # (p,)
+    steps: Any  # (1,)
+
+
+class Results(NamedTuple):
+    """Where a block's answers go; n lines. What a user asked not to have has no lines."""
+
+    abundance: Any  # (n, p, samples)
+    rmse: Any  # (n, samples)
+    relative: Any  # (n, samples) float32: |y − E a| over |y|; −1 where that is 0
+    kappa: Any  # (n, samples) float64
+    delta: Any  # (n, samples) float64
+    steps: Any  # (n, samples) int32
+    state: Any  # (n, samples) uint8: SOLVED, PARTLY or MASKED
+    residual: Any  # (n or 0, L, samples)
+
+
+def by_pixel(solve: Any) -> Callable[[Width], Any]:
+    """A solver of the tile from one of a single pixel (`unmix.solvers.pixels.scalar`), lane by lane."""
+
+    def solver(ops: Width) -> Any:
+        product, width = product_function(ops), ops.width
+
+        @compiled
+        def search(plan, tile, work, count):
+            p = plan.E.shape[1]
+            product(plan.Q, tile.Y, tile.W)
+            for s in range(count):
+                for j in range(p):
+                    work.z[j] = tile.W[j, s] + plan.lifts[j]
+                    work.f[j] = tile.F[j, s]
+                tile.steps[0, s] = solve(plan, work, tile.size[0, s])
+                for j in range(p):
+                    tile.A[j, s] = work.a[j]
+            for s in range(count, width):  # lanes that hold no pixel
+                for j in range(p):
+                    tile.A[j, s] = 0.0
+
+        return search
+
+    return solver
+
+
+def by_sweeps(ops: Width) -> Any:
+    """The solver that searches all lanes at once."""
+    sweep = search_function(ops)
+
+    @compiled
+    def search(plan, tile, work, count):
+        sweep(plan, tile)
+
+    return search
+
+
+def by_system(ops: Width) -> Any:
+    """The solver of any rank, lane by lane; its `Work` is an `Own`."""
+    nnls, width = nnls_function(ALONE), ops.width
+
+    @compiled
+    def search(plan, tile, work, count):
+        L, p = plan.E.shape
+        A = Matrix(plan.E, plan.columns, plan.G, plan.norms)
+        for s in range(count):
+            for k in range(L):
+                work.pixel[k] = tile.Y[k, s]
+            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.box, work.answer)
+            for j in range(p):
+                tile.A[j, s] = work.answer[j]
+        for s in range(count, width):  # lanes that hold no pixel
+            for j in range(p):
+                tile.A[j, s] = 0.0
+
+    return search
+
+
+def given(ops: Width) -> Any:
+    """No search: the answer is in ``work.answer`` and ``work.steps``, of a kernel that ran before; for one lane."""
+
+    @compiled
+    def search(plan, tile, work, count):
+        for j in range(plan.E.shape[1]):
+            tile.A[j, 0] = work.answer[j]
+        tile.steps[0, 0] = work.steps[0]
+
+    return search
+
+
+# How the solvers of `unmix.methods.SOLVERS` search.
+SEARCH = {
+    "active_set": by_sweeps,
+    "inverse": by_pixel(pixel.inverse),
+    "delete_only": by_pixel(pixel.delete_only),
+    "direct": by_pixel(pixel.direct),
+    "multiplicative": by_pixel(multiplicative),
+    "qr": by_system,
+    "given": given,
+}
+# Those that have a tableau, and no use for a pixel's `Work`.
+SWEPT = ("active_set",)
+
+
+@compiled
+def write_residual(E, tile, results, line, first, count):
+    """``y − E a`` of each pixel, in the units of the scaled cube."""
+    L, p = E.shape
+    for b in range(L):
+        for s in range(count):
+            value = tile.Y[b, s]
+            for j in range(p):
+                value -= E[b, j] * tile.A[j, s]
+            results.residual[line, b, first + s] = value if tile.missing[0, s] == 0.0 else NODATA
+
+
+@compiled
+def write_tile(tile, results, line, first, count, L):
+    """Answers to their places; nodata where a pixel was masked."""
+    for j in range(tile.A.shape[0]):
+        for s in range(count):
+            results.abundance[line, j, first + s] = tile.A[j, s] if tile.missing[0, s] == 0.0 else NODATA
+    root = float(L) ** 0.5
+    for s in range(count):
+        sample = first + s
+        missing = tile.missing[0, s]
+        good = missing == 0.0
+        results.rmse[line, sample] = tile.rmse[0, s] if good else NODATA
+        length = tile.length[0, s]
+        results.relative[line, sample] = tile.rmse[0, s] * root / length if good and length > 0.0 else -1.0
+        results.kappa[line, sample] = tile.kappa[0, s] if good else NODATA
+        results.delta[line, sample] = tile.delta[0, s] if good else NODATA
+        results.steps[line, sample] = int(tile.steps[0, s] if good else NODATA)
+        results.state[line, sample] = SOLVED if good else (MASKED if missing == L else PARTLY)
+
+
+@functools.cache
+def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
+    """The compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
+    load, store, select, splat = ops.load, ops.store, ops.select, ops.splat
+    gather, product = gather_function(interleave, ops), product_function(ops)
+    search, certify = SEARCH[solver](ops), certify_function(ops)
+
+    @compiled
+    def solve_tile(raw, line, first, count, stored, plan, tile, work, results):
+        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
+        product(plan.E, tile.Y, tile.F)
+        if plan.sum_to_one:  # or pixels near the mean endmember look wrong
+            longest = 0.0
+            for j in range(plan.norms.shape[0]):
+                longest = max(longest, plan.norms[j])
+                store(tile.F, j, load(tile.F, j) + plan.lift)
+            size = load(tile.size, 0)
+            size = select(size > longest, size, splat(longest))
+            store(tile.size, 0, select(load(tile.missing, 0) > 0.0, splat(0.0), size))
+        search(plan, tile, work, count)
+        store(tile.delta, 0, splat(np.inf))
+        certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
+                tile.rmse, tile.kappa, tile.delta)  # fmt: skip
+        write_tile(tile, results, line, first, count, plan.E.shape[0])
+        if results.residual.shape[0] > 0:
+            write_residual(plan.E, tile, results, line, first, count)
+
+    return solve_tile
+
+
+__all__ = ["NODATA", "Plan", "Results", "Stored", "Tile", "Work", "tile_rows", "tile_solver"]
