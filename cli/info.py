@@ -56,7 +56,7 @@ def describe(scene: Any) -> dict[str, Any]:
         "samples": scene.samples,
         "bands": scene.bands,
         "data_type": scene.dtype.name,
-        "interleave": scene.layout,
+        "interleave": scene.interleave,
         **scene.storage(),
         "bytes": scene.lines * scene.samples * scene.bands * scene.dtype.itemsize,
         "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],

@@ -196,6 +196,6 @@ def size(text: str) -> int:
 
 def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:
     """A cube with the bands and the nodata value that the reading options choose."""
-    from unmix.scene import Reading, open_scene
+    from unmix.scene import ReadOptions, open_scene
 
-    return open_scene(cube, Reading(**reading))
+    return open_scene(cube, ReadOptions(**reading))

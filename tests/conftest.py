@@ -23,6 +23,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """File names that are no UTF-8 are part of what some tests print; a parallel run cannot pass them on."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request):
     """Every kind of device; the same tests run on each."""

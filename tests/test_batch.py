@@ -25,9 +25,9 @@ from unmix_cli.main import cli  # noqa: E402
 
 from unmix.jobs.distributed import worker as unit  # noqa: E402
 from unmix.jobs.distributed.connection import Access, connected  # noqa: E402
-from unmix.jobs.distributed.executor import Cluster  # noqa: E402
-from unmix.jobs.distributed.scheduling import Places  # noqa: E402
-from unmix.outputs.journal import read_past  # noqa: E402
+from unmix.jobs.distributed.executor import ClusterExecutor  # noqa: E402
+from unmix.jobs.distributed.scheduling import WorkerPool  # noqa: E402
+from unmix.outputs.journal import read_resume_state  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
 
 MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
@@ -178,9 +178,9 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
         def place(task, threads):
             raise DeviceError("cuda:0: failed: an illegal address")
 
-        vars(unit.DESK).pop("place", None)
+        vars(unit.WORKER).pop("place", None)
         if broken:
-            unit.DESK.place = place
+            unit.WORKER.place = place
 
     with distributed.Client(four) as client:
         address = next(iter(client.nthreads()))
@@ -210,7 +210,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
             )
         assert time.monotonic() - began < 60
     assert not list((tmp_path / "o").glob("long_*.img")) and not list((tmp_path / "o").glob("*.lock"))
-    past = read_past(tmp_path / "o" / "long_run.journal.part")
+    past = read_resume_state(tmp_path / "o" / "long_run.journal.part")
     assert past.lines >= LONG // 3
     report = unmix.run(paths[1], out_dir=tmp_path / "o", **HOW)
     assert report["resumed_from"] == past.lines and bytes_of(tmp_path / "o", "long") == whole["long"]
@@ -224,7 +224,7 @@ def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
         watch = Watcher(lambda: scheduler.send_signal(signal.SIGSTOP), LONG // 3)
         with pytest.raises(DeviceError, match="scheduler does not answer"):
             list(unmix.batch([paths[1]], scheduler_file=file, unit="64K", watch=watch, out_dir=tmp_path / "o", **HOW))
-    assert read_past(tmp_path / "o" / "long_run.journal.part").lines >= LONG // 3
+    assert read_resume_state(tmp_path / "o" / "long_run.journal.part").lines >= LONG // 3
 
 
 def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
         list(unmix.batch(["s.hdr"], scheduler_file=file, out_dir="first", **how | {"threads": 1}))
         ((_, report),) = unmix.batch(["s.hdr"], scheduler_file=file, out_dir="two", **how)
         with distributed.Client(scheduler_file=file) as client:
-            assert list(client.run(lambda: unit.DESK.machine.threads).values()) == [3]
+            assert list(client.run(lambda: unit.WORKER.machine.threads).values()) == [3]
     assert report["pixels"] == alone["pixels"] and alone["pixels"]["masked"] == 200
     assert bytes_of(tmp_path / "two", "s") == bytes_of(tmp_path / "one", "s")
 
@@ -253,7 +253,7 @@ def test_a_straggler_does_not_touch_a_later_run(tmp_path):
     path, lock = tmp_path / "s_rmse.img.part", Lock(tmp_path / "s_run.lock")
     path.write_bytes(bytes(4 * 20))
     place = {"rmse": unit.MapFile(str(path), 1, 20, 1)}
-    task = unit.Task("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
+    task = unit.SceneTask("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
     with unit.opened(task):
         pass
     lock.release()
@@ -289,7 +289,7 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
     error = process.communicate(timeout=60)[1].decode()
     assert process.returncode == code, error
     assert "Traceback" not in error and not list(tmp_path.glob("long_*.img")) and not list(tmp_path.glob("*.lock"))
-    past = read_past(tmp_path / "long_run.journal.part")
+    past = read_resume_state(tmp_path / "long_run.journal.part")
     assert 0 < past.lines < LONG
     done = subprocess.run([*words, "--json", "--skip-existing"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -351,7 +351,7 @@ class Scheduler:
 
 
 class Client:
-    """As much of a client as `Places` and `Cluster` ask."""
+    """As much of a client as `WorkerPool` and `ClusterExecutor` ask."""
 
     status, dashboard_link, scheduler = "running", "", Scheduler()
 
@@ -378,23 +378,23 @@ class Client:
 )  # fmt: skip
 def test_what_is_wrong_with_workers_is_said(answers, words):
     with pytest.raises(DeviceError, match=words):
-        Cluster(Client(answers), unmix.Options(), 2**30, 0.0)
+        ClusterExecutor(Client(answers), unmix.Options(), 2**30, 0.0)
 
 
 def test_places(monkeypatch):
     """Two units for each worker, the emptiest first; none for who is broken, until it is another; and at last an error."""
     monkeypatch.setattr("unmix.jobs.distributed.scheduling.GRACE", 0.0)
-    places = Places(Client([]), 1000.0)
+    places = WorkerPool(Client([]), 1000.0)
     places.note({"a", "b"})
-    assert sorted(places.take(False) for _ in range(4)) == ["a", "a", "b", "b"]
-    assert places.take(False) is None
-    places.give("b")
-    assert places.take(True) == "b"
-    places.give("b")
+    assert sorted(places.acquire(False) for _ in range(4)) == ["a", "a", "b", "b"]
+    assert places.acquire(False) is None
+    places.release("b")
+    assert places.acquire(True) == "b"
+    places.release("b")
     places.drop("b")
-    assert places.take(False) is None
-    places.give("a")
-    assert places.take(False) == "a"
+    assert places.acquire(False) is None
+    places.release("a")
+    assert places.acquire(False) == "a"
     places.drop("a")
     places.note(set())  # both are gone for a moment: nobody gives up
     places.note({"b"})
@@ -404,11 +404,11 @@ def test_places(monkeypatch):
         places.note({"b"})
     places.stop()
     with pytest.raises(UnmixError, match="stopped"):
-        places.take(True)
+        places.acquire(True)
 
 
 def test_another_version_is_refused():
-    task = unit.Task("s.hdr", unmix.Options(), None, {}, ("", ""), "0.0.1")
+    task = unit.SceneTask("s.hdr", unmix.Options(), None, {}, ("", ""), "0.0.1")
     with pytest.raises(DeviceError, match=r"0\.0\.1 asks"):
         unit.extract_endmembers(task)
 

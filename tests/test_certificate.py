@@ -185,7 +185,7 @@ def test_a_summary_in_parts_is_the_summary_of_the_whole():
         part = Summary()
         part.add(lines.start, {name: values[lines] for name, values in results.items()})
         merged.merge(part)
-    merged = Summary.heard(json.loads(json.dumps(merged.said())))
+    merged = Summary.from_dict(json.loads(json.dumps(merged.to_dict())))
     for name in (*ADDED, *WORST, *ARRAYS, "failures", "steps"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), name)
     assert whole.steps == np.bincount(results["steps"][state == 0]).tolist()

@@ -148,7 +148,7 @@ def test_a_sample_is_spread_over_the_scene_whatever_its_chunks(tmp_path):
     cube[:, :, 1] = np.arange(2000)[:, None]
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset("c", data=cube, chunks=(64, 40, 4)).attrs["_FillValue"] = -9999
-    scene, _, _ = open_scene(tmp_path / "s.h5", unmix.Reading(dataset="/c:yxb"))
+    scene, _, _ = open_scene(tmp_path / "s.h5", unmix.ReadOptions(dataset="/c:yxb"))
     seen = np.concatenate([part[..., 1].ravel() for part in sampled(scene)])
     assert len(seen) <= 100_000 and np.percentile(seen, 5) < 300 and np.percentile(seen, 95) > 1700
     csv = write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((4, 2)) / 1000)

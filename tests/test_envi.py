@@ -22,7 +22,7 @@ from unmix.scene import choose_bands
 def whole_cube(cube):
     """All stored values as (lines, samples, bands), read in two blocks."""
     buffer = np.empty(bytes_per_line(cube) * cube.lines, np.uint8)
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave]
     middle = cube.lines // 2
     blocks = [slice(0, middle), slice(middle, cube.lines)]
     return np.concatenate(
@@ -40,7 +40,7 @@ def test_every_type_order_and_interleave(tmp_path, dtype, order, interleave):
         values >>= 11  # what float64 holds
     path = write_cube(tmp_path / "x.hdr", values, interleave, order, header_offset=13)
     cube = open_cube(path)
-    assert (cube.lines, cube.samples, cube.bands, cube.dtype, cube.layout) == (5, 4, 3, dtype, interleave)
+    assert (cube.lines, cube.samples, cube.bands, cube.dtype, cube.interleave) == (5, 4, 3, dtype, interleave)
     np.testing.assert_array_equal(whole_cube(cube), values)
     raw = path.with_suffix(".img").read_bytes()
     np.testing.assert_array_equal(values, naive.read_envi(raw, 5, 4, 3, dtype, interleave, order, 13))

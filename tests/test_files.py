@@ -16,9 +16,9 @@ from unmix.io import open_cube
 from unmix.io.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
 from unmix.jobs.synth import Scene, synthesise
 from unmix.jobs.verify import verify
-from unmix.outputs.journal import read_past
+from unmix.outputs.journal import read_resume_state
 from unmix.outputs.output_set import Outputs
-from unmix.scene import Reading, open_scene
+from unmix.scene import ReadOptions, open_scene
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(here):
 
 def identity(path, **reading):
     """Of a scene as it is opened now."""
-    return identity_of(open_scene(path, Reading(**reading))[0])
+    return identity_of(open_scene(path, ReadOptions(**reading))[0])
 
 
 def test_identity_is_of_what_is_opened(here):
@@ -365,7 +365,7 @@ def test_an_input_that_changes_while_it_is_read(here, name, change):
         assert left == set()
         return
     assert left == {"s_run.journal.part", "s_abundance.img.part", "s_rmse.img.part"}
-    assert read_past(here / "o/s_run.journal.part").lines == done[0]  # all of them read before
+    assert read_resume_state(here / "o/s_run.journal.part").lines == done[0]  # all of them read before
     with pytest.raises(unmix.OutputError, match="an unfinished run differs in input"):
         unmix.run(here / "s.hdr", **settings)
 
@@ -422,13 +422,13 @@ def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
         unmix.run(here / "s.hdr", count=3, device="cpu", memory="60K", out_dir=here / "o", progress=stop_at(10))
     (here / "s_rmse.img.part").write_bytes(b"mine")
     with Outputs(here / "o", "s") as outputs:
-        past = read_past(outputs.journal.path)
+        past = read_resume_state(outputs.journal.path)
         outputs.journal.go_on(past)
         outputs.journal.append(entry)
         outputs.past = past
         outputs.journal.close()
     with pytest.raises(ValueError, match=r"which is no output of s|not that of the record"):
-        read_past(here / "o/s_run.journal.part")
+        read_resume_state(here / "o/s_run.journal.part")
     assert unmix.run(here / "s.hdr", count=3, device="cpu", memory="60K", out_dir=here / "o")["resumed_from"] == 0
     assert "is damaged" in caplog.text and (here / "s_rmse.img.part").read_bytes() == b"mine"
     assert not (here / "s_rmse.img").exists()

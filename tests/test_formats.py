@@ -394,7 +394,7 @@ def test_spectral_and_gdal_write_what_we_read(tmp_path):
     for name in ("p.hdr", "g.hdr"):
         cube = open_cube(tmp_path / name)
         raw = cube.read(slice(0, 40), np.empty(40 * bytes_per_line(cube), np.uint8))
-        axes = {"bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout]
+        axes = {"bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave]
         np.testing.assert_array_equal(raw.transpose(axes), stored)
         assert cube.nodata == -9999
 

@@ -20,8 +20,8 @@ def read_all(cube, which="good"):
     """Spectra of all pixels (lines, samples, bands in use), and the bands."""
     bands = choose_bands(cube, which, None)
     buffer = np.empty(cube.lines * bytes_per_line(cube), np.uint8)
-    whole = spectra(cube.read(slice(0, cube.lines), buffer), cube.layout, bands)
-    first = spectra(cube.read(slice(2, 3), buffer), cube.layout, bands)
+    whole = spectra(cube.read(slice(0, cube.lines), buffer), cube.interleave, bands)
+    first = spectra(cube.read(slice(2, 3), buffer), cube.interleave, bands)
     np.testing.assert_array_equal(first, whole.reshape(cube.lines, cube.samples, -1)[2])
     return whole.reshape(cube.lines, cube.samples, -1), bands
 
@@ -85,7 +85,7 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
     taken = []
     monkeypatch.setattr("unmix.io.scratch.stored", lambda *a, call=scratch.stored: (taken.append(a[1]), call(*a))[1])
     cube = open_cube(tmp_path / "s.h5", dataset)
-    assert (cube.layout, cube.lines_together) == ("bsq", 1)
+    assert (cube.interleave, cube.lines_together) == ("bsq", 1)
     found, _ = read_all(cube)
     np.testing.assert_array_equal(found, direct)
     assert len(taken) == len(set(taken)) == 24 * 3

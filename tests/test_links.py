@@ -13,7 +13,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.errors import OutputError
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.journal import read_past
+from unmix.outputs.journal import read_resume_state
 from unmix.outputs.lock import Lock
 
 SECRET = b"worth more than any map\n"
@@ -136,7 +136,7 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
     how = {"count": 3, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt):
         unmix.run(cube, out_dir=tmp_path / "theirs", progress=stop, **how)
-    assert read_past(tmp_path / "theirs/s_run.journal.part") is not None
+    assert read_resume_state(tmp_path / "theirs/s_run.journal.part") is not None
     before = {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
     assert "s_run.journal.part" in before and "s_abundance.img.part" in before
     for linked in ("s_run.journal.part", "s_abundance.img.part"):

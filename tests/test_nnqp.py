@@ -16,16 +16,16 @@ from unmix_cli.main import cli
 import unmix
 from unmix.arrays.nnqp import certify, nnqp
 from unmix.devices import simulated
-from unmix.solvers.nnqp.cpu import OnCpu
+from unmix.solvers.nnqp.cpu import CpuEngine
 
 
 def engine(device, Q, H):
     """What makes the steps there."""
     if device == "cpu":
-        return OnCpu(Q, H, 2)
-    from unmix.solvers.nnqp.cuda import OnGpu
+        return CpuEngine(Q, H, 2)
+    from unmix.solvers.nnqp.cuda import CudaEngine
 
-    return OnGpu(Q, H)
+    return CudaEngine(Q, H)
 
 
 def paper(Q, h, x, count):

@@ -4,12 +4,12 @@ import time
 
 import numpy as np
 
-from unmix.blocks import Layout
+from unmix.blocks import BlockPlan
 from unmix.devices import Cpu, Line
 from unmix.io.cube import Bands
 from unmix.library import Endmembers
 from unmix.methods import choose
-from unmix.pipeline import Busy, Seconds
+from unmix.pipeline import BusyTimer, Seconds
 from unmix.problem import plan_problem
 
 
@@ -21,7 +21,7 @@ def test_hidden_is_what_the_longest_stage_covers():
 
 
 def test_time_within_is_counted_once():
-    busy = Busy()
+    busy = BusyTimer()
     began = time.perf_counter()
     with busy, busy:
         time.sleep(0.02)
@@ -34,7 +34,7 @@ def test_a_device_that_does_not_solve_leaves_a_block_as_it_was():
     problem = plan_problem(library, *choose("fcls", None), Bands(np.arange(3), np.ones(3), np.zeros(3)), None, "bip")
     machine = Cpu(1)
     try:
-        slot = machine.open(problem, Line(5, 5 * 3 * 8), Layout(2, 2, 1))[0]
+        slot = machine.open(problem, Line(5, 5 * 3 * 8), BlockPlan(2, 2, 1))[0]
         slot.hold(slice(0, 2), np.ones((2, 5, 3)))
         for machine.solves in (False, True):
             slot.results["abundance"][:] = 7

@@ -36,7 +36,7 @@ def scene_of(data, name, p):
 def pixels_of(path, scale=None):
     cube = open_cube(path)
     raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-    return spectra(raw, cube.layout, choose_bands(cube, "good", scale))
+    return spectra(raw, cube.interleave, choose_bands(cube, "good", scale))
 
 
 def reference(E, Y, method):

@@ -15,7 +15,7 @@ import pytest
 
 import unmix
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.journal import read_past
+from unmix.outputs.journal import read_resume_state
 from unmix.outputs.lock import Lock
 
 # A run that records every block, of a few lines each, and takes its time: `kill` finds it anywhere.
@@ -62,7 +62,7 @@ def wait_for(out, lines, process):
     """Until the journal says that so many lines are done."""
     for _ in range(3000):
         try:
-            past = read_past(out / "s_run.journal.part")
+            past = read_resume_state(out / "s_run.journal.part")
         except ValueError:
             past = None
         if past is not None and past.lines >= lines:
@@ -91,7 +91,7 @@ def test_killed_at_random_moments(tmp_path, whole, number):
         process.send_signal(number)
         process.communicate(timeout=60)
         assert process.returncode != 0 and not (out / "s_run.json").exists()
-        past = read_past(out / "s_run.journal.part")
+        past = read_resume_state(out / "s_run.journal.part")
         assert 0 < past.lines <= 400 and not list(out.glob("*.img"))
         least = min(past.lines + 1, 150)  # far enough from the end, however busy the machine is
     done = start(folder, out, 0.0)
@@ -148,9 +148,9 @@ def test_what_is_damaged_begins_anew_and_says_so(tmp_path, whole, caplog, damage
 def test_a_last_entry_cut_short_does_not_count(tmp_path, whole):
     out = cut_off(tmp_path, whole)
     journal = out / "s_run.journal.part"
-    before = read_past(journal)
+    before = read_resume_state(journal)
     os.truncate(journal, journal.stat().st_size - 7)
-    after = read_past(journal)
+    after = read_resume_state(journal)
     assert 0 < after.lines < before.lines
     assert again(whole, out)["resumed_from"] == after.lines
     same(out, whole[1])
@@ -200,7 +200,7 @@ def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("os.pwrite", until_full)
     with pytest.raises(unmix.OutputError, match="No space left"):
         again(whole, out)
-    assert not (out / "s_run.json").exists() and read_past(out / "s_run.journal.part").lines > 0
+    assert not (out / "s_run.json").exists() and read_resume_state(out / "s_run.journal.part").lines > 0
     monkeypatch.setattr("os.pwrite", write)
     assert again(whole, out)["resumed_from"] > 0
     same(out, whole[1])
@@ -227,7 +227,9 @@ def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
 
         with pytest.raises(unmix.OutputError, match="No space left"):
             again(whole, small / "o", progress=fill)
-        assert read_past(small / "o" / "s_run.journal.part").lines >= 100 and not list((small / "o").glob("*.img"))
+        assert read_resume_state(small / "o" / "s_run.journal.part").lines >= 100 and not list(
+            (small / "o").glob("*.img")
+        )
         (small / "neighbour").unlink()
         assert again(whole, small / "o")["resumed_from"] >= 100
         same(small / "o", whole[1])
@@ -595,12 +597,12 @@ def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
 def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     folder, out = whole[0], tmp_path / "o"
     stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
-    before = read_past(out / "s_run.journal.part").lines
+    before = read_resume_state(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
     monkeypatch.setattr("unmix.outputs.output_set.shutil.disk_usage", lambda _: usage)
     with pytest.raises(unmix.OutputError, match="are free"):
         again(whole, out)
-    assert read_past(out / "s_run.journal.part").lines == before
+    assert read_resume_state(out / "s_run.journal.part").lines == before
     usage.free = 2**20 + 400 * 60 * 28 - before * 60 * 28 + 100_000  # room for the rest alone
     assert again(whole, out)["resumed_from"] == before
     same(out, whole[1])

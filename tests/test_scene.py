@@ -10,7 +10,7 @@ import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.jobs.verify import verify
-from unmix.scene import Reading, mask_of, open_scene, ranges
+from unmix.scene import ReadOptions, mask_of, open_scene, ranges
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
 
@@ -19,7 +19,7 @@ def values_of(cube, lines=None):
     """What a cube reads, (lines, samples, bands)."""
     lines = lines or slice(0, cube.lines)
     raw = cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(cube), np.uint8))
-    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.layout])
+    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave])
 
 
 @pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
@@ -31,7 +31,7 @@ def test_a_part_is_what_numpy_cuts_out(tmp_path, interleave, dtype, monkeypatch)
     mask[2:6, 3:8, 1] = 7
     write_cube(tmp_path / "m.hdr", mask, "bil")
     monkeypatch.setattr("unmix.io.window.PIECE", 1)  # a line at a time
-    part, _, nodata = open_scene(path, Reading(lines="1:8", samples="2:", mask=f"{tmp_path / 'm.img'}:2"))
+    part, _, nodata = open_scene(path, ReadOptions(lines="1:8", samples="2:", mask=f"{tmp_path / 'm.img'}:2"))
     assert (part.lines, part.samples) == (7, 9)
     assert part.fields["map info"].split(",")[1:3] == [" -1", " 0"]  # the tie point, two samples and a line before
     assert part.fields["x start"] == "103"
@@ -48,7 +48,7 @@ def test_a_mask_of_the_parts_own_size(tmp_path):
     cube = np.arange(1, 61, dtype=np.int16).reshape(4, 5, 3)
     path = write_cube(tmp_path / "c.hdr", cube, data_ignore_value="-1")
     write_cube(tmp_path / "m.hdr", np.eye(2, dtype=np.float32)[..., None], data_ignore_value="0.5")
-    part, _, nodata = open_scene(path, Reading(lines=":2", samples="1:3", mask=str(tmp_path / "m.hdr")))
+    part, _, nodata = open_scene(path, ReadOptions(lines=":2", samples="1:3", mask=str(tmp_path / "m.hdr")))
     assert nodata == -1 and part.dtype == np.int16  # a value to spare: nothing is widened
     found = values_of(part)
     assert found[0, 1].tolist() == [-1, -1, -1] and found[1, 1].tolist() == cube[1, 2].tolist()
@@ -100,17 +100,17 @@ def test_readings_that_are_none(tmp_path, monkeypatch, reading, error, text):
     write_cube(tmp_path / "c.hdr", np.ones((4, 5, 3), np.int16))
     write_cube(tmp_path / "m.hdr", np.ones((2, 2, 1), np.int16))
     with pytest.raises(error, match=text):
-        open_scene("c.hdr", Reading(**reading))
+        open_scene("c.hdr", ReadOptions(**reading))
 
 
 def test_wavelengths_to_leave_out(tmp_path):
     path = write_cube(tmp_path / "c.hdr", np.ones((2, 2, 5), np.int16), wavelength="{400, 500, 600, 700, 800}")
-    bands = open_scene(path, Reading(ignore_nm="450-600,800-900"))[1]
+    bands = open_scene(path, ReadOptions(ignore_nm="450-600,800-900"))[1]
     assert bands.index.tolist() == [0, 3]
-    assert open_scene(path, Reading(ignore_nm="450-600", bands="2-4"))[1].index.tolist() == [3]
+    assert open_scene(path, ReadOptions(ignore_nm="450-600", bands="2-4"))[1].index.tolist() == [3]
     for wrong in ("0-1000", "500", "600-500", "a-b"):
         with pytest.raises(MethodError, match="ignore-nm"):
-            open_scene(path, Reading(ignore_nm=wrong))
+            open_scene(path, ReadOptions(ignore_nm=wrong))
 
 
 def test_auto_leaves_out_what_no_run_should_use(tmp_path):
@@ -122,9 +122,9 @@ def test_auto_leaves_out_what_no_run_should_use(tmp_path):
     cube[..., 8] += 7  # no reflectance
     cube[0, 0] = -9999
     path = write_cube(tmp_path / "c.hdr", cube, data_ignore_value="-9999")
-    assert open_scene(path, Reading(bands="auto"))[1].index.tolist() == [0, 1, 3, 5, 7, 9]
+    assert open_scene(path, ReadOptions(bands="auto"))[1].index.tolist() == [0, 1, 3, 5, 7, 9]
     radiance = write_cube(tmp_path / "r.hdr", cube[..., [0, 1, 3]] * 1000)  # bright bands are no fault there
-    assert len(open_scene(radiance, Reading(bands="auto"))[1].index) == 3
+    assert len(open_scene(radiance, ReadOptions(bands="auto"))[1].index) == 3
     report = unmix.run(path, count=2, bands="auto", device="cpu")
     assert report["pixels"]["masked"] == 1 and len(report["bands_used"]) == 6
     assert verify(tmp_path / "c").faults == []
@@ -148,9 +148,9 @@ def test_ranges_say_what_parse_bands_reads(places):
 def test_scaled_spectra_of_a_part(tmp_path):
     cube = np.arange(24, dtype=np.int16).reshape(2, 4, 3)
     path = write_cube(tmp_path / "c.hdr", cube, "bsq", reflectance_scale_factor="10")
-    part, bands, _ = open_scene(path, Reading(samples="1:3"))
+    part, bands, _ = open_scene(path, ReadOptions(samples="1:3"))
     raw = part.read(slice(0, 2), np.empty(2 * bytes_per_line(part), np.uint8))
-    np.testing.assert_array_equal(spectra(raw, part.layout, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
+    np.testing.assert_array_equal(spectra(raw, part.interleave, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
 
 
 def test_gains_of_zero(tmp_path):
@@ -161,9 +161,9 @@ def test_gains_of_zero(tmp_path):
     with pytest.raises(CubeError, match=r"c\.img: the gain of bands 2,4 is 0.*--bands.*--scale") as error:
         unmix.run(path, endmembers=E, device="cpu")
     assert error.value.exit_code == 3
-    assert open_scene(path, Reading(bands="1,3"))[1].index.tolist() == [0, 2]
-    assert open_scene(path, Reading(bands="auto"))[1].index.tolist() == [0, 2]  # they are constant
-    assert open_scene(path, Reading(scale=100.0))[1].gain.tolist() == [0.01] * 4
+    assert open_scene(path, ReadOptions(bands="1,3"))[1].index.tolist() == [0, 2]
+    assert open_scene(path, ReadOptions(bands="auto"))[1].index.tolist() == [0, 2]  # they are constant
+    assert open_scene(path, ReadOptions(scale=100.0))[1].gain.tolist() == [0.01] * 4
 
 
 @pytest.mark.parametrize("meant", [{}, {"scale": 10.0}])

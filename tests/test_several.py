@@ -10,7 +10,7 @@ from unmix.arrays import bands as selection
 from unmix.arrays import nmf as factorisation
 from unmix.arrays import nnls as systems
 from unmix.arrays import nnqp as quadratic
-from unmix.blocks import Layout
+from unmix.blocks import BlockPlan
 from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError
 from unmix.jobs.synth import Scene, synthesise
@@ -77,13 +77,15 @@ def test_each_gpu_keeps_to_its_memory():
     class Small:
         name = "cuda:0"
 
-        def fit(self, problem, line, layout, memory):
-            return Layout(layout.lines, min(layout.lines_per_block, memory // layout.slots), layout.slots)
+        def fit(self, problem, line, block_plan, memory):
+            return BlockPlan(
+                block_plan.lines, min(block_plan.lines_per_block, memory // block_plan.slots), block_plan.slots
+            )
 
     several = Several([Small(), Small(), Small()])
-    assert several.fit(None, None, Layout(100, 10, 9), 60) == Layout(100, 10, 9)
-    assert several.fit(None, None, Layout(100, 10, 8), 15) == Layout(100, 5, 8)
-    assert several.fit(None, None, Layout(100, 10, 2), 5) == Layout(100, 5, 2)
+    assert several.fit(None, None, BlockPlan(100, 10, 9), 60) == BlockPlan(100, 10, 9)
+    assert several.fit(None, None, BlockPlan(100, 10, 8), 15) == BlockPlan(100, 5, 8)
+    assert several.fit(None, None, BlockPlan(100, 10, 2), 5) == BlockPlan(100, 5, 2)
 
 
 @pytest.mark.parametrize("name, found", [("cuda", [0]), ("cuda:3", [3]), ("cuda:2,0", [2, 0]), ("cuda:all", [])])

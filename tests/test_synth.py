@@ -34,7 +34,7 @@ def test_the_scene_is_its_truth(tmp_path, dtype, interleave):
     stored = cube_of(tmp_path / "s.hdr", scene)
     np.testing.assert_allclose(stored / scene.scale, clean, atol=0.51 / scene.scale if scene.scale > 1 else 1e-6)
     cube = open_cube(tmp_path / "s.hdr")
-    assert (cube.dtype, cube.layout, cube.swapped) == (np.dtype(dtype), interleave, dtype != "uint8")
+    assert (cube.dtype, cube.interleave, cube.swapped) == (np.dtype(dtype), interleave, dtype != "uint8")
 
 
 def test_the_same_bytes_for_any_memory(tmp_path):

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from .jobs.run import run
     from .library import Endmembers
     from .options import Options
-    from .scene import Reading
+    from .scene import ReadOptions
 
 _LAZY = {
     "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "open_cube": ".io", "Endmembers": ".library", "Reading": ".scene", "Options": ".options",
+    "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
 
@@ -51,6 +51,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
-    "Reading", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls", "nnqp",
-    "open_cube", "run", "select_bands", "solve",
+    "ReadOptions", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls",
+    "nnqp", "open_cube", "run", "select_bands", "solve",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockPlan:
     """How a scene is cut: ``lines_per_block`` lines in each of ``slots`` buffers that are in flight at once, from ``first`` on."""
 
     lines: int
@@ -34,9 +34,9 @@ class Layout:
         return -(-(self.lines - self.first) // self.lines_per_block)
 
 
-def block_shape(layout: str, lines: int, samples: int, bands: int) -> tuple[int, int, int]:
+def block_shape(interleave: str, lines: int, samples: int, bands: int) -> tuple[int, int, int]:
     """The shape of a block as stored, by interleave."""
-    return {"bip": (lines, samples, bands), "bil": (lines, bands, samples), "bsq": (bands, lines, samples)}[layout]
+    return {"bip": (lines, samples, bands), "bil": (lines, bands, samples), "bsq": (bands, lines, samples)}[interleave]
 
 
 def cores() -> int:
@@ -60,7 +60,7 @@ def plan_blocks(
     option: str = "--memory",
     piece: int | None = None,
     chunk: int = 1,
-) -> Layout:
+) -> BlockPlan:
     """Cut ``lines`` so that all slots together stay within ``budget``.
 
     Fewer slots before less than a line each: the budget wins over the overlap.
@@ -96,4 +96,4 @@ def plan_blocks(
     together = max(1, min(fitting, max(liked, chunk), max(spread, chunk), lines))
     if together > chunk:
         together -= together % chunk
-    return Layout(lines, together, min(slots, -(-lines // together)))
+    return BlockPlan(lines, together, min(slots, -(-lines // together)))

@@ -65,15 +65,15 @@ def certify_function(ops: Width) -> Any:
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. ``delta`` holds a bound that is known from elsewhere, or infinity.
     """
-    load, store, fma, splat, root = ops.load, ops.store, ops.fma, ops.splat, ops.root
+    load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     verdict = verdict_function(ops)
 
     @compiled
     def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, Y, A, W, rmse, kappa, delta):
         L, p = E.shape
         for j in range(p):
-            store(W, j, splat(0.0))
-        length, square = splat(0.0), splat(0.0)
+            store(W, j, broadcast(0.0))
+        length, square = broadcast(0.0), broadcast(0.0)
         for b in range(0, L, 4):  # four bands a turn: A and W are loaded and stored a quarter as often
             b1, b2, b3 = min(b + 1, L - 1), min(b + 2, L - 1), min(b + 3, L - 1)
             in1, in2, in3 = 1.0 * (b + 1 < L), 1.0 * (b + 2 < L), 1.0 * (b + 3 < L)
@@ -81,15 +81,15 @@ def certify_function(ops: Width) -> Any:
             length = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, length))))
             for j in range(p):
                 a = load(A, j)
-                r0 = fma(splat(-E[b, j]), a, r0)
-                r1 = fma(splat(-E[b1, j] * in1), a, r1)
-                r2 = fma(splat(-E[b2, j] * in2), a, r2)
-                r3 = fma(splat(-E[b3, j] * in3), a, r3)
+                r0 = fma(broadcast(-E[b, j]), a, r0)
+                r1 = fma(broadcast(-E[b1, j] * in1), a, r1)
+                r2 = fma(broadcast(-E[b2, j] * in2), a, r2)
+                r3 = fma(broadcast(-E[b3, j] * in3), a, r3)
             for j in range(p):
-                w = fma(splat(E[b, j]), r0, load(W, j))
-                w = fma(splat(E[b1, j]), r1, w)
-                w = fma(splat(E[b2, j]), r2, w)
-                store(W, j, fma(splat(E[b3, j]), r3, w))
+                w = fma(broadcast(E[b, j]), r0, load(W, j))
+                w = fma(broadcast(E[b1, j]), r1, w)
+                w = fma(broadcast(E[b2, j]), r2, w)
+                store(W, j, fma(broadcast(E[b3, j]), r3, w))
             square = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, square))))
         store(rmse, 0, root(square / float(L)))
         verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, root(length), root(square), kappa, delta)
@@ -100,26 +100,26 @@ def certify_function(ops: Width) -> Any:
 @functools.cache
 def verdict_function(ops: Width) -> Any:
     """``verdict``: κ and δ of a tile from its duals W, and the lengths of its pixels and of what is left of them."""
-    load, store, fma, select, splat, root = ops.load, ops.store, ops.fma, ops.select, ops.splat, ops.root
+    load, store, fma, select, broadcast, root = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.root
 
     @compiled
     def verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, length, left, kappa, delta):
-        zero, one, endless = splat(0.0), splat(1.0), splat(np.inf)
+        zero, one, endless = broadcast(0.0), broadcast(1.0), broadcast(np.inf)
         p = A.shape[0]
         total, absolute, reach, members, multiplier, longest = zero, zero, zero, zero, zero, 0.0
         for j in range(p):
             a = load(A, j)
             size = select(a < 0.0, zero - a, a)
             total, absolute = total + a, absolute + size
-            reach = fma(size, splat(sizes[j]), reach)
+            reach = fma(size, broadcast(sizes[j]), reach)
             members = members + select(a == 0.0, zero, one)
             longest = max(longest, sizes[j])
             if sum_to_one:
                 multiplier = fma(a if nonnegative else one, load(W, j), multiplier)
         scale, apart, worst = length, zero, zero
         if sum_to_one:
-            scale = select(length > longest, length, splat(longest))
-            weight = total if nonnegative else splat(float(p))
+            scale = select(length > longest, length, broadcast(longest))
+            weight = total if nonnegative else broadcast(float(p))
             multiplier = select(weight == 0.0, zero, multiplier / select(weight == 0.0, one, weight))
             over = total - 1.0
             over = select(over > 0.0, over, zero - over)
@@ -144,19 +144,19 @@ def verdict_function(ops: Width) -> Any:
                 most = select(a <= 0.0, high, most)
                 highest = select(high > highest, high, highest)
                 if gaps:
-                    part = high * splat(1.0 / slopes[j] if slopes[j] > 0.0 else np.inf)
+                    part = high * broadcast(1.0 / slopes[j] if slopes[j] > 0.0 else np.inf)
                     slope = select(part > slope, part, slope)
                 along = fma(a, most, along)
             violation = fma(most, most, violation)
             against = longest if sum_to_one else sizes[j]
-            steep = size * splat(1.0 / against if against > 0.0 else 0.0)
+            steep = size * broadcast(1.0 / against if against > 0.0 else 0.0)
             steepest = select(steep > steepest, steep, steepest)
         least = root(violation)
         violation = violation + UNDERFLOW
         gap = endless if gaps else zero
         far = load(delta, 0)
         if curvature > 0.0:
-            inverse = splat(1.0 / curvature)
+            inverse = broadcast(1.0 / curvature)
             general = fma(root(violation), inverse, apart)
             far = select(general < far, general, far)
             far = select(below > 0.0, endless, far)

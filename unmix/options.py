@@ -10,7 +10,7 @@ from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import Endmembers
 from .methods import Method, Solver, choose
-from .scene import Reading
+from .scene import ReadOptions
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Options:
         Say what would be done, and do nothing.
     max_delta : float
         A pixel whose abundances may be further than this from the optimum is not certified, only its fit.
-    reading : Reading
+    reading : ReadOptions
         How to read the scene.
 
     Raises
@@ -85,7 +85,7 @@ class Options:
     top: int | None = None
     dry_run: bool = False
     max_delta: float = MOST_DELTA
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
         choose(self.method, self.solver)
@@ -110,16 +110,16 @@ class Options:
     def of(cls, **words: Any) -> "Options":
         """From words of both, options and reading: ``method="nnls", lines="0:100"``; `TypeError` for one that is neither's."""
         own = {field.name for field in fields(cls)} - {"reading"}
-        reading = Reading(**{name: value for name, value in words.items() if name not in own})
+        reading = ReadOptions(**{name: value for name, value in words.items() if name not in own})
         return cls(**{name: value for name, value in words.items() if name in own}, reading=reading)
 
     @property
-    def row(self) -> Method:
+    def method_spec(self) -> Method:
         """The method's row of the table."""
         return choose(self.method, self.solver)[0]
 
     @property
-    def how(self) -> Solver:
+    def solver_spec(self) -> Solver:
         """The solver's row of the table."""
         return choose(self.method, self.solver)[1]
 
@@ -138,17 +138,18 @@ class Options:
         """``gpu_memory`` in bytes."""
         return parse_size(str(self.gpu_memory))
 
-    def asked(self, library: Endmembers | None, device: str) -> dict[str, Any]:
+    def request(self, library: Endmembers | None, device: str) -> dict[str, Any]:
         """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen.
 
         A mask is part of what is read, and known by what it holds (`unmix.io.identity`), not by its name.
         """
         return {
-            "method": self.row.name, "solver": self.how.name, "endmembers": None if library is None else library.digest(),
+            "method": self.method_spec.name, "solver": self.solver_spec.name,
+            "endmembers": None if library is None else library.digest(),
             "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
             "max_delta": self.max_delta, "device": device.partition(":")[0],
-            "reading": {name: value for name, value in self.reading.said().items() if name != "mask"},
+            "reading": {name: value for name, value in self.reading.to_dict().items() if name != "mask"},
         }  # fmt: skip
 
     def maps(self, L: int, p: int) -> dict[str, int]:

@@ -85,7 +85,7 @@ class Seconds:
         return round(min(1.0, max(0.0, (sum(stages) - self.total) / shorter)), 3)
 
 
-class Busy:
+class BusyTimer:
     """The time in which at least one thread was within."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def stream(
         Added to.
     """
 
-    stages = {"reading": Busy(), "writing": Busy()}
+    stages = {"reading": BusyTimer(), "writing": BusyTimer()}
 
     def timed(stage: str, call: Callable[[], None]) -> None:
         with stages[stage]:

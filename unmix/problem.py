@@ -41,7 +41,7 @@ class Problem:
     bands : Bands
     nodata : float or None
         Compared with stored values.
-    layout : str
+    interleave : str
         bip, bil or bsq: how blocks lie.
     E : array (L, p), float64
         The endmembers that are computed with, less ``shift``.
@@ -68,7 +68,7 @@ class Problem:
     endmembers: Endmembers
     bands: Bands
     nodata: float | None
-    layout: str
+    interleave: str
     E: np.ndarray
     shift: np.ndarray
     height: float
@@ -98,7 +98,7 @@ class Problem:
         return np.ascontiguousarray(self.E.T) if self.solver.any_rank else np.empty((0, 0))
 
     @property
-    def places(self) -> np.ndarray:
+    def packed_index(self) -> np.ndarray:
         """Where entry j of a tableau's row k lies, of a triangle that is kept row by row: (p, p + 1) uint64."""
         if self.solver.any_rank:  # which sweeps nothing
             return np.empty((0, 0), np.uint64)
@@ -130,8 +130,8 @@ class Problem:
         L = len(self.E)
         lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(self.E.shape[1])
         return (
-            self.E, self.Q[:L], self.R, self.places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms, self.sizes,
-            self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
+            self.E, self.Q[:L], self.R, self.packed_index, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
+            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
             self.method.nonnegative, self.columns,
         )  # fmt: skip
 
@@ -212,7 +212,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 
 def plan_problem(
-    endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, layout: str
+    endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str
 ) -> Problem:
     """Factor the endmembers and refuse those that no exact answer can come from.
 
@@ -248,7 +248,7 @@ def plan_problem(
         endmembers=endmembers,
         bands=bands,
         nodata=nodata,
-        layout=layout,
+        interleave=interleave,
         E=E,
         shift=shift,
         height=height,

@@ -34,7 +34,7 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
     problem : Problem
         Of full rank; where it is not there is no one answer to be found.
     raw : array
-        The block as stored, in ``problem.layout``.
+        The block as stored, in ``problem.interleave``.
     results : dict of arrays
         As `unmix.devices.Line.results`; a pixel is replaced where its certificate does not get worse.
     limit : float
@@ -50,7 +50,7 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
         return 0
     far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= most)
     places = np.argwhere((results["state"] == SOLVED) & far)
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.layout]
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.interleave]
     pixels = raw.transpose(axes)
     step = max(1, CHUNK_BYTES // (pixels.shape[2] * pixels.dtype.itemsize))
     return sum(prove_again(problem, pixels, results, places[i : i + step]) for i in range(0, len(places), step))

@@ -31,7 +31,7 @@ LONGEST_LINE = 2**30
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """What a user may say about how to read a scene; whatever is left out is as the file has it.
 
     Attributes
@@ -64,12 +64,12 @@ class Reading:
     dataset: str | None = None
     wavelengths: str | None = None
 
-    def said(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, for ``run.json``; files by their whole paths."""
-        there = asdict(self.anywhere())
+        there = asdict(self.with_absolute_paths())
         return {f.name: there[f.name] for f in fields(self) if there[f.name] != f.default}
 
-    def anywhere(self) -> "Reading":
+    def with_absolute_paths(self) -> "ReadOptions":
         """The same for a process that stands in another folder: mask and wavelengths by their whole paths."""
         whole: dict[str, Any] = {}
         if self.mask is not None:
@@ -80,13 +80,13 @@ class Reading:
         return replace(self, **whole)
 
 
-def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tuple[Cube, Bands, float | None]:
+def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
     """Open a cube and decide how to read it; warns of what opening found.
 
     Parameters
     ----------
     path : path-like
-    reading : Reading
+    reading : ReadOptions
 
     Returns
     -------
@@ -123,7 +123,7 @@ def open_scene(path: str | os.PathLike[str], reading: Reading = Reading()) -> tu
     return cube, bands, nodata
 
 
-def open_part(path: str | os.PathLike[str], reading: Reading) -> tuple[Cube, float | None]:
+def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
     """The lines, samples and pixels of a scene that are to be read, and its nodata value; see `open_scene`."""
     cube = open_cube(path, reading.dataset, reading.wavelengths)
     if bytes_per_line(cube) > LONGEST_LINE:
@@ -172,7 +172,7 @@ def mask_of(text: str) -> tuple[Path, int]:
 
 
 def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None) -> Bands:
-    """The bands in use, with their gains and offsets; see `Reading` for the arguments.
+    """The bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
 
     Raises
     ------
@@ -258,11 +258,11 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
         raw = cube.read(slice(first, last), buffer)
         every = max(1, -(-(last - first) * read // wanted))
         lines = slice((last - first - 1) % every // 2, None, every)
-        part = raw[:, lines] if cube.layout == "bsq" else raw[lines]
-        step = max(1, 2048 // max(1, part.shape[1 if cube.layout == "bsq" else 0])) * apart
+        part = raw[:, lines] if cube.interleave == "bsq" else raw[lines]
+        step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * apart
         for begin in range(0, cube.samples, step):  # in pieces: they become float64
             some = slice(begin, begin + step, apart)
-            yield part[:, some] if cube.layout == "bip" else part[..., some]
+            yield part[:, some] if cube.interleave == "bip" else part[..., some]
 
 
 @dataclass
@@ -311,8 +311,8 @@ def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
     pixels = masked = partly = 0
     for part in sampled(cube):
-        Y = spectra(part, cube.layout, bands)
-        gone = missing(part, cube.layout, bands, nodata, each=True)
+        Y = spectra(part, cube.interleave, bands)
+        gone = missing(part, cube.interleave, bands, nodata, each=True)
         whole = gone.all(axis=1)
         pixels, masked = pixels + len(Y), masked + int(whole.sum())
         partly += int((gone.any(axis=1) & ~whole).sum())
@@ -327,9 +327,9 @@ def lengths_of(cube: Cube, bands: Bands, nodata: float | None, most: int) -> np.
     """|y| of the pixels of a sample that have values in all bands; float64."""
     lengths = [np.empty(0)]
     for part in sampled(cube, most):
-        good = ~missing(part, cube.layout, bands, nodata)
+        good = ~missing(part, cube.interleave, bands, nodata)
         with np.errstate(over="ignore"):
-            lengths.append(np.sqrt(np.square(spectra(part, cube.layout, bands)[good]).sum(axis=1)))
+            lengths.append(np.sqrt(np.square(spectra(part, cube.interleave, bands)[good]).sum(axis=1)))
     return np.concatenate(lengths)
 
 

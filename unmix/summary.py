@@ -231,7 +231,7 @@ class Summary:
             self.add_endmembers(part.most, part.there, part.outside)
         self.add_sums(part.of_lines)
 
-    def said(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All of it, for a journal."""
         return {
             **{name: getattr(self, name) for name in (*ADDED, *WORST) if name != "misfit"},
@@ -242,17 +242,17 @@ class Summary:
         }
 
     @classmethod
-    def heard(cls, said: dict[str, Any]) -> "Summary":
-        """What `said` said."""
-        steps = [0] * (1 + max(map(int, said["steps"]), default=-1))
-        for taken, pixels in said["steps"].items():
+    def from_dict(cls, fields: dict[str, Any]) -> "Summary":
+        """What `to_dict` said."""
+        steps = [0] * (1 + max(map(int, fields["steps"]), default=-1))
+        for taken, pixels in fields["steps"].items():
             steps[int(taken)] = pixels
         misfit = np.zeros(BINS, np.int64)
-        for place, pixels in said["misfit"].items():
+        for place, pixels in fields["misfit"].items():
             misfit[int(place)] = pixels
-        arrays = {name: None if said[name] is None else np.array(said[name]) for name in ARRAYS}
-        failures = [(line, sample) for line, sample in said["failures"]]
-        return cls(**said | arrays | {"misfit": misfit, "failures": failures, "steps": steps})
+        arrays = {name: None if fields[name] is None else np.array(fields[name]) for name in ARRAYS}
+        failures = [(line, sample) for line, sample in fields["failures"]]
+        return cls(**fields | arrays | {"misfit": misfit, "failures": failures, "steps": steps})
 
     def add_steps(self, counts: list[int]) -> None:
         """Add a histogram to ``steps``."""

@@ -28,7 +28,7 @@ def main() -> None:
         cube = open_cube(DATA / name / f"{name}.hdr")
         bands = choose_bands(cube, "good", None)
         raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-        Y = spectra(raw, cube.layout, bands)
+        Y = spectra(raw, cube.interleave, bands)
         truth = load(DATA / name / f"{name}_truth_endmembers.csv")
         p = len(truth.names)
         found = {"unmix": [], "pixel": [], "projected": []}

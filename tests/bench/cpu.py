@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from whole import write_cube
 
 import unmix
-from unmix.blocks import Layout
+from unmix.blocks import BlockPlan
 from unmix.devices import Cpu, Line
 from unmix.io.cube import Bands
 from unmix.jobs.bench import bench
@@ -61,11 +61,11 @@ def solving() -> dict[int, float]:
         for method in ("nnls", "fcls"):
             rates = []
             for threads in (None, 1):
-                row, how = choose(method, None)
+                method_spec, solver_spec = choose(method, None)
                 bands = Bands(np.arange(224), np.ones(224), np.zeros(224))
-                problem = plan_problem(library, row, how, bands, None, "bip")
+                problem = plan_problem(library, method_spec, solver_spec, bands, None, "bip")
                 machine = Cpu(threads)
-                slot = machine.open(problem, Line(samples, samples * 448), Layout(lines, lines, 1))[0]
+                slot = machine.open(problem, Line(samples, samples * 448), BlockPlan(lines, lines, 1))[0]
                 raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)
                 raw.reshape(-1, 224)[:] = scene[np.arange(PIXELS) % len(scene)]
                 slot.hold(slice(0, lines), raw)

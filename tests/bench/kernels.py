@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmix.blocks import Layout
+from unmix.blocks import BlockPlan
 from unmix.devices import Cuda, Line
 from unmix.io.cube import Bands
 from unmix.library import load
@@ -44,18 +44,20 @@ def time_kernel(scene, library, method, solver, pixels, order):
     p = library.matrix.shape[1]
     samples = 1024
     lines = -(-pixels // samples)
-    row, how = choose(method, solver)
-    problem = plan_problem(library, row, how, Bands(np.arange(224), np.ones(224), np.zeros(224)), None, "bip")
+    method_spec, solver_spec = choose(method, solver)
+    problem = plan_problem(
+        library, method_spec, solver_spec, Bands(np.arange(224), np.ones(224), np.zeros(224)), None, "bip"
+    )
     machine = Cuda(0)
     line = Line(samples, samples * 448)
-    slot = machine.open(problem, line, Layout(lines, lines, 1))[0]
+    slot = machine.open(problem, line, BlockPlan(lines, lines, 1))[0]
     raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)
     raw.reshape(-1, 224)[:] = scene[np.arange(lines * samples) % len(scene)]
     slot.hold(slice(0, lines), raw)
     machine.submit(slot)
     machine.wait(slot)
-    machine.mirrors[id(slot)].record(slot, machine)
-    _, solve, _ = machine.mirrors[id(slot)].stages(slot, machine)
+    machine.device_slots[id(slot)].record(slot, machine)
+    _, solve, _ = machine.device_slots[id(slot)].stages(slot, machine)
     cuda = machine.cuda
     before, after = (cuda.device_array(2**27) for _ in range(2))  # 1 GiB each
     start, stop = cuda.event(), cuda.event()

@@ -94,7 +94,7 @@ def main():
     if device == "cpu":
         cube = open_cube(header)
         raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-        for row in plain_steps(spectra(raw, cube.layout, choose_bands(cube, "good", 5000.0)), load(library).matrix):
+        for row in plain_steps(spectra(raw, cube.interleave, choose_bands(cube, "good", 5000.0)), load(library).matrix):
             print(json.dumps(row), flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         for solver in ("active-set", "multiplicative"):

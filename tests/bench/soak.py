@@ -22,7 +22,7 @@ from pathlib import Path
 
 import unmix
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.journal import read_past
+from unmix.outputs.journal import read_resume_state
 
 # A run that records every block of a few lines: its journal is flushed all the time, and takes a second.
 OFTEN = """
@@ -53,7 +53,7 @@ def wait_for_lines(out, process, lines):
     journal = out / "s_run.journal.part"
     while process.poll() is None:
         try:
-            past = read_past(journal)
+            past = read_resume_state(journal)
         except ValueError:
             past = None
         if past is not None and past.lines >= lines:
@@ -96,7 +96,7 @@ def kills(device="cpu", count="50", number="KILL"):
             process.send_signal(getattr(signal, f"SIG{number}"))
             process.communicate()
             try:
-                past = read_past(out / "s_run.journal.part")
+                past = read_resume_state(out / "s_run.journal.part")
             except ValueError:
                 past = None
             within = past is not None and 0 < past.lines < LINES
@@ -133,7 +133,7 @@ def full(count="10"):
                     except OSError:
                         pass
                 error = process.communicate()[1]
-                past = read_past(small / "o" / "s_run.journal.part")
+                past = read_resume_state(small / "o" / "s_run.journal.part")
                 between += past is not None and 0 < past.lines < LINES
                 said.add((process.returncode, error.strip().rpartition(": ")[2]))
                 (small / "neighbour").unlink()
@@ -167,7 +167,7 @@ def inputs(count="10"):
                 shutil.copy(image, away)
                 os.truncate(image, image.stat().st_size * 2 // 3)
             error = process.communicate()[1]
-            past = read_past(out / "s_run.journal.part")
+            past = read_resume_state(out / "s_run.journal.part")
             between += past is not None and 0 < past.lines < LINES
             said.add(
                 (

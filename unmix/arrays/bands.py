@@ -63,12 +63,12 @@ class Selection:
 def engine_for(gpu: bool, threads: int | None) -> Any:
     """What makes chains and regressions."""
     if gpu:
-        from ..solvers.bands.cuda import OnGpu
+        from ..solvers.bands.cuda import CudaEngine
 
-        return OnGpu()
-    from ..solvers.bands.cpu import OnCpu
+        return CudaEngine()
+    from ..solvers.bands.cpu import CpuEngine
 
-    return OnCpu(threads or cores())
+    return CpuEngine(threads or cores())
 
 
 def select_bands(

@@ -177,12 +177,12 @@ def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | Non
     """What makes the steps, for a shape: pixels of the largest block, bands, endmembers."""
     most, L, p = shape
     if gpu:
-        from ..solvers.nmf.cuda import OnGpu
+        from ..solvers.nmf.cuda import CudaEngine
 
-        return OnGpu(L, p, most, plan.loss, plan.sum_to_one)
-    from ..solvers.nmf.cpu import OnCpu
+        return CudaEngine(L, p, most, plan.loss, plan.sum_to_one)
+    from ..solvers.nmf.cpu import CpuEngine
 
-    return OnCpu(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
+    return CpuEngine(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
 
 
 def filled(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:

@@ -106,10 +106,10 @@ class solver_for:
         self.pool = ThreadPoolExecutor(self.threads, "systems")
         self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = self.on_cpu
         if self.machine.name != "cpu":
-            from ..solvers.nnls.cuda import OnGpu
+            from ..solvers.nnls.cuda import CudaEngine
 
             try:
-                self.run = OnGpu(self.shared, self.most).solve
+                self.run = CudaEngine(self.shared, self.most).solve
             except BaseException:
                 self.__exit__()
                 raise

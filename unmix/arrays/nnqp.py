@@ -10,7 +10,7 @@ from ..blocks import cores
 from ..certificate import CERTIFIED
 from ..devices import one_device
 from ..errors import LibraryError, MethodError
-from ..solvers.nnqp.cpu import OnCpu
+from ..solvers.nnqp.cpu import CpuEngine
 from ..solvers.pixels.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from .supports import of_support, way_down
 
@@ -113,11 +113,11 @@ def nnqp(
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
         if machine.name == "cpu":
-            engine: Any = OnCpu(Q, H, threads or cores())
+            engine: Any = CpuEngine(Q, H, threads or cores())
         else:
-            from ..solvers.nnqp.cuda import OnGpu
+            from ..solvers.nnqp.cuda import CudaEngine
 
-            engine = OnGpu(Q, H)
+            engine = CudaEngine(Q, H)
         try:
             X, taken, ways = search(Q, H, engine, steps)
         finally:

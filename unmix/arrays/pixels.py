@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..blocks import Layout
+from ..blocks import BlockPlan
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError
 from ..io.cube import Bands
@@ -92,7 +92,7 @@ def solve(
     >>> unmix.solve(np.array([4.0, 8, 8, 2]), E, method="fcls").abundances.round(3)
     array([0.   , 0.222, 0.778])
     """
-    row, how = choose(method, solver)
+    method_spec, solver_spec = choose(method, solver)
     given, E = E, np.ascontiguousarray(E, dtype=np.float64)
     Y = np.asarray(Y)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
@@ -106,7 +106,7 @@ def solve(
     pixels = Y.reshape(-1, L)
     bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
     names = tuple(f"endmember {j + 1}" for j in range(p))
-    problem = plan_problem(Endmembers(names, E, None, source="E"), row, how, bands, None, "bip")
+    problem = plan_problem(Endmembers(names, E, None, source="E"), method_spec, solver_spec, bands, None, "bip")
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
     answers: dict[str, np.ndarray] = {
@@ -127,7 +127,7 @@ def solve(
 
     def finish(slot: Slot) -> None:
         assert slot.results is not None and slot.raw is not None
-        if how.exact:
+        if solver_spec.exact:
             rescue(problem, slot.raw, slot.results)
         first = slot.lines.start * chunk
         for name, values in answers.items():
@@ -136,9 +136,9 @@ def solve(
 
     machine = choose_device(device, threads)
     try:
-        layout = Layout(-(-len(pixels) // chunk), 1, 2)
-        slots = machine.open(problem, line, layout)
-        stream(layout, slots, read, machine, finish, Seconds())
+        block_plan = BlockPlan(-(-len(pixels) // chunk), 1, 2)
+        slots = machine.open(problem, line, block_plan)
+        stream(block_plan, slots, read, machine, finish, Seconds())
     finally:
         machine.close()
     shape = Y.shape[:-1]

@@ -13,7 +13,7 @@ from .jit import compiled
 WORD = ir.IntType(64)
 
 
-def open_gate() -> np.ndarray:
+def new_barrier() -> np.ndarray:
     """A new one: how many wait, how often it opened, whether nobody needs to come any more."""
     return np.zeros(3, np.int64)
 
@@ -34,7 +34,7 @@ def add_one(typingctx, array, index):
 
 
 @intrinsic
-def look(typingctx, array, index):
+def load_atomic(typingctx, array, index):
     """An entry as it is now."""
 
     def build(context, builder, signature, args):
@@ -44,7 +44,7 @@ def look(typingctx, array, index):
 
 
 @intrinsic
-def step_aside(typingctx):
+def yield_core(typingctx):
     """Let another thread have the core (POSIX sched_yield)."""
 
     def build(context, builder, signature, args):
@@ -56,14 +56,14 @@ def step_aside(typingctx):
 
 
 @compiled
-def meet(gate, threads):
+def wait(barrier, threads):
     """Wait until so many threads have come."""
     if threads == 1:
         return
-    opened = look(gate, 1)
-    if add_one(gate, 0) == threads - 1:
-        gate[0] = 0
-        add_one(gate, 1)
+    opened = load_atomic(barrier, 1)
+    if add_one(barrier, 0) == threads - 1:
+        barrier[0] = 0
+        add_one(barrier, 1)
         return
-    while look(gate, 1) == opened and look(gate, 2) == 0:
-        step_aside()
+    while load_atomic(barrier, 1) == opened and load_atomic(barrier, 2) == 0:
+        yield_core()

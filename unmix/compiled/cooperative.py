@@ -60,13 +60,13 @@ def nothing(*_):
 
 
 @summing
-def itself(value, box):
+def itself(value, reduction_buffer):
     """A sum over one thread."""
     return value
 
 
 @summing
-def only(value, index, box):
+def only(value, index, reduction_buffer):
     """The largest of one."""
     return index
 

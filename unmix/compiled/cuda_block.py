@@ -37,51 +37,52 @@ def sync():
     cuda.syncthreads()
 
 
-def total_by_tree(value, box):
+def total_by_tree(value, reduction_buffer):
     """The sum over a block, by halves; for the simulator, which has no shuffles."""
     t = cuda.threadIdx.x
-    box[t] = value
+    reduction_buffer[t] = value
     cuda.syncthreads()
     half = cuda.blockDim.x // 2
     while half > 0:
         if t < half:
-            box[t] += box[t + half]
+            reduction_buffer[t] += reduction_buffer[t + half]
         cuda.syncthreads()
         half //= 2
-    result = box[0]
+    result = reduction_buffer[0]
     cuda.syncthreads()
     return result
 
 
-def total_by_warps(value, box):
+def total_by_warps(value, reduction_buffer):
     """The sum over a block: in each warp by shuffles, then over the warps."""
     for step in (16, 8, 4, 2, 1):
         value += cuda.shfl_xor_sync(ALL_LANES, value, step)
     t = cuda.threadIdx.x
     if t % WARP == 0:
-        box[t // WARP] = value
+        reduction_buffer[t // WARP] = value
     cuda.syncthreads()
     result = 0.0
     for w in range(cuda.blockDim.x // WARP):
-        result += box[w]
+        result += reduction_buffer[w]
     cuda.syncthreads()
     return result
 
 
-def best_by_tree(value, index, box):
+def best_by_tree(value, index, reduction_buffer):
     """The index of the largest value of a block, of equal ones the smallest; −1 where no thread has one."""
     t, n = cuda.threadIdx.x, cuda.blockDim.x
-    box[t], box[n + t] = value, index
+    reduction_buffer[t], reduction_buffer[n + t] = value, index
     cuda.syncthreads()
     half = n // 2
     while half > 0:
         if t < half:
-            a, b = box[n + t], box[n + t + half]
-            if b >= 0 and (a < 0 or box[t + half] > box[t] or (box[t + half] == box[t] and b < a)):
-                box[t], box[n + t] = box[t + half], b
+            a, b = reduction_buffer[n + t], reduction_buffer[n + t + half]
+            mine, other = reduction_buffer[t], reduction_buffer[t + half]
+            if b >= 0 and (a < 0 or other > mine or (other == mine and b < a)):
+                reduction_buffer[t], reduction_buffer[n + t] = other, b
         cuda.syncthreads()
         half //= 2
-    result = int(box[n])
+    result = int(reduction_buffer[n])
     cuda.syncthreads()
     return result
 

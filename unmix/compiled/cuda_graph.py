@@ -10,7 +10,7 @@ from typing import Any
 from .cuda import cuda
 
 
-class Recording:
+class CudaGraph:
     """What ``enqueue`` puts into a stream, recorded without being done; it must have been run once before, to be compiled."""
 
     def __init__(self, stream: Any, enqueue: Callable[[], None]) -> None:

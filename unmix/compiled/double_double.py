@@ -109,11 +109,11 @@ def root(ah, al):
 @functools.cache
 def product_function() -> Any:
     """``product(M, Y, high, low)``: ``MᵀY`` in double-double, for M (L, p), Y (L, width), high and low (p, width); `WIDE`."""
-    load, store, splat = WIDE.load, WIDE.store, WIDE.splat
+    load, store, broadcast = WIDE.load, WIDE.store, WIDE.broadcast
 
     @compiled
     def error_wide(a, b, product):
-        return fma_wide(a, b, splat(0.0) - product)
+        return fma_wide(a, b, broadcast(0.0) - product)
 
     @compiled
     def error_one(a, b, product):
@@ -125,9 +125,9 @@ def product_function() -> Any:
     def product(M, Y, high, low):
         L, p = M.shape
         for j in range(p):
-            total, rest = splat(0.0), splat(0.0)
+            total, rest = broadcast(0.0), broadcast(0.0)
             for b in range(L):
-                m, y = splat(M[b, j]), load(Y, b)
+                m, y = broadcast(M[b, j]), load(Y, b)
                 term = m * y
                 after = total + term
                 back = after - total

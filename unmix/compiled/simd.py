@@ -194,7 +194,7 @@ def select_wide(typingctx, mask, a, b):
 
 
 @intrinsic
-def anywhere_wide(typingctx, mask):
+def any_lane_wide(typingctx, mask):
     """Whether any lane of ``mask`` is true."""
 
     def build(context, builder, signature, args):
@@ -205,7 +205,7 @@ def anywhere_wide(typingctx, mask):
 
 
 @intrinsic
-def splat_wide(typingctx, value):
+def broadcast_wide(typingctx, value):
     """A number in all lanes."""
 
     def build(context, builder, signature, args):
@@ -286,8 +286,8 @@ class Width(NamedTuple):
     store: Any  # (X, i, value)
     fma: Any  # (a, b, c) -> a b + c
     select: Any  # (mask, a, b) -> a where mask, else b
-    anywhere: Any  # (mask) -> bool
-    splat: Any  # (number) -> the number in every lane
+    any_lane: Any  # (mask) -> bool
+    broadcast: Any  # (number) -> the number in every lane
     root: Any  # (a) -> square root
 
 
@@ -328,13 +328,13 @@ def select_one(mask, a, b):
 
 
 @compiled
-def anywhere_one(mask):
+def any_lane_one(mask):
     """See `Width`."""
     return mask
 
 
 @compiled
-def splat_one(value):
+def broadcast_one(value):
     """See `Width`."""
     return float(value)
 
@@ -346,7 +346,7 @@ def root_one(a):
 
 
 ONE = Width(
-    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, anywhere_one, splat_one, root_one
+    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, broadcast_one, root_one
 )
 # Vectors are of compiled code alone.
 WIDE = (
@@ -361,8 +361,8 @@ WIDE = (
         store_wide,
         fma_wide,
         select_wide,
-        anywhere_wide,
-        splat_wide,
+        any_lane_wide,
+        broadcast_wide,
         sqrt_wide,
     )
 )

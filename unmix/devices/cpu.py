@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..blocks import Layout, cores
+from ..blocks import BlockPlan, cores
 from ..problem import Problem
 from .slots import Line, Slot, new_slots
 
@@ -23,17 +23,17 @@ class Cpu:
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads, "solve")
 
-    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+    def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
         """As it is: a CPU has no memory of its own."""
-        return layout
+        return block_plan
 
-    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         from ..solvers.pixels.cpu import Plan, Results, Stored, solve_range
 
-        self.solve = functools.partial(solve_range, problem.layout, problem.pixel)
+        self.solve = functools.partial(solve_range, problem.interleave, problem.pixel)
         self.stored = Stored(*problem.stored())
         self.plan = Plan(*problem.plan())
-        slots = new_slots(np.empty, problem, line, layout)
+        slots = new_slots(np.empty, problem, line, block_plan)
         results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
         self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)  # compiles
         return slots

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import Layout, block_shape
+from ..blocks import BlockPlan, block_shape
 from ..errors import DeviceError, MethodError
 from ..problem import Problem
 from .slots import Line, Slot, new_slots
@@ -31,11 +31,11 @@ class Cuda:
 
     solves = True
     count = 1
-    mirrors: dict[int, "Mirror"]
+    device_slots: dict[int, "DeviceSlot"]
 
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
-        self.mirrors = {}
+        self.device_slots = {}
         try:
             from ..compiled.cuda import cuda
 
@@ -47,24 +47,24 @@ class Cuda:
         except Exception as error:  # whatever a driver throws, the user gets one line
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
 
-    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()  # what an earlier run had
         solver = self.solver_for(problem)
-        need = self.bytes_needed(problem, line, layout)
+        need = self.bytes_needed(problem, line, block_plan)
         try:
             with self.gpu:
                 counted = line.counted is not None and solver.countable is not None
-                slots = new_slots(self.pinned, problem, line, layout, np.empty if counted else None)
+                slots = new_slots(self.pinned, problem, line, block_plan, np.empty if counted else None)
                 # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
-                self.solver = solver(problem, layout.lines_per_block * line.samples)
+                self.solver = solver(problem, block_plan.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
                 self.counter: Any = (
                     solver.countable(problem.E.shape[1], line.samples, line.counted) if counted else None
                 )
-                self.mirrors = {id(slot): Mirror(self, slot, problem, line) for slot in slots}
-                if len(layout) > layout.slots and not simulated():
-                    self.record(slots, problem, line, layout)
+                self.device_slots = {id(slot): DeviceSlot(self, slot, problem, line) for slot in slots}
+                if len(block_plan) > block_plan.slots and not simulated():
+                    self.record(slots, problem, line, block_plan)
         except Exception as error:
             raise DeviceError(
                 f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
@@ -72,51 +72,51 @@ class Cuda:
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
 
-    def record(self, slots: list[Slot], problem: Problem, line: Line, layout: Layout) -> None:
+    def record(self, slots: list[Slot], problem: Problem, line: Line, block_plan: BlockPlan) -> None:
         """Record what a full block takes, in each slot; the kernels have to be run once before, on whatever is there.
 
         Where a driver will not, blocks are enqueued call by call.
         """
         bands = line.stored_bytes // (line.samples * np.dtype(line.dtype).itemsize)
-        shape = block_shape(problem.layout, layout.lines_per_block, line.samples, bands)
+        shape = block_shape(problem.interleave, block_plan.lines_per_block, line.samples, bands)
         for slot in slots:
-            slot.hold(slice(0, layout.lines_per_block), slot.buffer.view(line.dtype).reshape(shape))
+            slot.hold(slice(0, block_plan.lines_per_block), slot.buffer.view(line.dtype).reshape(shape))
         try:
-            for call in self.mirrors[id(slots[0])].calls(slots[0], self):
+            for call in self.device_slots[id(slots[0])].calls(slots[0], self):
                 call()
             self.cuda.synchronize()
             for slot in slots:
-                self.mirrors[id(slot)].record(slot, self)
+                self.device_slots[id(slot)].record(slot, self)
         except Exception as error:  # if it is more than that, the first block will say so
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem) -> Any:
         """The class that solves blocks: the fast path where it is right, else the general one."""
-        from ..solvers.pixels.cuda import General
+        from ..solvers.pixels.cuda import GeneralSolver
 
         if problem.pixel == "qr":
-            from ..solvers.pixels.cuda_qr import Blocks
+            from ..solvers.pixels.cuda_qr import QrSolver
 
-            return Blocks
+            return QrSolver
         if simulated():  # which has no warp operations
-            return General
-        from ..solvers.pixels.cuda_fast.driver import Warps
+            return GeneralSolver
+        from ..solvers.pixels.cuda_fast.driver import FastSolver
 
         with self.gpu:
-            return Warps if Warps.serves(problem) else General
+            return FastSolver if FastSolver.serves(problem) else GeneralSolver
 
-    def bytes_needed(self, problem: Problem, line: Line, layout: Layout) -> int:
+    def bytes_needed(self, problem: Problem, line: Line, block_plan: BlockPlan) -> int:
         """GPU memory of a run that is cut so."""
-        blocks = layout.lines_per_block * line.bytes_in_flight(problem) * layout.slots
-        scratch = self.solver_for(problem).scratch_bytes(problem, layout.lines_per_block * line.samples)
+        blocks = block_plan.lines_per_block * line.bytes_in_flight(problem) * block_plan.slots
+        scratch = self.solver_for(problem).scratch_bytes(problem, block_plan.lines_per_block * line.samples)
         if line.counted is not None and self.solver_for(problem).countable is not None:
             from ..solvers.pixels.cuda_fast.tally import count_shapes
 
-            fields = count_shapes(layout.lines_per_block, problem.E.shape[1])
-            blocks += layout.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for kind, shape in fields)
+            fields = count_shapes(block_plan.lines_per_block, problem.E.shape[1])
+            blocks += block_plan.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for kind, shape in fields)
         return int(blocks + scratch)
 
-    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+    def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
         """Cut blocks smaller, or have fewer in flight, until the run fits ``memory`` bytes of the GPU.
 
         Raises
@@ -124,15 +124,15 @@ class Cuda:
         MethodError
             Where not even one line does.
         """
-        while (need := self.bytes_needed(problem, line, layout)) > memory:
-            if layout.lines_per_block > 1:
-                fewer = max(1, min(layout.lines_per_block - 1, layout.lines_per_block * memory // need))
-                layout = Layout(layout.lines, fewer, layout.slots)
-            elif layout.slots > 1:
-                layout = Layout(layout.lines, 1, layout.slots - 1)
+        while (need := self.bytes_needed(problem, line, block_plan)) > memory:
+            if block_plan.lines_per_block > 1:
+                fewer = max(1, min(block_plan.lines_per_block - 1, block_plan.lines_per_block * memory // need))
+                block_plan = BlockPlan(block_plan.lines, fewer, block_plan.slots)
+            elif block_plan.slots > 1:
+                block_plan = BlockPlan(block_plan.lines, 1, block_plan.slots - 1)
             else:
                 raise MethodError(f"--gpu-memory {memory} bytes is too small: one line of this scene needs {need}")
-        return layout
+        return block_plan
 
     def pinned(self, shape: Any, kind: Any) -> np.ndarray:
         size = int(np.prod(shape))
@@ -141,32 +141,32 @@ class Cuda:
         return self.cuda.pinned_array(size, dtype=kind).reshape(shape)
 
     def submit(self, slot: Slot) -> None:
-        mirror = self.mirrors[id(slot)]
+        device_slot = self.device_slots[id(slot)]
         assert slot.raw is not None and slot.results is not None
         try:
             with self.gpu:
-                upload, solve, download = mirror.stages(slot, self)
-                began, uploaded, started, solved, going, finished = mirror.events
-                began.record(mirror.stream)
+                upload, solve, download = device_slot.stages(slot, self)
+                began, uploaded, started, solved, going, finished = device_slot.events
+                began.record(device_slot.stream)
                 upload()
-                uploaded.record(mirror.stream)
+                uploaded.record(device_slot.stream)
                 uploaded.wait(self.compute)
                 started.record(self.compute)
                 solve()
                 solved.record(self.compute)
-                solved.wait(mirror.stream)
-                going.record(mirror.stream)
+                solved.wait(device_slot.stream)
+                going.record(device_slot.stream)
                 download()
-                finished.record(mirror.stream)
-                slot.counts = mirror.counted(slot)
+                finished.record(device_slot.stream)
+                slot.counts = device_slot.counted(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
     def wait(self, slot: Slot) -> None:
         try:
             with self.gpu:
-                mirror = self.mirrors[id(slot)]
-                began, uploaded, started, solved, going, finished = mirror.events
+                device_slot = self.device_slots[id(slot)]
+                began, uploaded, started, solved, going, finished = device_slot.events
                 finished.synchronize()
                 if not simulated():  # which has no clock
                     for stage, first, last in (
@@ -177,8 +177,8 @@ class Cuda:
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, 3].any():
                     # Some pixel is to be solved again, and its line counted again, by the host.
-                    mirror.bring(slot, [name for name in slot.results or () if name not in mirror.home])
-                    mirror.stream.synchronize()
+                    device_slot.bring(slot, [name for name in slot.results or () if name not in device_slot.home])
+                    device_slot.stream.synchronize()
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
@@ -188,18 +188,18 @@ class Cuda:
         return {} if simulated() else spent
 
     def close(self) -> None:
-        for mirror in self.mirrors.values():
+        for device_slot in self.device_slots.values():
             with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be let go of
                 self.cuda.synchronize()
-                mirror.close()
-        self.mirrors = {}
+                device_slot.close()
+        self.device_slots = {}
         self.solver = None
 
 
 Stages = tuple[Callable[[], None], ...]
 
 
-class Mirror:
+class DeviceSlot:
     """The GPU's copy of a slot, with its stream and the events that order it."""
 
     def __init__(self, device: Cuda, slot: Slot, problem: Problem, line: Line) -> None:
@@ -228,10 +228,10 @@ class Mirror:
 
     def record(self, slot: Slot, device: Cuda) -> None:
         """Let the same be enqueued with one call each from now on, for blocks of this size."""
-        from ..compiled.cuda_graph import Recording
+        from ..compiled.cuda_graph import CudaGraph
 
         streams = self.stream, device.compute, self.stream
-        recorded = [Recording(*both) for both in zip(streams, self.calls(slot, device))]
+        recorded = [CudaGraph(*both) for both in zip(streams, self.calls(slot, device))]
         self.recorded += recorded
         self.made[self.case_of(slot)] = tuple(recording.replay for recording in recorded)
 

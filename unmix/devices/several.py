@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..blocks import Layout
+from ..blocks import BlockPlan
 from ..problem import Problem
 from .cuda import Cuda
 from .slots import Line, Slot
@@ -37,20 +37,22 @@ class Several:
         for gpu in self.gpus:
             gpu.solves = value
 
-    def share(self, layout: Layout) -> Layout:
+    def share(self, block_plan: BlockPlan) -> BlockPlan:
         """What the first GPU, which has the most, holds of the slots."""
-        return replace(layout, slots=-(-layout.slots // self.count))
+        return replace(block_plan, slots=-(-block_plan.slots // self.count))
 
-    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout:
+    def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
         """Cut to ``memory`` bytes of each GPU."""
-        own = self.share(layout)
+        own = self.share(block_plan)
         fitting = self.gpus[0].fit(problem, line, own, memory)
-        return layout if fitting == own else replace(fitting, slots=min(layout.slots, fitting.slots * self.count))
+        return (
+            block_plan if fitting == own else replace(fitting, slots=min(block_plan.slots, fitting.slots * self.count))
+        )
 
-    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]:
+    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()
-        own = [gpu.open(problem, line, self.share(layout)) for gpu in self.gpus[: layout.slots]]
-        slots = [slot for turn in zip(*own) for slot in turn][: layout.slots]
+        own = [gpu.open(problem, line, self.share(block_plan)) for gpu in self.gpus[: block_plan.slots]]
+        slots = [slot for turn in zip(*own) for slot in turn][: block_plan.slots]
         self.owner = {id(slot): gpu for gpu, its in zip(self.gpus, own) for slot in its}
         return slots
 
@@ -62,7 +64,7 @@ class Several:
 
     def stages(self) -> dict[str, float]:
         """Copying and solving of the GPU that did most of it: they work side by side."""
-        each = [gpu.stages() for gpu in self.gpus if gpu.mirrors]
+        each = [gpu.stages() for gpu in self.gpus if gpu.device_slots]
         return {stage: max(spent[stage] for spent in each) for stage in (each[0] if each else ())}
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..blocks import Layout
+from ..blocks import BlockPlan
 from ..problem import Problem
 
 
@@ -86,10 +86,10 @@ class Slot:
         self.lines, self.raw = lines, raw
         self.results = {name: values[:n] for name, values in self.full.items()}
 
-    def part(self, start: int, stop: int, layout: str) -> tuple[np.ndarray, dict[str, np.ndarray], Any]:
+    def part(self, start: int, stop: int, interleave: str) -> tuple[np.ndarray, dict[str, np.ndarray], Any]:
         """Stored values, results and counts of some lines of the block."""
         assert self.raw is not None and self.results is not None
-        raw = self.raw[:, start:stop] if layout == "bsq" else self.raw[start:stop]
+        raw = self.raw[:, start:stop] if interleave == "bsq" else self.raw[start:stop]
         counts = None if self.counts is None else type(self.counts)(*(values[start:stop] for values in self.counts))
         return raw, {name: values[start:stop] for name, values in self.results.items()}, counts
 
@@ -109,8 +109,8 @@ class Device(Protocol):
     @property
     def count(self) -> int: ...
 
-    def fit(self, problem: Problem, line: Line, layout: Layout, memory: int) -> Layout: ...
-    def open(self, problem: Problem, line: Line, layout: Layout) -> list[Slot]: ...
+    def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan: ...
+    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]: ...
     def submit(self, slot: Slot) -> None: ...
     def wait(self, slot: Slot) -> None: ...
     def stages(self) -> dict[str, float]: ...
@@ -121,10 +121,10 @@ Allocate = Callable[[Any, Any], np.ndarray]
 
 
 def new_slots(
-    allocate: Allocate, problem: Problem, line: Line, layout: Layout, away: Allocate | None = None
+    allocate: Allocate, problem: Problem, line: Line, block_plan: BlockPlan, away: Allocate | None = None
 ) -> list[Slot]:
     """The slots of a run, from an allocator of ``(shape, dtype)``; ``away`` is for results that seldom come home."""
-    n = layout.lines_per_block
+    n = block_plan.lines_per_block
     shapes = line.results(n, problem)
     return [
         Slot(
@@ -134,5 +134,5 @@ def new_slots(
                 for name, (kind, shape) in shapes.items()
             },
         )
-        for _ in range(layout.slots)
+        for _ in range(block_plan.slots)
     ]

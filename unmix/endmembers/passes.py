@@ -51,7 +51,7 @@ class Passes:
     def each_pixel(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
         """A number for each pixel, in one pass."""
         self.made += 1
-        stored, number_of = stored_of(self.bands, self.nodata), line_numbers(self.cube.layout)
+        stored, number_of = stored_of(self.bands, self.nodata), line_numbers(self.cube.interleave)
 
         def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
             number_of(raw, line, self.cube.samples, stored, mean, direction, out)
@@ -62,7 +62,7 @@ class Passes:
         """One pixel, scaled, counted along the lines; array (L,)."""
         line, sample = divmod(place, self.cube.samples)
         raw = self.cube.read(slice(line, line + 1), np.empty(bytes_per_line(self.cube), np.uint8))
-        return spectra(raw, self.cube.layout, self.bands)[sample]
+        return spectra(raw, self.cube.interleave, self.bands)[sample]
 
 
 @functools.cache

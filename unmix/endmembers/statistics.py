@@ -107,9 +107,9 @@ def line_projection(interleave: str) -> Any:
 
 def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
     """Read the scene once, block by block in order, and hand each to ``visit``, which holds ``beside`` bytes a line."""
-    layout = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
-    buffer = np.empty(layout.lines_per_block * bytes_per_line(cube), np.uint8)
-    for lines in layout:
+    block_plan = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
+    buffer = np.empty(block_plan.lines_per_block * bytes_per_line(cube), np.uint8)
+    for lines in block_plan:
         visit(cube.read(lines, buffer), lines)
 
 
@@ -129,7 +129,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     size = 8 * L * L
     if size > max(budget, LARGEST_MATRIX):
         raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use --bands, or -e FILE")
-    stored, sum_line = stored_of(bands, nodata), line_sums(cube.layout)
+    stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
     together = max(1, min(2 * threads, budget // size))  # each has a matrix of its own
 
@@ -176,7 +176,7 @@ def projected(
         Gets the place of a block's first pixel and its projections, array (pixels, d), NaN where masked; the array is
         used again for the next block.
     """
-    stored, project_line = stored_of(bands, nodata), line_projection(cube.layout)
+    stored, project_line = stored_of(bands, nodata), line_projection(cube.interleave)
 
     def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
         project_line(raw, line, cube.samples, stored, U, shift, out)

@@ -81,7 +81,7 @@ class Cube(Protocol):
     samples: int
     bands: int
     dtype: np.dtype
-    layout: str
+    interleave: str
     wavelengths: np.ndarray | None
     fwhm: np.ndarray | None
     good_bands: np.ndarray | None
@@ -124,7 +124,7 @@ class Cube(Protocol):
 
 
 @dataclass(eq=False, kw_only=True)
-class Said:
+class CubeMetadata:
     """What a file may say of its values and its place, what was made of it, and what was read besides; the fields are `Cube`'s."""
 
     wavelengths: np.ndarray | None = None
@@ -145,14 +145,14 @@ def bytes_per_line(cube: Cube) -> int:
     return cube.samples * cube.bands * cube.dtype.itemsize
 
 
-def by_pixel(raw: np.ndarray, layout: str) -> np.ndarray:
+def by_pixel(raw: np.ndarray, interleave: str) -> np.ndarray:
     """What `Cube.read` returned as (lines, samples, bands); a view."""
-    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[layout])
+    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[interleave])
 
 
 def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
     """The part of a buffer that some lines of a cube fill, in its type and shape."""
-    shape = block_shape(cube.layout, lines.stop - lines.start, cube.samples, cube.bands)
+    shape = block_shape(cube.interleave, lines.stop - lines.start, cube.samples, cube.bands)
     return out[: math.prod(shape) * cube.dtype.itemsize].view(cube.dtype).reshape(shape)
 
 
@@ -180,14 +180,14 @@ def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
     return stored
 
 
-def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
+def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
     """Stored values as spectra.
 
     Parameters
     ----------
     raw : array
         What `Cube.read` returned.
-    layout : str
+    interleave : str
         bip, bil or bsq.
     bands : Bands
         What to use.
@@ -197,16 +197,16 @@ def spectra(raw: np.ndarray, layout: str, bands: Bands) -> np.ndarray:
     array (pixels, L), float64
         Scaled; pixels in the order of the lines.
     """
-    values = by_pixel(raw, layout)[:, :, bands.index].astype(np.float64)
+    values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
     return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
 
 
-def missing(raw: np.ndarray, layout: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
+def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
     """Which pixels miss a used band: equal to nodata as stored, NaN or infinite; bool array (pixels,).
 
     With ``each``, which bands each pixel misses: bool array (pixels, L).
     """
-    values = by_pixel(raw, layout)[:, :, bands.index].astype(np.float64)
+    values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
     bad = ~np.isfinite(values)
     if nodata is not None:
         bad |= values == nodata

@@ -18,7 +18,18 @@ SMALL, BLOCKS, BLOCK = 2**20, 64, 4096
 # Hexadecimal digits of a digest.
 DIGITS = 16
 # What a cube says of itself; the rest of its meaning is in its fields and the way it is stored.
-SAID = ("lines", "samples", "bands", "layout", "wavelengths", "fwhm", "good_bands", "gain", "offset", "nodata")
+DESCRIBED_BY = (
+    "lines",
+    "samples",
+    "bands",
+    "interleave",
+    "wavelengths",
+    "fwhm",
+    "good_bands",
+    "gain",
+    "offset",
+    "nodata",
+)
 
 
 def identity_of(scene: Cube) -> dict[str, Any]:
@@ -42,19 +53,19 @@ def identity_of(scene: Cube) -> dict[str, Any]:
         Where a file cannot be read.
     """
     if not isinstance(scene, Window):
-        return known_by(scene)
-    found = known_by(scene.cube)
+        return input_id(scene)
+    found = input_id(scene.cube)
     if scene.mask is not None:
         mask, band = scene.mask
-        found["mask"] = {**known_by(mask), "band": band + 1}
+        found["mask"] = {**input_id(mask), "band": band + 1}
     return found
 
 
-def known_by(cube: Cube) -> dict[str, Any]:
+def input_id(cube: Cube) -> dict[str, Any]:
     """Return `identity_of` a whole cube."""
-    said = {name: plain(getattr(cube, name)) for name in SAID}
+    described = {name: plain(getattr(cube, name)) for name in DESCRIBED_BY}
     placed = None if cube.placement is None else [list(cube.placement.shape), cube.placement.fields]
-    meaning = [said, str(cube.dtype), dict(cube.fields), cube.storage(), placed]
+    meaning = [described, str(cube.dtype), dict(cube.fields), cube.storage(), placed]
     text = json.dumps(meaning, default=str, sort_keys=True)
     return {"header": hashlib.sha256(text.encode()).hexdigest()[:DIGITS], "data": content_of(cube.path)}
 

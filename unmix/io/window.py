@@ -53,7 +53,7 @@ class Window:
         self.cube, self.first, self.across = cube, lines.start, samples
         self.path, self.stem, self.format = cube.path, cube.stem, cube.format
         self.lines, self.samples, self.bands = lines.stop - lines.start, samples.stop - samples.start, cube.bands
-        self.layout, self.problems = cube.layout, cube.problems
+        self.interleave, self.problems = cube.interleave, cube.problems
         self.lines_together = cube.lines_together
         self.wavelengths, self.fwhm, self.good_bands = cube.wavelengths, cube.fwhm, cube.good_bands
         self.gain, self.offset = cube.gain, cube.offset
@@ -102,7 +102,7 @@ class Window:
             self.read_beside(there, filled)
         if self.mask is not None:
             gone = ~self.let_through(lines)
-            by_pixel(filled, self.layout)[gone] = self.blank
+            by_pixel(filled, self.interleave)[gone] = self.blank
         return filled
 
     def read_beside(self, lines: slice, filled: np.ndarray) -> None:
@@ -113,10 +113,10 @@ class Window:
             last = min(first + together, lines.stop)
             raw = self.cube.read(slice(first, last), buffer)
             place = slice(first - lines.start, last - lines.start)
-            if self.layout == "bsq":
+            if self.interleave == "bsq":
                 filled[:, place] = raw[..., self.across]
             else:
-                filled[place] = raw[:, self.across] if self.layout == "bip" else raw[..., self.across]
+                filled[place] = raw[:, self.across] if self.interleave == "bip" else raw[..., self.across]
 
     def let_through(self, lines: slice) -> np.ndarray:
         """Which pixels the mask leaves in; bool array (n, samples)."""
@@ -124,7 +124,7 @@ class Window:
         mask, band = self.mask
         there = slice(lines.start + self.begin[0], lines.stop + self.begin[0])
         raw = mask.read(there, np.empty((lines.stop - lines.start) * bytes_per_line(mask), np.uint8))
-        values = by_pixel(raw, mask.layout)[..., band]
+        values = by_pixel(raw, mask.interleave)[..., band]
         values = values[:, self.begin[1] : self.begin[1] + self.samples]
         through = np.isfinite(values) & (values != 0)
         nodata = as_stored(mask.nodata, mask.dtype, mask.path, [])

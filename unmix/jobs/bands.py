@@ -25,7 +25,7 @@ from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import finite, readable, write_whole
 from ..outputs.names import Inputs, file_of, inputs_of, refuse_inputs, with_parts
-from ..scene import Reading, open_scene, parse_bands
+from ..scene import ReadOptions, open_scene, parse_bands
 from .solve import open_array
 
 log = logging.getLogger("unmix")
@@ -101,7 +101,7 @@ def bands_of(
     memory : str or int
         Bound on blocks of a cube.
     reading : dict, optional
-        How to read a cube: the fields of `unmix.Reading`.
+        How to read a cube: the fields of `unmix.ReadOptions`.
     command : sequence of str, optional
     **how
         ``validation``, ``folds``, ``alpha``, ``regression`` and ``seed`` of `unmix.select_bands`.
@@ -175,7 +175,7 @@ def read(
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
             raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
         return spectra, y
-    scene, used, nodata = open_scene(path, Reading(**reading))
+    scene, used, nodata = open_scene(path, ReadOptions(**reading))
     inputs, watch = inputs_of(scene), Watch(scene)
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     stem, bands = scene.path.parent / scene.stem, used.index + 1
@@ -194,7 +194,7 @@ def read(
             )
         X[i] = pixel_spectrum(scene, used, line, sample)
         raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-        if missing(raw, scene.layout, used, nodata)[sample]:
+        if missing(raw, scene.interleave, used, nodata)[sample]:
             raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")
     return Spectra(X, None, bands, waves, stem, None, inputs, watch), values["value"]
 

@@ -15,8 +15,8 @@ from ..options import Options
 from ..outputs.output_set import Outputs
 from ..pipeline import Seconds
 from ..problem import plan_problem
-from ..scene import Reading, open_scene
-from .run import Alone
+from ..scene import ReadOptions, open_scene
+from .run import LocalExecutor
 
 
 def bench(
@@ -51,7 +51,7 @@ def bench(
     repeats : int
         Runs of each; the medians are given.
     **reading
-        The fields of `unmix.Reading`.
+        The fields of `unmix.ReadOptions`.
 
     Returns
     -------
@@ -66,10 +66,10 @@ def bench(
     UnmixError
         As `unmix.run`.
     """
-    scene, used, missing_value = open_scene(cube, Reading(**reading))
+    scene, used, missing_value = open_scene(cube, ReadOptions(**reading))
     library = fit(load_parts(Path(endmembers)), scene, used.index)
-    row, how = choose(method, solver)
-    problem = plan_problem(library, row, how, used, missing_value, scene.layout)
+    method_spec, solver_spec = choose(method, solver)
+    problem = plan_problem(library, method_spec, solver_spec, used, missing_value, scene.interleave)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
     found = []
     for name in devices:
@@ -78,10 +78,10 @@ def bench(
                 method, solver, device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=count
             )
             taken: dict[bool, list[Seconds]] = {False: [], True: []}
-            alone = Alone(options)
+            alone = LocalExecutor(options)
             machine = alone.machine
             try:
-                layout = alone.plan(scene, problem)
+                block_plan = alone.plan(scene, problem)
                 with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
                     for turn in range(repeats + 1):
                         for machine.solves in (False, True):
@@ -89,7 +89,7 @@ def bench(
                             try:
                                 for what, bands in options.maps(*problem.E.shape).items():
                                     outputs.raster(what, scene.lines, scene.samples, bands)
-                                _, seconds = alone.solve(scene, problem, layout, outputs, None)
+                                _, seconds = alone.solve(scene, problem, block_plan, outputs, None)
                             finally:
                                 outputs.abandon()
                             if turn > 0:
@@ -98,9 +98,9 @@ def bench(
                 alone.close()
             ratio = statistics.median(run.total / copy.total for run, copy in zip(taken[True], taken[False]))
             found.append({
-                "device": machine.name, "method": row.name, "solver": how.name, "endmembers": len(library.names),
-                "streams": count, "in_flight": layout.slots, "lines_per_block": layout.lines_per_block,
-                "layout": scene.layout, "pixels": pixels, "bytes_read": size,
+                "device": machine.name, "method": method_spec.name, "solver": solver_spec.name, "endmembers": len(library.names),
+                "streams": count, "in_flight": block_plan.slots, "lines_per_block": block_plan.lines_per_block,
+                "interleave": scene.interleave, "pixels": pixels, "bytes_read": size,
                 "copy": medians(taken[False], pixels, size), "run": medians(taken[True], pixels, size),
                 "ratio": round(ratio, 3),
             })  # fmt: skip

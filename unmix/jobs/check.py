@@ -20,7 +20,7 @@ from ..methods import Method, Solver, choose
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
 from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
-from ..scene import SAMPLE, Reading, Survey, open_scene, ranges, sampled, scale_fault, survey
+from ..scene import SAMPLE, ReadOptions, Survey, open_scene, ranges, sampled, scale_fault, survey
 from ..summary import Summary
 
 # Python and its libraries, before a block is held (measured; docs/benchmarks.md).
@@ -67,7 +67,7 @@ def check(
     cube, endmembers, select, method, solver, memory, threads
         As for `unmix.run`.
     **reading
-        The fields of `unmix.Reading`.
+        The fields of `unmix.ReadOptions`.
 
     Returns
     -------
@@ -80,10 +80,10 @@ def check(
     CubeError, MethodError
         Where the cube cannot be opened, or options do not fit it.
     """
-    row, how = choose(method, solver)
+    method_spec, solver_spec = choose(method, solver)
     if endmembers is None and select is not None:
         raise MethodError("--select chooses from the spectra of -e FILE")
-    how_read = Reading(**reading)
+    how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read)
     findings = Findings()
     for problem in scene.problems:
@@ -111,10 +111,10 @@ def check(
     if endmembers is not None:
         library = check_library(Path(endmembers), select, scene, used, findings, facts)
     if library is not None:
-        check_problem(scene, used, nodata, library, row, how, how_read.scale is None, findings, facts)
+        check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: count and condition are only known then")
-    expect(scene, used, nodata, library, row, how, parse_size(str(memory)), threads, findings, facts)
+    expect(scene, used, nodata, library, method_spec, solver_spec, parse_size(str(memory)), threads, findings, facts)
     sound = not any(severity == "error" for severity, _, _ in findings.found)
     listed = [dict(zip(("severity", "about", "message"), one)) for one in findings.found]
     return {**facts, "sound": sound, "findings": listed}
@@ -201,7 +201,7 @@ def check_library(
 
 
 def check_problem(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, scaled: bool,
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool,
     findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Sizes and condition: whether exact answers can come of it."""
@@ -215,36 +215,37 @@ def check_problem(
     elif fault is None:
         findings.info("scale", "pixels and endmembers are of one size")
     L, p = library.matrix.shape
-    if p > L and not how.any_rank:
+    if p > L and not solver_spec.any_rank:
         findings.error(
-            "endmembers", f"{p} endmembers for {L} bands; solver '{how.name}' needs at most as many as bands"
+            "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
         )
         return
     crowd = crowded(p, L, scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"]))
     if crowd:
         findings.warning("endmembers", crowd)
     try:
-        problem = plan_problem(library, row, how, used, nodata, scene.layout)
+        problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
     except LibraryError as error:
-        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, row.sum_to_one)
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.sum_to_one)
         findings.error("endmembers", str(error))
         return
     close = problem.condition > WARN_CONDITION
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if close else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if close else "")
-    (findings.warning if close and not how.any_rank else findings.info)("endmembers", text)
-    check_fit(scene, used, nodata, library, row, how, problem.alike, findings, facts)
+    (findings.warning if close and not solver_spec.any_rank else findings.info)("endmembers", text)
+    check_fit(scene, used, nodata, library, method_spec, solver_spec, problem.alike, findings, facts)
 
 
 def check_fit(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, row: Method, how: Solver, alike: tuple[str, ...],
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver,
+    alike: tuple[str, ...],
     findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """How well the endmembers explain some pixels of the sample, evenly spread."""
     Y = some_pixels(scene, used, nodata)
     if not len(Y):
         return
-    found = solve(Y, library.matrix, method=row.name, solver=how.name)
+    found = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     left = found.rmse * np.sqrt(Y.shape[1])
@@ -254,7 +255,7 @@ def check_fit(
     summary = Summary()
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": found.abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, library.names)
-    warnings = judge(summary, library.names, row.sum_to_one, MOST_DELTA, alike)
+    warnings = judge(summary, library.names, method_spec.sum_to_one, MOST_DELTA, alike)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:
@@ -278,7 +279,7 @@ def crowded(p: int, L: int, pixels: float) -> str | None:
 
 
 def expect(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers | None, row: Method, how: Solver, memory: int,
+    scene: Cube, used: Bands, nodata: float | None, library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int,
     threads: int | None, findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Bytes, seconds and memory, from the sample: the time to read it, and on this CPU to solve it."""
@@ -292,19 +293,21 @@ def expect(
     p = 10 if library is None else len(library.names)
     if library is not None and not any(severity == "error" for severity, _, _ in findings.found):
         pixels = some_pixels(scene, used, nodata)
-        solve(pixels[:16], library.matrix, method=row.name, solver=how.name, threads=threads)  # compiles
+        solve(
+            pixels[:16], library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads
+        )  # compiles
         began = time.perf_counter()
-        solve(pixels, library.matrix, method=row.name, solver=how.name, threads=threads)
+        solve(pixels, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
         solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
         facts["seconds_solving_on_cpu"] = round(solving, 2)
         text += f"; about {solving:.1f} s to solve on the CPU"
     line = 4 * (p + 1) * scene.samples + 21 * scene.samples + bytes_per_line(scene)
     try:
-        layout = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
+        block_plan = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
     except MethodError as error:
         findings.error("memory", str(error))
         return
-    held = layout.slots * layout.lines_per_block * line
+    held = block_plan.slots * block_plan.lines_per_block * line
     facts["memory_expected"] = held + BASELINE
     findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
 
@@ -314,7 +317,7 @@ def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
     parts = []
     step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
     for part in sampled(scene):
-        good = ~missing(part, scene.layout, used, nodata)
-        parts.append(spectra(part, scene.layout, used)[good][::step])
+        good = ~missing(part, scene.interleave, used, nodata)
+        parts.append(spectra(part, scene.interleave, used)[good][::step])
     found = np.concatenate(parts)
     return found[:: max(1, -(-len(found) // TIMED_PIXELS))]

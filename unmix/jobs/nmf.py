@@ -41,7 +41,7 @@ from ..outputs.atomic import finite
 from ..outputs.names import inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import map_headers, what_was_read
-from ..scene import Reading, open_scene
+from ..scene import ReadOptions, open_scene
 from ..solvers.pixels.gather import Stored, floats_function
 
 log = logging.getLogger("unmix")
@@ -89,7 +89,7 @@ def nmf_scene(
     out_dir, overwrite, device, memory, gpu_memory, threads, format, progress, command
         As for `unmix.run`; progress counts steps. A scene that does not fit ``memory`` is read once a step.
     **reading
-        How to read the scene: the fields of `unmix.Reading`.
+        How to read the scene: the fields of `unmix.ReadOptions`.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def nmf_scene(
         See `unmix.errors`; nothing is left under a final name then.
     """
     plan = Plan(loss, sum_to_one, steps, tolerance, every)
-    form, how_read = require(format), Reading(**reading)
+    form, how_read = require(format), ReadOptions(**reading)
     if start is not None and endmembers is not None:
         raise MethodError("--start and -e contradict each other")
     start = STARTS[0] if start is None else start
@@ -202,7 +202,7 @@ class Pixels:
         missing_value = float("nan") if nodata is None else nodata
         self.bands, self.unit = used, unit
         self.stored = Stored(used.index, used.gain * unit, used.offset * unit, missing_value)
-        self.convert = floats_function(scene.layout)
+        self.convert = floats_function(scene.interleave)
         self.pool, self.reader = ThreadPoolExecutor(threads, "floats"), ThreadPoolExecutor(1, "read")
         self.engine: Any = None
         self.whole: Block | None = None
@@ -218,15 +218,15 @@ class Pixels:
         stored = bytes_per_line(self.scene)
         chunk = min(self.scene.lines_together, self.scene.lines)
         # Two blocks are in memory as they are stored, three as floats: read, waiting, at work.
-        self.layout = plan_blocks(self.scene.lines, 2 * stored + 3 * a_pixel * samples, budget, 1, chunk=chunk)
-        held = pixels * a_pixel + 2 * stored * self.layout.lines_per_block <= budget
+        self.block_plan = plan_blocks(self.scene.lines, 2 * stored + 3 * a_pixel * samples, budget, 1, chunk=chunk)
+        held = pixels * a_pixel + 2 * stored * self.block_plan.lines_per_block <= budget
         if gpu_budget is not None:
             there = plan_blocks(self.scene.lines, 2 * a_pixel * samples, gpu_budget, 1, "--gpu-memory")
-            self.layout = min(self.layout, there, key=lambda layout: layout.lines_per_block)
+            self.block_plan = min(self.block_plan, there, key=lambda one: one.lines_per_block)
             held = held and 2 * a_pixel * pixels <= gpu_budget
         if held:  # what is not at work is small: blocks only bring the pixels in
-            self.layout = replace(self.layout, lines_per_block=max(1, self.layout.lines_per_block // 4))
-        self.most = pixels if held else self.layout.lines_per_block * samples
+            self.block_plan = replace(self.block_plan, lines_per_block=max(1, self.block_plan.lines_per_block // 4))
+        self.most = pixels if held else self.block_plan.lines_per_block * samples
         if not held:
             log.info(f"{self.scene.path}: does not fit --memory as float32; it is read once a step")
             self.scratch = tempfile.TemporaryFile(prefix="unmix-", dir=folder)  # noqa: SIM115
@@ -272,12 +272,12 @@ class Pixels:
         return out
 
     def __len__(self) -> int:
-        return len(self.layout)
+        return len(self.block_plan)
 
     def __iter__(self) -> Iterator[Block]:
         """All blocks once more; what happens to a block's abundances is kept. The next is read meanwhile."""
         samples, p = self.scene.samples, self.E.shape[1]
-        cuts = list(self.layout)
+        cuts = list(self.block_plan)
         coming = self.reader.submit(self.floats, cuts[0])
         for i, lines in enumerate(cuts):
             X = coming.result()
@@ -297,7 +297,7 @@ class Pixels:
         if self.whole is None:
             tall, wide = self.engine.shape(self.most)
             X, A = np.zeros(tall, np.float32), np.zeros(wide, np.float32)
-            for lines in self.layout:
+            for lines in self.block_plan:
                 place = slice(lines.start * self.scene.samples, lines.stop * self.scene.samples)
                 own = self.floats(lines)
                 X[place, : own.shape[1]] = own
@@ -330,7 +330,9 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            left = np.sqrt(np.square(spectra(raw, scene.layout, pixels.bands).reshape(-1, L) - A @ E.T).mean(axis=1))
+            left = np.sqrt(
+                np.square(spectra(raw, scene.interleave, pixels.bands).reshape(-1, L) - A @ E.T).mean(axis=1)
+            )
         left[masked], A[masked] = NODATA, NODATA
         abundance.write(lines, np.ascontiguousarray(A.reshape(n, scene.samples, p).transpose(0, 2, 1), np.float32))
         rmse.write(lines, left.reshape(n, scene.samples).astype(np.float32))

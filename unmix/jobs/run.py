@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._version import build
-from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, Layout
+from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..errors import CubeError, MethodError
@@ -24,7 +24,7 @@ from ..library import Endmembers, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
 from ..outputs.atomic import finite
-from ..outputs.completed import Finished
+from ..outputs.completed import CompletedRun
 from ..outputs.judgement import collected_warnings
 from ..outputs.names import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
@@ -33,7 +33,7 @@ from ..pipeline import Seconds, Step
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
-from .stream_lines import layout_of, line_of, solve_lines
+from .stream_lines import block_plan_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
 Progress = Callable[[Step], None]
@@ -57,7 +57,7 @@ def run(
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options
-        The fields of `unmix.Options`, such as ``method="nnls"`` or ``endmembers="library.csv"``, and of `unmix.Reading`, such
+        The fields of `unmix.Options`, such as ``method="nnls"`` or ``endmembers="library.csv"``, and of `unmix.ReadOptions`, such
         as ``bands="1-50,60"`` or ``lines="100:200"``.
 
     Returns
@@ -71,15 +71,15 @@ def run(
         See `unmix.errors`; nothing is left under a final name then. What was done stays to go on from, and the same call does.
     """
     chosen = Options.of(**options)
-    alone = Alone(chosen)
+    alone = LocalExecutor(chosen)
     try:
         return unmix_scene(cube, chosen, alone, progress, command)
     finally:
         alone.close()
 
 
-class Workers(Protocol):
-    """Who does the work on a scene: this process (`Alone`), or a cluster (`unmix.jobs.distributed.executor.Cluster`).
+class Executor(Protocol):
+    """Who does the work on a scene: this process (`LocalExecutor`), or a cluster (`unmix.jobs.distributed.executor.ClusterExecutor`).
 
     ``name`` is the device's; ``extract`` finds endmembers and says how often it passed over the file; ``plan`` cuts the scene
     before anything is written; ``solve`` fills the rasters of ``outputs`` from the layout's first line on.
@@ -88,18 +88,18 @@ class Workers(Protocol):
     @property
     def name(self) -> str: ...
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
-    def plan(self, scene: Cube, problem: Problem) -> Layout: ...
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
     def solve(
         self,
         scene: Cube,
         problem: Problem,
-        layout: Layout,
+        block_plan: BlockPlan,
         outputs: Outputs,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]: ...
 
 
-class Alone:
+class LocalExecutor:
     """This process on its own device, which is looked for when it is first needed: the scene's first bytes are on their way by then.
 
     Parameters
@@ -123,31 +123,31 @@ class Alone:
         """See `unmix.endmembers.extract_endmembers`."""
         return extract(scene, used, nodata, self.options, self.options.threads)
 
-    def plan(self, scene: Cube, problem: Problem) -> Layout:
-        """See `layout_of`."""
-        return layout_of(scene, problem, self.options, self.machine)
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
+        """See `block_plan_of`."""
+        return block_plan_of(scene, problem, self.options, self.machine)
 
     def solve(
         self,
         scene: Cube,
         problem: Problem,
-        layout: Layout,
+        block_plan: BlockPlan,
         outputs: Outputs,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
         """See `solve_lines`."""
         began = time.perf_counter()
-        slots = self.machine.open(problem, line_of(scene, self.options), layout)
+        slots = self.machine.open(problem, line_of(scene, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
         summary = outputs.summary()
 
         def done(lines: slice, part: Summary) -> None:
             summary.merge(part)
-            outputs.done(lines, summary.said())
+            outputs.done(lines, summary.to_dict())
             if progress is not None:
-                progress(step_of(scene, lines.stop, self.name, layout.first))
+                progress(step_of(scene, lines.stop, self.name, block_plan.first))
 
-        solve_lines(scene, problem, layout, slots, outputs.rasters, self.machine, self.options, done, seconds)
+        solve_lines(scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, done, seconds)
         return summary, seconds
 
     def close(self) -> None:
@@ -167,19 +167,19 @@ def extract(
 def unmix_scene(
     cube: str | os.PathLike[str],
     options: Options,
-    workers: Workers,
+    workers: Executor,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """What `run` does, by whoever does the work."""
     with collected_warnings() as warnings:
-        return unmix_heard(cube, options, workers, progress, command, warnings)
+        return unmix_collecting(cube, options, workers, progress, command, warnings)
 
 
-def unmix_heard(
+def unmix_collecting(
     cube: str | os.PathLike[str],
     options: Options,
-    workers: Workers,
+    workers: Executor,
     progress: Progress | None,
     command: Sequence[str] | None,
     warnings: list[str],
@@ -196,49 +196,49 @@ def unmix_heard(
         return plan_only(scene, options, workers.name, used, folder, library)
     if options.overwrite or not os.path.exists(folder / (scene.stem + RECORD)):
         scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
-    asked = options.asked(library, workers.name)
-    wanted = Finished(asked, watch.identity)
+    request = options.request(library, workers.name)
+    wanted = CompletedRun(request, watch.identity)
     if options.skip_existing and wanted.is_done(folder, scene.stem):
         return {"input": input_of(scene), "skipped": True}
     with Outputs(
         folder, scene.stem, options.form, suffixes_of(options.maps(1, 1), options.form, options.ortho), watch
     ) as outputs:
-        identity = finite({"unmix": build(), "asked": asked, "input": watch.identity})
-        past = outputs.look_back(identity, options.overwrite)
-        if past is not None and past.finishing is not None:
-            return outputs.take_names(past.finishing, past.replaced)
-        if past is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
+        identity = finite({"unmix": build(), "asked": request, "input": watch.identity})
+        resume = outputs.look_back(identity, options.overwrite)
+        if resume is not None and resume.finishing is not None:
+            return outputs.publish(resume.finishing, resume.replaced)
+        if resume is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
             return {"input": input_of(scene), "skipped": True}
         found, passes, began = library, 1, time.perf_counter()
-        if past is not None:
+        if resume is not None:
             outputs.refuse_existing(options.overwrite or options.skip_existing)
-            log.info(f"{scene.path}: goes on from line {past.lines} of {scene.lines}")
-            say_if_touched(scene, past.about)
-            assert past.about is not None
-            found, passes = library or Endmembers.heard(past.about["endmembers"]), past.about["passes"]
-            warnings[:0] = [text for text in past.about.get("warnings", []) if text not in warnings]
+            log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
+            say_if_touched(scene, resume.about)
+            assert resume.about is not None
+            found, passes = library or Endmembers.from_dict(resume.about["endmembers"]), resume.about["passes"]
+            warnings[:0] = [text for text in resume.about.get("warnings", []) if text not in warnings]
         if found is None:
             found, passes = workers.extract(scene, used, missing_value)
             passes += 1
         extracting = time.perf_counter() - began
-        problem = plan_problem(found, options.row, options.how, used, missing_value, scene.layout)
-        layout = replace(workers.plan(scene, problem), first=past.lines if past is not None else 0)
-        if library is not None and past is None:
+        problem = plan_problem(found, options.method_spec, options.solver_spec, used, missing_value, scene.interleave)
+        block_plan = replace(workers.plan(scene, problem), first=resume.lines if resume is not None else 0)
+        if library is not None and resume is None:
             check_scale(scene, found, used, missing_value, options.reading.scale is not None)
         maps = options.maps(*problem.E.shape)
         shapes = {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()}
-        own = None if library is not None else found.said()
+        own = None if library is not None else found.to_dict()
         outputs.begin(
             identity,
             {"endmembers": own, "passes": passes, "rasters": shapes, "warnings": warnings, "modified": modified(scene)},
         )
-        summary, seconds = fill(outputs, scene, problem, layout, workers, options, progress)
-        report = report_of(scene, problem, workers.name, summary, seconds, layout, options, passes, command)
+        summary, seconds = fill(outputs, scene, problem, block_plan, workers, options, progress)
+        report = report_of(scene, problem, workers.name, summary, seconds, block_plan, options, passes, command)
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
-            "asked": asked,
+            "asked": request,
             "identity": watch.identity,
-            "resumed_from": layout.first,
+            "resumed_from": block_plan.first,
             "format": options.format,
             "top": options.top,
             "warnings": warnings,
@@ -287,7 +287,7 @@ def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
 
 
 def fill(
-    outputs: Outputs, scene: Cube, problem: Problem, layout: Layout, workers: Workers, options: Options,
+    outputs: Outputs, scene: Cube, problem: Problem, block_plan: BlockPlan, workers: Executor, options: Options,
     progress: Progress | None,
 ) -> tuple[Summary, Seconds]:  # fmt: skip
     """Begin the maps, or go on with them, and let the workers fill them."""
@@ -299,7 +299,7 @@ def fill(
     outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + again) + 2**20)
     for name, count in maps.items():
         outputs.raster(name, scene.lines, scene.samples, count)
-    summary, seconds = workers.solve(scene, problem, layout, outputs, progress)
+    summary, seconds = workers.solve(scene, problem, block_plan, outputs, progress)
     if options.ortho and scene.placement is not None:
         for name, count in maps.items():
             place_map(scene.placement, outputs, name, count, options.budget)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import Layout, cores, plan_blocks
+from ..blocks import BlockPlan, cores, plan_blocks
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
@@ -32,24 +32,26 @@ def line_of(scene: Cube, options: Options) -> Line:
     return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=again)
 
 
-def layout_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> Layout:
+def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> BlockPlan:
     """How the scene is cut, from the bounds on host and GPU memory."""
     line = line_of(scene, options)
-    piece = scene.samples * scene.dtype.itemsize if scene.layout == "bsq" else None
+    piece = scene.samples * scene.dtype.itemsize if scene.interleave == "bsq" else None
     chunk = min(scene.lines_together, scene.lines)
     slots = options.streams * machine.count
-    layout = plan_blocks(scene.lines, line.bytes_in_flight(problem), options.budget, slots, piece=piece, chunk=chunk)
-    layout = machine.fit(problem, line, layout, options.gpu_budget)
-    if layout.lines_per_block < chunk:
+    block_plan = plan_blocks(
+        scene.lines, line.bytes_in_flight(problem), options.budget, slots, piece=piece, chunk=chunk
+    )
+    block_plan = machine.fit(problem, line, block_plan, options.gpu_budget)
+    if block_plan.lines_per_block < chunk:
         log.warning(
-            f"{scene.path}: its chunks hold {chunk} lines, of which {layout.lines_per_block} fit --memory: each is "
-            f"decompressed {-(-chunk // layout.lines_per_block)} times; raise --memory"
+            f"{scene.path}: its chunks hold {chunk} lines, of which {block_plan.lines_per_block} fit --memory: each is "
+            f"decompressed {-(-chunk // block_plan.lines_per_block)} times; raise --memory"
         )
-    return layout
+    return block_plan
 
 
 def solve_lines(
-    scene: Cube, problem: Problem, layout: Layout, slots: list[Slot], rasters: Mapping[str, Raster], machine: Device,
+    scene: Cube, problem: Problem, block_plan: BlockPlan, slots: list[Slot], rasters: Mapping[str, Raster], machine: Device,
     options: Options, done: Done, seconds: Seconds,
 ) -> None:  # fmt: skip
     """Pass the lines of a layout through the device into the rasters.
@@ -71,14 +73,14 @@ def solve_lines(
     seconds : Seconds
         Added to.
     """
-    writers, reached = min(MOST_WRITERS, cores()), layout.first
+    writers, reached = min(MOST_WRITERS, cores()), block_plan.first
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
 
     def finish_lines(slot: Slot, start: int, stop: int) -> Summary:
         """Lines of a block: what the solver missed, what adds up where the GPU has not done that, what is written."""
-        raw, results, counts = slot.part(start, stop, problem.layout)
+        raw, results, counts = slot.part(start, stop, problem.interleave)
         part, first = Summary(), slot.lines.start + start
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
@@ -115,7 +117,7 @@ def solve_lines(
         done(slot.lines, summary)
 
     with ThreadPoolExecutor(writers, "finish") as pool:
-        stream(layout, slots, read, machine, finish, seconds)
+        stream(block_plan, slots, read, machine, finish, seconds)
     seconds.settle(machine.stages())
 
 

@@ -222,10 +222,10 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     kind = np.dtype(scene.dtype).newbyteorder(">" if scene.byte_order == "big" else "<")
     # A pixel needs its abundances a few times over, its spectrum in float64, float32 and as stored.
     per_line = scene.samples * (8 * 8 * (scene.count + 1) + 24 * scene.bands)
-    layout = plan_blocks(scene.lines, per_line, max(memory, per_line), 1)
+    block_plan = plan_blocks(scene.lines, per_line, max(memory, per_line), 1)
     with open_new(parts[".img"]) as cube, open_new(parts["_truth_abundance.img"]) as truth:
         os.ftruncate(cube.fileno(), scene.lines * scene.samples * scene.bands * kind.itemsize)
-        for lines in layout:
+        for lines in block_plan:
             A = fields.abundances(lines)
             truth.write(np.ascontiguousarray(A.transpose(0, 2, 1), "<f4").tobytes())
             write_block(cube.fileno(), scene, lines, stored_block(scene, A, E, lines, kind))

@@ -21,7 +21,7 @@ from ..methods import METHODS, SOLVERS, Method
 from ..outputs.atomic import file_digest, finite, image_digest, record_digest
 from ..outputs.journal import difference
 from ..outputs.names import MAPS, ORTHO, SUFFIXES
-from ..scene import Reading, open_part
+from ..scene import ReadOptions, open_part
 from .recount import differs, recounted
 
 log = logging.getLogger("unmix")
@@ -117,7 +117,7 @@ def verify_report(
         for what, said, found in recounted(report, maps.line, "index" in maps, "certificate" in maps):
             if differs(said, found):
                 verdict.faults.append(f"{stem}_run.json: {what}: says {said}, but the maps hold {found}")
-    scene, _ = open_part(cube or find_cube(stem, report), Reading(**report["reading"]))
+    scene, _ = open_part(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
     check_input(stem, report, scene, verdict)
@@ -201,7 +201,7 @@ class Maps:
             last = min(first + together, cube.lines)
             self.held[name] = first, cube.read(slice(first, last), np.empty(together * bytes_per_line(cube), np.uint8))
         raw = self.held[name][1]
-        return raw[:, line - first] if cube.layout == "bsq" else raw[line - first]
+        return raw[:, line - first] if cube.interleave == "bsq" else raw[line - first]
 
     def __contains__(self, name: str) -> bool:
         return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names
@@ -240,8 +240,8 @@ def check_line(
     """Solve some pixels of a line again and compare; see `verify`."""
     L = len(E)
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-    masked = missing(raw, scene.layout, bands, report["nodata"])[places]
-    Y = spectra(raw, scene.layout, bands)[places]
+    masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
+    Y = spectra(raw, scene.interleave, bands)[places]
     abundance = maps.line("abundance", line)[:, places].T
     rmse = maps.line("rmse", line)[0, places]
     wrong = masked != (rmse == NODATA)

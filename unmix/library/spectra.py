@@ -59,7 +59,7 @@ class Endmembers:
     fwhm: np.ndarray | None = None
     counted: int | None = None
 
-    def said(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All of it in words that JSON has, to the last bit."""
         return {
             "names": list(self.names), "matrix": [[value.hex() for value in row] for row in self.matrix.tolist()],
@@ -70,21 +70,21 @@ class Endmembers:
         }  # fmt: skip
 
     @classmethod
-    def heard(cls, said: dict[str, Any]) -> "Endmembers":
-        """What `said` said."""
-        matrix = np.array([[float.fromhex(value) for value in row] for row in said["matrix"]])
-        axes = {key: None if said[key] is None else np.array(said[key]) for key in ("wavelengths", "fwhm")}
-        pixels = None if said["pixels"] is None else tuple((line, sample) for line, sample in said["pixels"])
-        classes = None if said["classes"] is None else tuple(said["classes"])
+    def from_dict(cls, fields: dict[str, Any]) -> "Endmembers":
+        """What `to_dict` said."""
+        matrix = np.array([[float.fromhex(value) for value in row] for row in fields["matrix"]])
+        axes = {key: None if fields[key] is None else np.array(fields[key]) for key in ("wavelengths", "fwhm")}
+        pixels = None if fields["pixels"] is None else tuple((line, sample) for line, sample in fields["pixels"])
+        classes = None if fields["classes"] is None else tuple(fields["classes"])
         return cls(
-            tuple(said["names"]),
+            tuple(fields["names"]),
             matrix,
             axes["wavelengths"],
             pixels,
-            said["source"],
+            fields["source"],
             classes,
             axes["fwhm"],
-            said.get("counted"),
+            fields.get("counted"),
         )
 
     def digest(self) -> str:

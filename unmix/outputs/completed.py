@@ -19,18 +19,18 @@ def journal_of(folder: Path, stem: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Finished:
+class CompletedRun:
     """What a finished run should have been.
 
     Attributes
     ----------
     asked : dict
-        See `unmix.options.Options.asked`.
+        See `unmix.options.Options.request`.
     identity : dict
         By what its input is known again; see `unmix.io.identity.identity_of`.
     """
 
-    asked: dict[str, Any]
+    request: dict[str, Any]
     identity: dict[str, Any]
 
     def is_done(self, folder: Path, stem: str) -> bool:
@@ -65,8 +65,8 @@ class Finished:
                 f"{path}: is of an older unmix, which knew its input by its time; whether it is the same cannot be told; use "
                 "--overwrite or -o"
             )
-        asked = finite(self.asked)
-        changed = difference(before, {key: before[key] if key == "device" else asked.get(key) for key in before})
+        request = finite(self.request)
+        changed = difference(before, {key: before[key] if key == "device" else request.get(key) for key in before})
         now = finite(self.identity)
         changed += difference(source, now if "header" in source else narrowed(now, source), "input ")
         if changed:

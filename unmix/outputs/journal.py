@@ -29,7 +29,7 @@ FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
 
 @dataclass(frozen=True)
-class Past:
+class ResumeState:
     """What an earlier run left.
 
     Attributes
@@ -79,13 +79,13 @@ class Journal:
         self.lines = 0
         self.append({"identity": identity})
 
-    def go_on(self, past: Past) -> None:
+    def go_on(self, resume: ResumeState) -> None:
         """Add to what is there; a last line that was cut short is cut off."""
         whole = self.path.read_bytes()
         self.file = open_there(self.path, "r+b", buffering=0)
         self.file.truncate(whole.rfind(b"\n") + 1)
         self.file.seek(0, os.SEEK_END)
-        self.lines = past.lines
+        self.lines = resume.lines
 
     def append(self, entry: dict[str, Any]) -> None:
         """Write an entry and flush it."""
@@ -133,7 +133,7 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
 
-def read_past(path: Path) -> Past | None:
+def read_resume_state(path: Path) -> ResumeState | None:
     """What a journal says; None where there is none.
 
     Raises
@@ -169,7 +169,7 @@ def read_past(path: Path) -> Past | None:
     if any(len(values) != done for values in checks.values()):
         raise ValueError("its entries do not follow on each other")
     check_ours(finishing, replaced, about, path)
-    return Past(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
+    return ResumeState(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
 
 
 def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:
@@ -183,11 +183,11 @@ def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str
         raise ValueError("the last of the names that are due is not that of the record")
 
 
-def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
+def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
     """What differs between two identities, as words: ``method (nnls, now fcls)``."""
     found = []
-    for key in sorted(past.keys() | now.keys()):
-        before, after = past.get(key), now.get(key)
+    for key in sorted(resume.keys() | now.keys()):
+        before, after = resume.get(key), now.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             found += difference(before, after, f"{within}{key} ")
         elif before != after:
@@ -196,15 +196,15 @@ def difference(past: dict[str, Any], now: dict[str, Any], within: str = "") -> l
     return found
 
 
-def check_lines(past: Past, folder: Path, stem: str) -> None:
+def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
     """`ValueError` where a raster's lines are not what the journal says."""
-    assert past.about is not None
-    for name, (lines, samples, bands) in past.about["rasters"].items():
+    assert resume.about is not None
+    for name, (lines, samples, bands) in resume.about["rasters"].items():
         path, line = folder / f"{stem}_{name}.img.part", 4 * samples * bands
-        if len(past.checks[name]) > lines:
+        if len(resume.checks[name]) > lines:
             raise ValueError("more lines than there are")
         with open(path, "rb") as file:
-            for i, check in enumerate(past.checks[name]):
+            for i, check in enumerate(resume.checks[name]):
                 if zlib.crc32(file.read(line)) != check:
                     raise ValueError(f"line {i} of {path.name} is not what was written")
 

@@ -18,8 +18,8 @@ from ..io.read import brief
 from ..library import Endmembers
 from ..summary import Summary
 from .atomic import file_digest, finite, flush, readable, record_digest, signals_held
-from .completed import Finished, journal_of
-from .journal import Journal, Past, check_lines, check_names, difference, read_past
+from .completed import CompletedRun, journal_of
+from .journal import Journal, ResumeState, check_lines, check_names, difference, read_resume_state
 from .lock import Lock
 from .names import LIBRARY, LOCK, ORTHO, PART, RECORD, inputs_of, listed, of_a_run, parts_of, refuse_inputs
 from .raster import Raster
@@ -106,7 +106,7 @@ class Outputs:
         self.parts: list[Path] = []
         self.made = not folder.exists()
         self.journal = Journal(journal_of(folder, stem))
-        self.past: Past | None = None
+        self.resume: ResumeState | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
         self.naming = self.finished = False
         self.dropped: list[Path] = []
@@ -142,7 +142,7 @@ class Outputs:
         """Outputs that are to be written and are there already, whoever wrote them."""
         return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
 
-    def are_there(self, overwrite: bool, skip: bool | None, asked: Finished | None = None) -> bool:
+    def are_there(self, overwrite: bool, skip: bool | None, request: CompletedRun | None = None) -> bool:
         """Whether a finished run of just that is to be left alone; ``skip`` None: a command that cannot.
 
         Raises
@@ -150,8 +150,8 @@ class Outputs:
         OutputError
             Where outputs exist and nobody said what to do, or they are to be skipped and are of something else.
         """
-        if skip and asked is not None and self.existing():
-            if asked.is_there(self.folder, self.stem):
+        if skip and request is not None and self.existing():
+            if request.is_there(self.folder, self.stem):
                 return True
             log.warning(f"{self.final('')}: not all of a run's outputs are here any more; they are made again")
         self.refuse_existing(overwrite or bool(skip), skip is not None)
@@ -170,8 +170,8 @@ class Outputs:
         with contextlib.suppress(
             ValueError, KeyError, TypeError, AttributeError, OutputError
         ):  # damaged: then of this run alone
-            past = read_past(self.journal.path)
-            about = (past.about if past is not None else None) or {}
+            resume = read_resume_state(self.journal.path)
+            about = (resume.about if resume is not None else None) or {}
         names = (
             self.folder / (self.stem + suffix + PART) for suffix in parts_of(self.suffixes, about.get("rasters", ()))
         )
@@ -193,7 +193,7 @@ class Outputs:
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
         there = [path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]]
-        wanted -= sum(there) if self.past is not None else 0
+        wanted -= sum(there) if self.resume is not None else 0
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
             raise OutputError(
@@ -203,11 +203,11 @@ class Outputs:
 
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
         """Begin ``STEM_name.img``, or go on with it."""
-        checks = None if self.past is None else self.past.checks.get(name)
+        checks = None if self.resume is None else self.resume.checks.get(name)
         self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks)
         return self.rasters[name]
 
-    def look_back(self, identity: dict[str, Any], overwrite: bool) -> Past | None:
+    def look_back(self, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
         """What an earlier run of the same left to go on from, checked; None where there is nothing, or nothing sound.
 
         Raises
@@ -216,10 +216,10 @@ class Outputs:
             Where it was another run, and nobody said that it may be thrown away.
         """
         try:
-            past = read_past(self.journal.path)
-            if past is None:
+            resume = read_resume_state(self.journal.path)
+            if resume is None:
                 return None
-            changed = difference(past.identity, identity)
+            changed = difference(resume.identity, identity)
             if changed and not overwrite:
                 raise OutputError(
                     f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with what it was "
@@ -227,33 +227,33 @@ class Outputs:
                 )
             if changed:
                 log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
-            elif past.finishing is not None:
-                check_names(past.finishing, self.folder)
-                self.past = past
-            elif past.lines and past.about is not None:
-                check_lines(past, self.folder, self.stem)
-                self.past = past
+            elif resume.finishing is not None:
+                check_names(resume.finishing, self.folder)
+                self.resume = resume
+            elif resume.lines and resume.about is not None:
+                check_lines(resume, self.folder, self.stem)
+                self.resume = resume
         except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
-        if self.past is None:
+        if self.resume is None:
             self.refuse_unfinished(True)
         else:
-            self.journal.lines = self.past.lines
-        return self.past
+            self.journal.lines = self.resume.lines
+        return self.resume
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
         """Begin the journal, or go on with it."""
-        if self.past is not None:
-            self.journal.go_on(self.past)
+        if self.resume is not None:
+            self.journal.go_on(self.resume)
             return
         self.journal.begin(identity)
         self.journal.append({"about": about})
 
     def summary(self) -> Summary:
         """What the lines add up to that an earlier run left; of none, where there was none."""
-        past = self.past
-        found = Summary() if past is None or past.summary is None else Summary.heard(past.summary)
-        self.latest = (0 if past is None else past.lines, found.said())
+        resume = self.resume
+        found = Summary() if resume is None or resume.summary is None else Summary.from_dict(resume.summary)
+        self.latest = (0 if resume is None else resume.lines, found.to_dict())
         return found
 
     def done(self, lines: slice, summary: dict[str, Any]) -> None:
@@ -281,7 +281,7 @@ class Outputs:
             log.info(f"{self.final('')}: what was done is not kept, since the input changed")
             self.journal.remove()
             return False
-        if self.naming or (self.past is not None and self.journal.file is None and self.journal.path.exists()):
+        if self.naming or (self.resume is not None and self.journal.file is None and self.journal.path.exists()):
             return not self.finished
         if self.journal.file is None:
             return False
@@ -369,7 +369,7 @@ class Outputs:
                 self.naming = True
             for path in self.dropped:
                 path.unlink(missing_ok=True)
-            self.take_names(names, replaced)
+            self.publish(names, replaced)
 
     def refuse_newcomers(self, names: list[str]) -> None:
         """`OutputError` where somebody made a file of such a name while the run was under way, and nothing may be replaced."""
@@ -379,7 +379,7 @@ class Outputs:
                     f"{self.folder / name}: exists by now, but did not when the run began; move it away, and run again"
                 )
 
-    def take_names(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
+    def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
         """Let the `.part` of these files fall, ``run.json`` last; those that did before, in a run that was cut off here, have.
 
         ``replaced`` are the other outputs of the run that this one replaces: they would not belong to it, and go.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._version import VERSION, build
-from ..blocks import Layout
+from ..blocks import BlockPlan
 from ..certificate import CERTIFIED
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
@@ -21,7 +21,7 @@ from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
-from ..scene import Reading
+from ..scene import ReadOptions
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge
 from .names import ORTHO, suffixes_of
@@ -97,8 +97,8 @@ def plan_only(
     return {
         "input": input_of(scene),
         "dry_run": True,
-        "method": options.row.name,
-        "solver": options.how.name,
+        "method": options.method_spec.name,
+        "solver": options.solver_spec.name,
         "device": device,
         "lines": scene.lines,
         "samples": scene.samples,
@@ -111,14 +111,14 @@ def plan_only(
 
 
 def what_was_read(
-    scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: Reading
+    scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: ReadOptions
 ) -> dict[str, Any]:
     """What ``run.json`` says of the input."""
     return {
         "unmix": build(),
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
         "input": input_of(scene),
-        "reading": reading.said(),
+        "reading": reading.to_dict(),
         "lines": scene.lines,
         "samples": scene.samples,
         "bands": scene.bands,
@@ -135,7 +135,7 @@ def report_of(
     device: str,
     summary: Summary,
     seconds: Seconds,
-    layout: Layout,
+    block_plan: BlockPlan,
     options: Options,
     passes: int,
     command: Sequence[str] | None,
@@ -178,7 +178,7 @@ def report_of(
         "fit": fit_of(summary),
         "abundances": abundances_of(summary, found.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
-        "blocks": {"lines": layout.lines_per_block, "in_flight": layout.slots},
+        "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
         "hidden": seconds.hidden(),
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,

@@ -103,7 +103,7 @@ class EnviCube:
     dtype: np.dtype
     swapped: bool
     skip: int
-    layout: str
+    interleave: str
     fields: dict[str, str]
     wavelengths: np.ndarray | None
     fwhm: np.ndarray | None
@@ -128,7 +128,7 @@ class EnviCube:
             fill_all(self.path, self.scratch.fileno(), parts)
         else:
             read_parts(self.path, parts)
-        shape = block_shape(self.layout, n, self.samples, self.bands)
+        shape = block_shape(self.interleave, n, self.samples, self.bands)
         values = filled.view(self.dtype).reshape(shape)
         if self.swapped:
             values.byteswap(inplace=True)
@@ -160,7 +160,7 @@ class EnviCube:
         """The stretches of the file that hold some lines, in order: the bytes of each, and where they begin."""
         line = self.samples * self.dtype.itemsize
         n = lines.stop - lines.start
-        if self.layout == "bsq":
+        if self.interleave == "bsq":
             return n * line, [self.skip + (b * self.lines + lines.start) * line for b in range(self.bands)]
         return n * line * self.bands, [self.skip + lines.start * line * self.bands]
 
@@ -231,7 +231,7 @@ def open_pair(path: Path) -> Cube:
         dtype=dtype,
         swapped=(whole(fields, "byte order", header, 0) == 1) != (sys.byteorder == "big") and dtype.itemsize > 1,
         skip=skip,
-        layout=interleave,
+        interleave=interleave,
         fields=fields,
         problems=problems,
         scratch=Scratch(functools.partial(unpack, data, skip + size)) if packed else None,

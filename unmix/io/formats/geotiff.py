@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import Kind, Said, as_stored, exact, place_for
+from ..cube import CubeMetadata, Kind, as_stored, exact, place_for
 from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
@@ -73,7 +73,7 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
-class GeoTiffCube(Said):
+class GeoTiffCube(CubeMetadata):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
     Where the tiles of its lines together are too large for a block, it is read from a ``scratch`` file.
@@ -88,7 +88,7 @@ class GeoTiffCube(Said):
     source: Any
     lines_together: int = 1
     format: str = PLAIN.name
-    layout: str = "bsq"
+    interleave: str = "bsq"
     scratch: Scratch | None = None
     lock: Any = field(default_factory=threading.Lock)
 

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import Said, as_stored, exact, place_for
+from ..cube import CubeMetadata, as_stored, exact, place_for
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..scratch import inflate
@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(eq=False)
-class Hdf5Cube(Said):
+class Hdf5Cube(CubeMetadata):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets it is made of. Where there are several, values are scaled as they are read, and a pixel of
@@ -49,7 +49,7 @@ class Hdf5Cube(Said):
     samples: int
     bands: int
     dtype: np.dtype
-    layout: str
+    interleave: str
     parts: list[Part]
     lines_together: int = 1
     scratch: Scratch | None = None
@@ -73,7 +73,7 @@ class Hdf5Cube(Said):
 
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
         """Lines of the one dataset, some chunks at a time."""
-        data, axis = self.parts[0].data, 1 if self.layout == "bsq" else 0
+        data, axis = self.parts[0].data, 1 if self.interleave == "bsq" else 0
         step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
             data.chunks[axis] if data.chunks else filled.shape[axis]
         )
@@ -130,7 +130,7 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
         cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))
-        cube.layout, cube.lines_together = "bsq", 1
+        cube.interleave, cube.lines_together = "bsq", 1
     waves, fwhm, units = axis
     if waves is not None:
         values = of_bands(cube, waves, "wavelengths")

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import Kind, Said, exact, place_for
+from ..cube import CubeMetadata, Kind, exact, place_for
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import Scratch, brief, refuse_links, refuse_links_out
@@ -37,7 +37,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class MatlabCube(Said):
+class MatlabCube(CubeMetadata):
     """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
 
     path: Path
@@ -50,7 +50,7 @@ class MatlabCube(Said):
     dtype: np.dtype
     scratch: Scratch
     lines_together: int = 1
-    layout: str = "bsq"
+    interleave: str = "bsq"
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""

@@ -77,7 +77,7 @@ def batch(
     """
     try:
         from .connection import Access, connected
-        from .executor import MOST_SCENES, Cluster
+        from .executor import MOST_SCENES, ClusterExecutor
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
     chosen = Options.of(**options)
@@ -90,7 +90,7 @@ def batch(
     if not paths:
         return
     with connected(access) as client:
-        cluster = Cluster(client, chosen, size, patience)
+        cluster = ClusterExecutor(client, chosen, size, patience)
         running: dict[Future[dict[str, Any]], Path] = {}
         with ThreadPoolExecutor(MOST_SCENES, "scene") as pool:
             try:
@@ -108,5 +108,5 @@ def batch(
                             raise error
                         yield cube, future.result() if error is None else error
             finally:
-                cluster.places.stop()  # who is under way keeps what is done, and is waited for
+                cluster.pool.stop()  # who is under way keeps what is done, and is waited for
                 pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A Dask cluster as `unmix.jobs.run.Workers`: a scene goes to it in units of lines, each written in place by one worker."""
+"""A Dask cluster as `unmix.jobs.run.Executor`: a scene goes to it in units of lines, each written in place by one worker."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from distributed import Client, Future, KilledWorker
 from distributed import wait as wait_for
 
 from ..._version import build
-from ...blocks import Layout, plan_blocks
+from ...blocks import BlockPlan, plan_blocks
 from ...errors import DeviceError, UnmixError
 from ...io import Bands, Cube, bytes_per_line
 from ...library import Endmembers
@@ -25,16 +25,16 @@ from ...problem import Problem
 from ...summary import Summary
 from ..run import Progress, step_of
 from ..stream_lines import line_of
-from . import worker as unit
+from . import worker
 from .connection import dashboard_of
-from .scheduling import EACH, LOOK, Places
+from .scheduling import EACH, LOOK, WorkerPool
 
 log = logging.getLogger("unmix")
 FETCHING = 5.0  # how long an answer may take to arrive before it is asked for again, in seconds
 MOST_SCENES = 64
 
 
-class Cluster:
+class ClusterExecutor:
     """Workers of a Dask cluster; any number of scenes at a time, each in a thread of the caller's.
 
     Parameters
@@ -43,7 +43,7 @@ class Cluster:
     options : Options
         Of all scenes; the device is one that every worker has, all of them of one kind.
     unit_bytes : int
-        About so many stored bytes are a unit.
+        About so many stored bytes are a worker.
     patience : float
         Seconds to wait for a worker when there is none.
 
@@ -55,18 +55,18 @@ class Cluster:
 
     def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float) -> None:
         self.client, self.unit_bytes = client, unit_bytes
-        self.places = Places(client, patience)
+        self.pool = WorkerPool(client, patience)
         try:
-            self.places.wait()
+            self.pool.wait()
             self.name = self.agree(options.device)
             device = self.name if options.device == "auto" else options.device
             # What workers are asked: by paths that hold in any folder, and without the library, which is in the problem.
-            reading = options.reading.anywhere()
+            reading = options.reading.with_absolute_paths()
             self.options = replace(options, device=device, reading=reading, endmembers=None, select=None)
         except BaseException:
-            self.places.stop()
+            self.pool.stop()
             raise
-        count = len(self.places.workers)
+        count = len(self.pool.workers)
         link = dashboard_of(client)
         log.info(f"{count} worker{'s' * (count != 1)}, {self.name}" + (f"; dashboard: {link}" if link else ""))
 
@@ -95,43 +95,43 @@ class Cluster:
 
         def ask() -> None:
             with contextlib.suppress(Exception):  # if it is more than that nobody is there, the lookout finds out
-                found.update(self.client.run(unit.describe, device, on_error="return"))
+                found.update(self.client.run(worker.describe, device, on_error="return"))
 
         asking = threading.Thread(target=ask, name="describe", daemon=True)
         asking.start()
         while asking.is_alive():
-            self.places.check()
+            self.pool.check()
             asking.join(LOOK)
         alive = {address: answer for address, answer in found.items() if not isinstance(answer, OSError)}
         if not alive:
-            raise self.places.lost()
+            raise self.pool.lost()
         return alive
 
     @property
     def scenes_at_once(self) -> int:
         """Enough that small scenes keep every worker busy while others begin and end."""
-        return min(MOST_SCENES, EACH * max(1, len(self.places.workers)) + 1)
+        return min(MOST_SCENES, EACH * max(1, len(self.pool.workers)) + 1)
 
-    def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> unit.Task:
+    def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> worker.SceneTask:
         """What workers need to know of a scene."""
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         maps = {
-            name: unit.MapFile(str(one.path.absolute()), one.lines, one.samples, one.bands)
+            name: worker.MapFile(str(one.path.absolute()), one.lines, one.samples, one.bands)
             for name, one in rasters.items()
         }
-        return unit.Task(str(scene.path.absolute()), self.options, problem, maps, lock)
+        return worker.SceneTask(str(scene.path.absolute()), self.options, problem, maps, lock)
 
     def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
         """Let a worker begin with that, or another one if it dies."""
-        with self.places.asking():
+        with self.pool.asking():
             return self.client.submit(call, *words, workers=[place], allow_other_workers=True, pure=False)
 
     def some(self, running: dict[Future, Any]) -> list[Future]:
         """Those that ended; waits for one for a while."""
-        self.places.check()
+        self.pool.check()
         done: list[Future] = []
-        with contextlib.suppress(TimeoutError), self.places.asking(TimeoutError):
+        with contextlib.suppress(TimeoutError), self.pool.asking(TimeoutError):
             done = list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
         return done
 
@@ -139,8 +139,8 @@ class Cluster:
         """What a worker found; None where its device failed and another is to try."""
         found = None
         while found is None:  # a worker may die with the answer in hand: then another makes it again
-            self.places.check()
-            with contextlib.suppress(TimeoutError), self.places.asking(TimeoutError):
+            self.pool.check()
+            with contextlib.suppress(TimeoutError), self.pool.asking(TimeoutError):
                 error = future.exception(timeout=LOOK)
                 if isinstance(error, CancelledError):
                     raise error
@@ -156,7 +156,7 @@ class Cluster:
             )
         if isinstance(error, DeviceError):
             log.warning(f"{error}; {place} gets no more")
-            self.places.drop(place)
+            self.pool.drop(place)
             return None
         if isinstance(error, UnmixError):
             raise error
@@ -166,50 +166,50 @@ class Cluster:
         """See `unmix.jobs.distributed.worker.extract_endmembers`."""
         task = self.task(scene)
         while True:
-            place = self.places.take(True)
+            place = self.pool.acquire(True)
             assert place is not None
-            future = self.submit(place, unit.extract_endmembers, task)
+            future = self.submit(place, worker.extract_endmembers, task)
             try:
                 while not self.some({future: place}):
                     pass
                 found = self.answer(future, place, f"{scene.path}: endmembers")
             finally:
                 future.release()
-                self.places.give(place)
+                self.pool.release(place)
             if found is not None:
                 return found
 
-    def plan(self, scene: Cube, problem: Problem) -> Layout:
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
         """Units in place of blocks: whole chunks, of about so many bytes; all of a file that each worker would inflate."""
         line = line_of(scene, self.options).bytes_in_flight(problem)
         plan_blocks(scene.lines, line, self.options.budget, 1)  # a budget that a worker could not keep to is said here
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)
         inflated = getattr(scene, "scratch", None) is not None
-        return Layout(scene.lines, scene.lines if inflated else min(lines, scene.lines), EACH)
+        return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), EACH)
 
     def solve(
         self,
         scene: Cube,
         problem: Problem,
-        layout: Layout,
+        block_plan: BlockPlan,
         outputs: Outputs,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
         """Units to the workers, and what they answer to the journal, in order."""
         began, summary, seconds = time.perf_counter(), outputs.summary(), Seconds()
         task = self.task(scene, problem, outputs)
-        todo, running, arrived = deque(layout), dict[Future, tuple[slice, str]](), dict[int, unit.Unit]()
-        reached = layout.first
+        todo, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
+        reached = block_plan.first
         try:
             while todo or running:
-                while todo and (place := self.places.take(not running)) is not None:
+                while todo and (place := self.pool.acquire(not running)) is not None:
                     lines = todo.popleft()
-                    running[self.submit(place, unit.solve_unit, task, lines.start, lines.stop)] = lines, place
+                    running[self.submit(place, worker.solve_work_unit, task, lines.start, lines.stop)] = lines, place
                 for future in self.some(running):
                     lines, place = running[future]
                     found = self.answer(future, place, f"{scene.path}: lines {lines.start} to {lines.stop}")
-                    self.places.give(running.pop(future)[1])
+                    self.pool.release(running.pop(future)[1])
                     if found is None:
                         todo.appendleft(lines)
                     else:
@@ -217,20 +217,20 @@ class Cluster:
                 while reached in arrived:
                     reached = self.note(arrived.pop(reached), outputs, summary, seconds)
                     if progress is not None:
-                        progress(step_of(scene, reached, f"{len(self.places.workers)} x {self.name}", layout.first))
+                        progress(step_of(scene, reached, f"{len(self.pool.workers)} x {self.name}", block_plan.first))
         finally:
             for future, (_, place) in running.items():
                 future.release()  # who has begun with it ends it, and nobody asks
-                self.places.give(place)
+                self.pool.release(place)
         seconds.total = time.perf_counter() - began
         return summary, seconds
 
     @staticmethod
-    def note(found: unit.Unit, outputs: Outputs, summary: Summary, seconds: Seconds) -> int:
+    def note(found: worker.WorkUnit, outputs: Outputs, summary: Summary, seconds: Seconds) -> int:
         """Enter a unit into the journal; returns the line after it."""
         for name, checks in found.checks.items():
             outputs.rasters[name].checks[found.lines] = checks
         summary.merge(found.summary)
         seconds.add(found.seconds)
-        outputs.done(found.lines, summary.said())
+        outputs.done(found.lines, summary.to_dict())
         return int(found.lines.stop)

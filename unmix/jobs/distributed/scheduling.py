@@ -27,7 +27,7 @@ class Stopping(UnmixError):
     """The archive is to stop."""
 
 
-class Places:
+class WorkerPool:
     """Who takes the next unit: the worker that has the fewest, and no more than `EACH`.
 
     A thread of its own asks the scheduler who is there, twice a second; nobody else waits for an answer with a lock in hand.
@@ -104,7 +104,7 @@ class Places:
             f"{where}: the scheduler does not answer any more; what is done is kept, and the same command goes on"
         )
 
-    def take(self, waiting: bool) -> str | None:
+    def acquire(self, waiting: bool) -> str | None:
         """A place with a worker, by its address; None where there is none and ``waiting`` is not asked for."""
         with self.changed:
             while True:
@@ -117,7 +117,7 @@ class Places:
                     return None
                 self.changed.wait(LOOK)
 
-    def give(self, address: str) -> None:
+    def release(self, address: str) -> None:
         """It is free again."""
         with self.changed:
             self.taken[address] -= 1

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..._version import build
-from ...blocks import Layout
+from ...blocks import BlockPlan
 from ...devices import Device, Slot, choose_device, claim_gpu, count_gpus, kind_of
 from ...errors import DeviceError, OutputError, UnmixError
 from ...io import Cube
@@ -31,7 +31,7 @@ from ...problem import Problem
 from ...scene import open_part, open_scene
 from ...summary import Summary
 from ..run import extract
-from ..stream_lines import layout_of, line_of, solve_lines
+from ..stream_lines import block_plan_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
 # Asked for when this is imported, as all of a worker's code is: sources that are changed under it later are not what it runs.
@@ -50,7 +50,7 @@ class MapFile:
 
 
 @dataclass(frozen=True)
-class Task:
+class SceneTask:
     """What a worker needs to know of a scene.
 
     Attributes
@@ -78,7 +78,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Unit:
+class WorkUnit:
     """Lines that are written and flushed: what they add up to, the CRC-32 of each by the raster's name, the time they took."""
 
     lines: slice
@@ -87,7 +87,7 @@ class Unit:
     seconds: Seconds
 
 
-class Desk:
+class WorkerState:
     """What a worker's process keeps: its device, and the scene that it works on, with the device's buffers for it."""
 
     def __init__(self) -> None:
@@ -106,15 +106,15 @@ class Desk:
             self.chosen = device, threads
         return self.machine
 
-    def place(self, task: Task, threads: int) -> tuple[Device, Cube, Layout, list[Slot]]:
+    def place(self, task: SceneTask, threads: int) -> tuple[Device, Cube, BlockPlan, list[Slot]]:
         """The scene of a task, open, with slots on the device."""
         assert task.problem is not None
         machine = self.take(task.options.device, threads)
         if self.key != task.lock[1]:
             self.key, self.open = "", ()  # lets go of the last scene's buffers
             scene, _ = open_part(task.cube, task.options.reading)  # the bands are in the problem
-            layout = layout_of(scene, task.problem, task.options, machine)
-            self.open = (scene, layout, machine.open(task.problem, line_of(scene, task.options), layout))
+            block_plan = block_plan_of(scene, task.problem, task.options, machine)
+            self.open = (scene, block_plan, machine.open(task.problem, line_of(scene, task.options), block_plan))
             self.key = task.lock[1]
         return machine, *self.open
 
@@ -125,7 +125,7 @@ class Desk:
             machine.close()
 
 
-DESK = Desk()
+WORKER = WorkerState()
 
 
 def threads_of(options: Options) -> int:
@@ -139,17 +139,17 @@ def in_one_line(call: Call) -> Call:
     """What goes wrong on a worker, as an error of ours that says on which."""
 
     @functools.wraps(call)
-    def called(task: Task, *rest: Any) -> Any:
+    def called(task: SceneTask, *rest: Any) -> Any:
         log.setLevel(logging.ERROR)  # what is to be said of a scene, who asks has said
         here = f" (on {socket.gethostname()}, process {os.getpid()})"
         try:
             if task.version != BUILD:
                 raise DeviceError(f"a worker has unmix {BUILD}, but {task.version} asks; install one version")
-            with DESK.lock:
+            with WORKER.lock:
                 try:
                     return call(task, *rest)
                 except DeviceError:
-                    DESK.clear()  # with the lock in hand: the next unit may be waiting for it
+                    WORKER.clear()  # with the lock in hand: the next unit may be waiting for it
                     raise
         except UnmixError as error:
             raise type(error)(str(error) + here) from None
@@ -168,20 +168,20 @@ def describe(device: str) -> tuple[str, str]:
 
 
 @in_one_line
-def extract_endmembers(task: Task) -> tuple[Endmembers, int]:
+def extract_endmembers(task: SceneTask) -> tuple[Endmembers, int]:
     """The endmembers of a scene, and passes over its file."""
     scene, used, nodata = open_scene(task.cube, task.options.reading)
     return extract(scene, used, nodata, task.options, threads_of(task.options))
 
 
 @in_one_line
-def solve_unit(task: Task, first: int, stop: int) -> Unit:
+def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
     """Solve these lines, and write them to their place."""
-    machine, scene, layout, slots = DESK.place(task, threads_of(task.options))
+    machine, scene, block_plan, slots = WORKER.place(task, threads_of(task.options))
     assert task.problem is not None
     summary, seconds = Summary(), Seconds()
     with opened(task) as rasters:
-        some = replace(layout, first=first, lines=stop)
+        some = replace(block_plan, first=first, lines=stop)
         solve_lines(
             scene,
             task.problem,
@@ -195,13 +195,13 @@ def solve_unit(task: Task, first: int, stop: int) -> Unit:
         )
         for raster in rasters.values():
             os.fsync(raster.file.fileno())
-        return Unit(
+        return WorkUnit(
             slice(first, stop), summary, {name: raster.checks[first:stop] for name, raster in rasters.items()}, seconds
         )
 
 
 @contextlib.contextmanager
-def opened(task: Task) -> Iterator[dict[str, Raster]]:
+def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
     """The maps under way, to be written to, if they are still this run's."""
     with contextlib.ExitStack() as stack:
         rasters = {}

@@ -17,9 +17,9 @@ def chains_range() -> Any:
     chain = chain_function(ALONE)
 
     @summing
-    def some_chains(first, last, gram, orders, counts, rows, left, box):
+    def some_chains(first, last, gram, orders, counts, rows, left, reduction_buffer):
         for start in range(first, last):
-            counts[start] = chain(gram, start, orders[start], rows, left, box)
+            counts[start] = chain(gram, start, orders[start], rows, left, reduction_buffer)
 
     return some_chains
 
@@ -30,9 +30,9 @@ def prefixes_range() -> Any:
     prefixes = prefixes_function(ALONE)
 
     @summing
-    def some_prefixes(first, last, samples, orders, counts, squares, rows, errors, own, box):
+    def some_prefixes(first, last, samples, orders, counts, squares, rows, errors, own, reduction_buffer):
         for c in range(first, last):
-            made = prefixes(samples, orders[c], counts[c], rows, errors, own, box)
+            made = prefixes(samples, orders[c], counts[c], rows, errors, own, reduction_buffer)
             for m in range(squares.shape[1]):
                 squares[c, m] += own[m] if m < made else np.inf
 
@@ -45,18 +45,18 @@ def inversions_range() -> Any:
     inverted = inverted_function(ALONE)
 
     @summing
-    def some_inversions(first, last, samples, orders, counts, squares, A, column, weights, box):
+    def some_inversions(first, last, samples, orders, counts, squares, A, column, weights, reduction_buffer):
         for c in range(first, last):
             for m in range(squares.shape[1]):
                 if m < counts[c]:
-                    squares[c, m] += inverted(samples, orders[c], m + 1, A, column, weights, box)
+                    squares[c, m] += inverted(samples, orders[c], m + 1, A, column, weights, reduction_buffer)
                 else:
                     squares[c, m] = np.inf
 
     return some_inversions
 
 
-class OnCpu:
+class CpuEngine:
     """Chains and their regressions on a pool of threads."""
 
     name = "cpu"

@@ -17,14 +17,14 @@ MOST_BLOCKS = 4 if SIMULATED else 132 * 8
 @functools.cache
 def chains_kernel() -> Any:
     """The kernel of phase 1."""
-    chain, places = chain_function(BLOCK), 2 * THREADS
+    chain, buffer_size = chain_function(BLOCK), 2 * THREADS
 
     @cuda_kernel
     def all_chains(gram, orders, counts, rows, left):
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         for start in range(own, gram.shape[0], cuda.gridDim.x):
-            made = chain(gram, start, orders[start], rows[own], left[own], box)
+            made = chain(gram, start, orders[start], rows[own], left[own], reduction_buffer)
             if cuda.threadIdx.x == 0:
                 counts[start] = made
             cuda.syncthreads()
@@ -35,15 +35,15 @@ def chains_kernel() -> Any:
 @functools.cache
 def prefixes_kernel() -> Any:
     """The kernel of phase 2 by adds."""
-    prefixes, places = prefixes_function(BLOCK), 2 * THREADS
+    prefixes, buffer_size = prefixes_function(BLOCK), 2 * THREADS
 
     @cuda_kernel
     def all_prefixes(gram, product, others, truth, orders, counts, squares, rows, errors, found):
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         for c in range(own, orders.shape[0], cuda.gridDim.x):
             samples = Samples(gram, product, others, truth)
-            made = prefixes(samples, orders[c], counts[c], rows[own], errors[own], found[own], box)
+            made = prefixes(samples, orders[c], counts[c], rows[own], errors[own], found[own], reduction_buffer)
             cuda.syncthreads()
             for m in range(cuda.threadIdx.x, squares.shape[1], cuda.blockDim.x):
                 squares[c, m] += found[own, m] if m < made else np.inf
@@ -55,11 +55,11 @@ def prefixes_kernel() -> Any:
 @functools.cache
 def inversions_kernel() -> Any:
     """The kernel of phase 2 by inversions, the longest prefixes first."""
-    inverted, places = inverted_function(BLOCK), 2 * THREADS
+    inverted, buffer_size = inverted_function(BLOCK), 2 * THREADS
 
     @cuda_kernel
     def all_inversions(gram, product, others, truth, orders, counts, squares, A, column, weights):
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         chains, most = squares.shape
         for n in range(own, chains * most, cuda.gridDim.x):
@@ -67,7 +67,7 @@ def inversions_kernel() -> Any:
             found = np.inf
             if m < counts[c]:
                 samples = Samples(gram, product, others, truth)
-                found = inverted(samples, orders[c], m + 1, A[own], column[own], weights[own], box)
+                found = inverted(samples, orders[c], m + 1, A[own], column[own], weights[own], reduction_buffer)
             if cuda.threadIdx.x == 0:
                 squares[c, m] += found
             cuda.syncthreads()
@@ -82,13 +82,13 @@ def scratch(most: int, *shapes: tuple[int, ...]) -> tuple[int, list[Any]]:
     return blocks, [cuda.device_array((blocks, *shape), np.float64) for shape in shapes]
 
 
-class OnGpu:
-    """As `unmix.solvers.bands.cpu.OnCpu`."""
+class CudaEngine:
+    """As `unmix.solvers.bands.cpu.CpuEngine`."""
 
     name = "cuda"
 
     def chains(self, gram: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `unmix.solvers.bands.cpu.OnCpu.chains`."""
+        """See `unmix.solvers.bands.cpu.CpuEngine.chains`."""
         K = len(gram)
         orders, counts = cuda.to_device(np.full((K, most), -1, np.int32)), cuda.device_array(K, np.int32)
         blocks, own = scratch(K, (most, K), (K,))
@@ -96,7 +96,7 @@ class OnGpu:
         return orders.copy_to_host(), counts.copy_to_host()
 
     def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
-        """See `unmix.solvers.bands.cpu.OnCpu.regress`."""
+        """See `unmix.solvers.bands.cpu.CpuEngine.regress`."""
         most, V = squares.shape[1], len(samples.truth)
         there = [cuda.to_device(np.ascontiguousarray(part)) for part in (*samples, orders, counts, squares)]
         if how == "sequential":

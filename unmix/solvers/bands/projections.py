@@ -47,15 +47,16 @@ def subtract_function(team: Team) -> Any:
 
 @functools.cache
 def chain_function(team: Team) -> Any:
-    """``chain(gram, start, order, rows, left, box)``: the bands of a chain, in order; returns how many.
+    """``chain(gram, start, order, rows, left, reduction_buffer)``: the bands of a chain, in order; returns how many.
 
-    ``order`` (M,) int32 is filled; ``rows`` (M, K) and ``left`` (K,), float64, are scratch; ``box`` is where a team compares.
+    ``order`` (M,) int32 is filled; ``rows`` (M, K) and ``left`` (K,), float64, are scratch; in ``reduction_buffer`` a
+    team compares.
     """
     rank, size, sync, best = team.rank, team.size, team.sync, team.best
     subtract = subtract_function(team)
 
     @team.compile
-    def chain(gram, start, order, rows, left, box):
+    def chain(gram, start, order, rows, left, reduction_buffer):
         K, most = gram.shape[0], order.shape[0]
         for i in range(rank(), K, size()):
             left[i] = gram[i, i]
@@ -81,7 +82,7 @@ def chain_function(team: Team) -> Any:
             if rank() == 0:
                 order[m] = j
             sync()
-            j = best(value, index, box)
+            j = best(value, index, reduction_buffer)
             if j < 0:
                 return m + 1
         return most
@@ -91,7 +92,7 @@ def chain_function(team: Team) -> Any:
 
 @functools.cache
 def prefixes_function(team: Team) -> Any:
-    """``prefixes(samples, order, count, rows, errors, squares, box)``: squared errors of every prefix of a chain, by adds.
+    """``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every prefix of a chain, by adds.
 
     ``squares`` (M,) gets the sum of squared validation errors after 1, 2, … of the ``count`` bands in ``order``. ``rows``
     (M, M + V + 1) and ``errors`` (V,) are scratch. Returns how many prefixes there are: one that is singular ends them.
@@ -100,7 +101,7 @@ def prefixes_function(team: Team) -> Any:
     subtract = subtract_function(team)
 
     @team.compile
-    def prefixes(samples, order, count, rows, errors, squares, box):
+    def prefixes(samples, order, count, rows, errors, squares, reduction_buffer):
         V = samples.truth.shape[0]
         last = count + V + 1
         for v in range(rank(), V, size()):
@@ -129,7 +130,7 @@ def prefixes_function(team: Team) -> Any:
             for v in range(rank(), V, size()):
                 errors[v] -= along * rows[m, count + v]
                 part += errors[v] * errors[v]
-            found = total(part, box)
+            found = total(part, reduction_buffer)
             if rank() == 0:
                 squares[m] = found
         sync()
@@ -173,12 +174,15 @@ def inversion_function(team: Team) -> Any:
 
 @functools.cache
 def inverted_function(team: Team) -> Any:
-    """``inverted(samples, order, n, A, column, weights, box)``: the squared error of one prefix of n bands, by `inversion_function`."""
+    """``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of one prefix.
+
+    It has n bands and is found by `inversion_function`.
+    """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     invert = inversion_function(team)
 
     @team.compile
-    def inverted(samples, order, n, A, column, weights, box):
+    def inverted(samples, order, n, A, column, weights, reduction_buffer):
         for i in range(n):
             for j in range(rank(), n, size()):
                 A[i, j] = samples.gram[order[i], order[j]]
@@ -196,6 +200,6 @@ def inverted_function(team: Team) -> Any:
             for i in range(n):
                 error -= weights[i] * samples.others[order[i], v]
             part += error * error
-        return total(part, box)
+        return total(part, reduction_buffer)
 
     return inverted

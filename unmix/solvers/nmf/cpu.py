@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.barrier import meet, open_gate
+from ...compiled.barrier import new_barrier, wait
 from ...compiled.gemm import LANES, ROWS, TILES
 from ...compiled.jit import compiled
 from .updates import LEAST, LOSSES, on_simplex, padded, renew
@@ -136,7 +136,7 @@ def summarise(p, ends):
 
 
 @compiled
-def steps_of(share, shares, count, fresh, turn, gate, cuts, p, X, A, ends, divergence, sum_to_one, own, nums, dens):
+def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, own, nums, dens):
     """A thread's share of some steps, or of one step for a block of several (``fresh`` the first, ``turn`` the last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
@@ -148,14 +148,14 @@ def steps_of(share, shares, count, fresh, turn, gate, cuts, p, X, A, ends, diver
             if i < parts:
                 step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, own, nums[i], dens[i])
         if turn:
-            meet(gate, shares)
+            wait(barrier, shares)
             add_parts(low, high, p, ends, nums, dens)
-            meet(gate, shares)
+            wait(barrier, shares)
             turn_range(low, high, p, ends, dens, divergence)
-            meet(gate, shares)
+            wait(barrier, shares)
             if share == 0:
                 summarise(p, ends)
-            meet(gate, shares)
+            wait(barrier, shares)
 
 
 @compiled
@@ -182,7 +182,7 @@ class Own(NamedTuple):
     down: Any  # (GROUP, p) denominators
 
 
-class OnCpu:
+class CpuEngine:
     """The steps of a factorisation, for blocks of pixels.
 
     Parameters
@@ -244,23 +244,23 @@ class OnCpu:
         cuts = self.cut(len(X))
         each = max(1, PRODUCTS_A_CALL // (X.size * self.p)) if fresh and turn else 1
         for done in range(0, count, each):
-            gate = open_gate()
+            barrier = new_barrier()
 
-            def work(share: int, some: int = min(each, count - done), gate: np.ndarray = gate) -> None:
-                steps_of(share, self.threads, some, fresh, turn, gate, cuts, self.p, X, A, self.ends, self.divergence,
+            def work(share: int, some: int = min(each, count - done), barrier: np.ndarray = barrier) -> None:
+                steps_of(share, self.threads, some, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
                          self.sum_to_one, self.own[share], self.nums, self.dens)  # fmt: skip
 
-            self.shared_out(work, gate)
+            self.shared_out(work, barrier)
 
-    def shared_out(self, work: Any, gate: np.ndarray | None = None) -> None:
+    def shared_out(self, work: Any, barrier: np.ndarray | None = None) -> None:
         """``work(i)`` for each thread; the first is this one."""
         others = []
         try:
             others += [self.pool.submit(work, i) for i in range(1, self.threads)]
             work(0)
         except BaseException:
-            if gate is not None:
-                gate[2] = 1  # nobody may wait for those who never came
+            if barrier is not None:
+                barrier[2] = 1  # nobody may wait for those who never came
             raise
         finally:
             for other in others:

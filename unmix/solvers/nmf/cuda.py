@@ -14,7 +14,7 @@ from numba import cuda, float32, float64
 
 from ...compiled.cuda import cuda_kernel
 from ...compiled.cuda_block import SIMULATED
-from ...compiled.cuda_graph import Recording
+from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
 from .updates import LEAST, LOSSES, on_simplex, renew
 
@@ -163,21 +163,21 @@ def products_kernel(divergence: bool) -> Any:
 
     @cuda_kernel
     def multiply_rows(factor, below, fresh):
-        box = cuda.shared.array(ADDING, float64)
+        reduction_buffer = cuda.shared.array(ADDING, float64)
         j, k, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
         found = 0.0
         for i in range(t, factor.shape[1], ADDING):
             found += float64(factor[k, i]) if divergence else float64(factor[j, i]) * float64(factor[k, i])
-        box[t] = found
+        reduction_buffer[t] = found
         cuda.syncthreads()
         half = ADDING // 2
         while half > 0:
             if t < half:
-                box[t] += box[t + half]
+                reduction_buffer[t] += reduction_buffer[t + half]
             cuda.syncthreads()
             half //= 2
         if t == 0:
-            below[j, k] = box[0] + (0.0 if fresh else below[j, k])
+            below[j, k] = reduction_buffer[0] + (0.0 if fresh else below[j, k])
 
     return multiply_rows
 
@@ -215,11 +215,11 @@ class Held:
 
     def __init__(self, X: Any, A: Any, pixels: int) -> None:
         self.X, self.A, self.pixels = X, A, pixels
-        self.recording: Recording | None = None
+        self.recording: CudaGraph | None = None
 
 
-class OnGpu:
-    """As `unmix.solvers.nmf.cpu.OnCpu`."""
+class CudaEngine:
+    """As `unmix.solvers.nmf.cpu.CpuEngine`."""
 
     name = "cuda"
 
@@ -296,13 +296,13 @@ class OnGpu:
             count -= 1
             self.stream.synchronize()
             if count and not SIMULATED:
-                block.recording = Recording(self.stream, lambda: self.enqueue(block, fresh, turn))
+                block.recording = CudaGraph(self.stream, lambda: self.enqueue(block, fresh, turn))
         for _ in range(count):
             self.enqueue(block, fresh, turn) if block.recording is None else block.recording.replay()
         self.stream.synchronize()
 
     def cost(self, block: Held) -> np.ndarray:
-        """The loss of a block as it stands; see `unmix.solvers.nmf.cpu.OnCpu.cost`."""
+        """The loss of a block as it stands; see `unmix.solvers.nmf.cpu.CpuEngine.cost`."""
         found = cuda.device_array((block.pixels, 2), np.float64)
         self.stream.synchronize()
         cost_kernel(self.p, self.divergence)[-(-block.pixels // PLAIN), PLAIN](block.X, block.A, self.spectra, found)

@@ -24,14 +24,14 @@ def systems_solver() -> Any:
 
     @compiled
     def solve_range(
-        start, stop, rows, columns, gram, norms, curvature, B, work, box, pixel, answer, dual, X, rmse, kappa, delta, steps
+        start, stop, rows, columns, gram, norms, curvature, B, work, reduction_buffer, pixel, answer, dual, X, rmse, kappa, delta, steps
     ):  # fmt: skip
         each = rows.shape[0] > 1
         for i in range(start, stop):
             a = i if each else 0
             if each:
                 lay_out(rows[a], columns, norms)
-            steps[i] = nnls(Matrix(rows[a], columns, gram, norms), B[i], work, box, X[i])
+            steps[i] = nnls(Matrix(rows[a], columns, gram, norms), B[i], work, reduction_buffer, X[i])
             for k in range(B.shape[1]):
                 pixel[k, 0] = B[i, k]
             for j in range(X.shape[1]):

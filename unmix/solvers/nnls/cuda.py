@@ -26,14 +26,14 @@ BLOCKS_AT_ONCE = 2  # a multiprocessor; more wait for the same memory
 def systems_kernel() -> Any:
     """The kernel: arguments are the constants of `Shared`, the right-hand sides, the fields of Scratch, x and steps."""
     lay_out, nnls = layout_function(BLOCK), nnls_function(BLOCK)
-    places = 2 * THREADS
+    buffer_size = 2 * THREADS
 
     @cuda_kernel
     def solve_batch(
         rows, columns, gram, norms, each, B,
         Q, R, along, x, y, goal, order, left, column, dual, start, state, X, steps,
     ):  # fmt: skip
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         for i in range(own, B.shape[0], cuda.gridDim.x):
             a, t = (i, own) if each else (0, 0)
@@ -43,7 +43,7 @@ def systems_kernel() -> Any:
                 Q[own], R[own], along[own], x[own], y[own], goal[own], order[own], left[own], column[own], dual[own],
                 start[own], state[own],
             )  # fmt: skip
-            taken = nnls(Matrix(rows[a], columns[t], gram, norms[t]), B[i], work, box, X[i])
+            taken = nnls(Matrix(rows[a], columns[t], gram, norms[t]), B[i], work, reduction_buffer, X[i])
             if cuda.threadIdx.x == 0:
                 steps[i] = taken
 
@@ -84,7 +84,7 @@ def certificate_kernel() -> Any:
     return certify_batch
 
 
-class OnGpu:
+class CudaEngine:
     """A batch's matrix on a GPU, and the scratch of its blocks.
 
     Parameters

@@ -69,7 +69,7 @@ def scratch_shapes(m: int, n: int) -> Scratch:
 
 @functools.cache
 def layout_function(team: Team) -> Any:
-    """``lay_out(rows, columns, norms, box)``: the transpose of a matrix (m, n), and the lengths of its columns."""
+    """``lay_out(rows, columns, norms, reduction_buffer)``: the transpose of a matrix (m, n), and the lengths of its columns."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
@@ -163,16 +163,16 @@ def nnls_function(team: Team) -> Any:
         sync()
 
     @team.compile
-    def steepest(A, work, limit, box):
+    def steepest(A, work, limit, reduction_buffer):
         """The free column with the largest dual for its length, or −1 where none is above ``limit``."""
         value, index = limit, -1
         for j in range(rank(), work.dual.shape[0], size()):
             if work.state[j] == FREE and work.dual[j] > value * A.norms[j]:
                 value, index = work.dual[j] / A.norms[j], j
-        return best(value, index, box)
+        return best(value, index, reduction_buffer)
 
     @team.compile
-    def enter(A, b, work, j, k, box):
+    def enter(A, b, work, j, k, reduction_buffer):
         """Column j as the last of the support: Q, R and Qᵀb grow. False where the others span it."""
         m = b.shape[0]
         square = 0.0
@@ -182,7 +182,7 @@ def nnls_function(team: Team) -> Any:
         for c in range(rank(), k, size()):
             work.R[k, c] = 0.0
         sync()
-        before = total(square, box) ** 0.5
+        before = total(square, reduction_buffer) ** 0.5
         after = before
         for _ in range(3):
             last = after
@@ -190,7 +190,7 @@ def nnls_function(team: Team) -> Any:
                 part = 0.0
                 for i in range(rank(), m, size()):
                     part += work.Q[c, i] * work.column[i]
-                along = total(part, box)
+                along = total(part, reduction_buffer)
                 for i in range(rank(), m, size()):
                     work.column[i] -= along * work.Q[c, i]
                 if rank() == 0:
@@ -198,7 +198,7 @@ def nnls_function(team: Team) -> Any:
             square = 0.0
             for i in range(rank(), m, size()):
                 square += work.column[i] * work.column[i]
-            after = total(square, box) ** 0.5
+            after = total(square, reduction_buffer) ** 0.5
             if after > ONCE_MORE * last or after <= DEPENDENT * before:
                 break
         if not after > DEPENDENT * before:
@@ -207,7 +207,7 @@ def nnls_function(team: Team) -> Any:
         for i in range(rank(), m, size()):
             work.Q[k, i] = work.column[i] / after
             part += work.Q[k, i] * b[i]
-        along = total(part, box)
+        along = total(part, reduction_buffer)
         if rank() == 0:
             work.R[k, k] = after
             work.along[k] = along
@@ -267,7 +267,7 @@ def nnls_function(team: Team) -> Any:
         sync()
 
     @team.compile
-    def descend(work, k, box):
+    def descend(work, k, reduction_buffer):
         """From x towards the least squares of the support, as far as nothing is negative; returns (columns left, removed)."""
         removed = 0
         while k > 0:
@@ -281,7 +281,7 @@ def nnls_function(team: Team) -> Any:
                     part = work.x[c] / (work.x[c] - work.y[c]) if work.x[c] > work.y[c] else 0.0
                     if -part > value:
                         value, index = -part, c
-            leaving = best(value, index, box)
+            leaving = best(value, index, reduction_buffer)
             if leaving < 0:
                 for c in range(rank(), k, size()):
                     work.x[c] = work.y[c]
@@ -297,7 +297,7 @@ def nnls_function(team: Team) -> Any:
         return k, removed
 
     @team.compile
-    def refine(A, b, work, k, box):
+    def refine(A, b, work, k, reduction_buffer):
         """The least squares of the support once more from the residual: what the solve with R left."""
         m = b.shape[0]
         duals_of_residual(A, b, work, k)
@@ -305,7 +305,7 @@ def nnls_function(team: Team) -> Any:
             part = 0.0
             for i in range(rank(), m, size()):
                 part += work.Q[c, i] * work.left[i]
-            along = total(part, box)
+            along = total(part, reduction_buffer)
             if rank() == 0:
                 work.goal[c] = along
         sync()
@@ -314,29 +314,29 @@ def nnls_function(team: Team) -> Any:
         for c in range(rank(), k, size()):
             if not work.x[c] + work.y[c] > 0.0:
                 value, index = 1.0, c
-        if best(value, index, box) >= 0:
+        if best(value, index, reduction_buffer) >= 0:
             return
         for c in range(rank(), k, size()):
             work.x[c] += work.y[c]
         sync()
 
     @team.compile
-    def search(A, b, work, shared, limit, k, steps, box):
+    def search(A, b, work, shared, limit, k, steps, reduction_buffer):
         """Lawson-Hanson from the support that is there; returns (columns in it, steps)."""
         n, most = work.state.shape[0], work.order.shape[0]
         while steps < 10 * n + 100:  # then it is given up, and its certificate says how far it came
             duals(A, b, work, k, shared)
-            j = steepest(A, work, limit, box)
+            j = steepest(A, work, limit, reduction_buffer)
             if j < 0 or k == most:
                 break
             steps += 1
-            if not enter(A, b, work, j, k, box):
+            if not enter(A, b, work, j, k, reduction_buffer):
                 sync()
                 if rank() == 0:
                     work.state[j] = BARRED
                 sync()
                 continue
-            left, removed = descend(work, k + 1, box)
+            left, removed = descend(work, k + 1, reduction_buffer)
             turned_back = left == k and removed == 1 and work.state[j] == FREE
             steps += removed
             k = left
@@ -350,7 +350,7 @@ def nnls_function(team: Team) -> Any:
         return k, steps
 
     @team.compile
-    def nnls(A, b, work, box, x):
+    def nnls(A, b, work, reduction_buffer, x):
         m, n = A.rows.shape
         square = 0.0
         for i in range(rank(), m, size()):
@@ -361,18 +361,18 @@ def nnls_function(team: Team) -> Any:
             work.start[j] = 0.0
             x[j] = 0.0
         sync()
-        length = total(square, box) ** 0.5
+        length = total(square, reduction_buffer) ** 0.5
         add_all(work.start, A.rows, work.left)
         sync()
         k, steps = 0, 0
         limit = ZERO_DUAL * length
         if length > 0.0:
             if A.gram.shape[0] > 0:
-                k, steps = search(A, b, work, True, limit, k, steps, box)
+                k, steps = search(A, b, work, True, limit, k, steps, reduction_buffer)
             free_all(work)
-            refine(A, b, work, k, box)
-            k, steps = search(A, b, work, False, limit, k, steps, box)
-            refine(A, b, work, k, box)
+            refine(A, b, work, k, reduction_buffer)
+            k, steps = search(A, b, work, False, limit, k, steps, reduction_buffer)
+            refine(A, b, work, k, reduction_buffer)
         for c in range(rank(), k, size()):
             x[work.order[c]] = work.x[c]
         sync()

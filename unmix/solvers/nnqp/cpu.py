@@ -25,7 +25,7 @@ def alive(x: np.ndarray) -> np.ndarray:
     return np.flatnonzero(x > 0.0)
 
 
-class OnCpu:
+class CpuEngine:
     """Steps on a pool of threads.
 
     Parameters

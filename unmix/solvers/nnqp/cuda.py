@@ -19,15 +19,15 @@ REGISTERS = 64  # as many as a thread of so many may have
 @functools.cache
 def dense_kernel() -> Any:
     """The kernel for a dense Q: Q, h, x, places alive and their numbers, scratch, systems to go on with, steps, costs."""
-    update, places = updates_function(BLOCK, "dense"), 2 * THREADS
+    update, buffer_size = updates_function(BLOCK, "dense"), 2 * THREADS
 
     @functools.partial(cuda_kernel, registers=REGISTERS)
     def advance_dense(values, H, X, alive, k, plus, minus, todo, count, cost):
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         for s in range(own, todo.shape[0], cuda.gridDim.x):
             i = todo[s]
-            found = update(Dense(values), H[i], X[i], alive[i], k[i], plus[own], minus[own], count, box)
+            found = update(Dense(values), H[i], X[i], alive[i], k[i], plus[own], minus[own], count, reduction_buffer)
             if cuda.threadIdx.x == 0:
                 cost[s] = found
 
@@ -37,16 +37,16 @@ def dense_kernel() -> Any:
 @functools.cache
 def sparse_kernel() -> Any:
     """The same for a sparse Q, which is three arrays."""
-    update, places = updates_function(BLOCK, "sparse"), 2 * THREADS
+    update, buffer_size = updates_function(BLOCK, "sparse"), 2 * THREADS
 
     @functools.partial(cuda_kernel, registers=REGISTERS)
     def advance_sparse(starts, columns, values, H, X, alive, k, plus, minus, todo, count, cost):
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own = cuda.blockIdx.x
         for s in range(own, todo.shape[0], cuda.gridDim.x):
             i = todo[s]
             Q = Sparse(starts, columns, values)
-            found = update(Q, H[i], X[i], alive[i], k[i], plus[own], minus[own], count, box)
+            found = update(Q, H[i], X[i], alive[i], k[i], plus[own], minus[own], count, reduction_buffer)
             if cuda.threadIdx.x == 0:
                 cost[s] = found
 
@@ -56,8 +56,8 @@ def sparse_kernel() -> Any:
 KERNELS = {"dense": dense_kernel, "sparse": sparse_kernel}
 
 
-class OnGpu:
-    """Steps on a GPU; as `unmix.solvers.nnqp.cpu.OnCpu`."""
+class CudaEngine:
+    """Steps on a GPU; as `unmix.solvers.nnqp.cpu.CpuEngine`."""
 
     def __init__(self, Q: Any, H: np.ndarray) -> None:
         kind, arrays = parts_of(Q)
@@ -68,7 +68,7 @@ class OnGpu:
         self.kernel = KERNELS[kind]()
 
     def advance(self, X: np.ndarray, todo: np.ndarray, count: int) -> np.ndarray:
-        """See `unmix.solvers.nnqp.cpu.OnCpu.advance`."""
+        """See `unmix.solvers.nnqp.cpu.CpuEngine.advance`."""
         places, k = np.zeros(X.shape, np.int64), np.zeros(len(X), np.int64)
         for i in todo:
             found = alive(X[i])

@@ -105,7 +105,7 @@ def updates_function(team: Team, kind: str) -> Any:
     parts = PARTS[kind](team)
 
     @team.compile
-    def update(Q, h, x, alive, k, plus, minus, count, box):
+    def update(Q, h, x, alive, k, plus, minus, count, reduction_buffer):
         """See `updates_function`."""
         cost = 0.0
         for step in range(count):
@@ -120,8 +120,8 @@ def updates_function(team: Team, kind: str) -> Any:
                     value, place = x[i], i
             sync()
             if step == count - 1:
-                cost = total(part, box)
-                top = best(value, place, box)
+                cost = total(part, reduction_buffer)
+                top = best(value, place, reduction_buffer)
                 least = VANISHED * x[top] if top >= 0 else 0.0
                 sync()
                 for t in range(rank(), k, size()):

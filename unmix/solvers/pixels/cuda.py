@@ -47,8 +47,8 @@ def block_kernel(interleave: str, solver: str) -> Any:
     @cuda_kernel
     def solve_block(
         raw, bands, gain, offset, nodata, shift,
-        E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one, nonnegative,
-        columns,
+        E, Q, R, packed_index, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+        nonnegative, columns,
         abundance, rmse, relative, kappa, delta, steps, state, residual,
         starts, scratch, vectors, squares, members,
     ):  # fmt: skip
@@ -57,7 +57,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         threads = cuda.gridsize(1)
         stored = Stored(bands, gain, offset, nodata, shift)
         plan = Plan(
-            E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+            E, Q, R, packed_index, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
             nonnegative, columns,
         )  # fmt: skip
         results = Results(abundance, rmse, relative, kappa, delta, steps, state, residual)
@@ -77,7 +77,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
     return solve_block
 
 
-class General:
+class GeneralSolver:
     """This kernel as a solver of blocks on a GPU, for any problem.
 
     Every such class has: ``serves`` (whether it is right for a problem), ``scratch_bytes`` (GPU memory beside the
@@ -93,7 +93,7 @@ class General:
     def __init__(self, problem: Any, pixels: int) -> None:
         L, p = problem.E.shape
         threads = self.threads(pixels)
-        self.kernel = block_kernel(problem.layout, problem.pixel)
+        self.kernel = block_kernel(problem.interleave, problem.pixel)
         self.constants = [
             cuda.to_device(value) if isinstance(value, np.ndarray) else value
             for value in (*problem.stored(), *problem.plan())

@@ -47,14 +47,14 @@ VALUE = {"bip": of_bip, "bil": of_bil, "bsq": of_bsq}
 def search_kernel(interleave: str) -> Any:
     """The kernel that searches: raw, the fields of Stored, E, its transpose, G, norms, scratch, pixels, x and steps."""
     nnls, total, value = nnls_function(BLOCK), BLOCK.total, cuda.jit(VALUE[interleave], device=True)
-    places = 2 * THREADS
+    buffer_size = 2 * THREADS
 
     @cuda_kernel
     def search_block(
         raw, bands, gain, offset, nodata, shift, E, columns, G, norms,
         Q, R, along, x, y, goal, order, left, column, dual, start, state, pixels, X, steps, samples,
     ):  # fmt: skip
-        box = cuda.shared.array(places, np.float64)
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         own, t = cuda.blockIdx.x, cuda.threadIdx.x
         work = Scratch(
             Q[own], R[own], along[own], x[own], y[own], goal[own], order[own], left[own], column[own], dual[own],
@@ -68,11 +68,11 @@ def search_kernel(interleave: str) -> Any:
                     missing = 1.0
                 pixels[own, k] = stored * gain[k] + offset[k]
             cuda.syncthreads()
-            if total(missing, box) > 0.0:  # it is masked: what stands there will not be looked at
+            if total(missing, reduction_buffer) > 0.0:  # it is masked: what stands there will not be looked at
                 for k in range(t, bands.shape[0], cuda.blockDim.x):
                     pixels[own, k] = 0.0
                 cuda.syncthreads()
-            taken = nnls(Matrix(E, columns, G, norms), pixels[own], work, box, X[i])
+            taken = nnls(Matrix(E, columns, G, norms), pixels[own], work, reduction_buffer, X[i])
             if t == 0:
                 steps[i] = taken
 
@@ -87,8 +87,8 @@ def finish_kernel(interleave: str) -> Any:
     @cuda_kernel
     def finish_block(
         raw, bands, gain, offset, nodata, shift,
-        E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one, nonnegative,
-        columns,
+        E, Q, R, buffer_size, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+        nonnegative, columns,
         abundance, rmse, relative, kappa, delta, steps, state, residual,
         starts, scratch, X, taken,
     ):  # fmt: skip
@@ -96,7 +96,7 @@ def finish_kernel(interleave: str) -> Any:
         t = cuda.grid(1)
         stored = Stored(bands, gain, offset, nodata, shift)
         plan = Plan(
-            E, Q, R, places, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
+            E, Q, R, buffer_size, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
             nonnegative, columns,
         )  # fmt: skip
         results = Results(abundance, rmse, relative, kappa, delta, steps, state, residual)
@@ -112,8 +112,8 @@ def finish_kernel(interleave: str) -> Any:
     return finish_block
 
 
-class Blocks:
-    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.General` for what such a class has."""
+class QrSolver:
+    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for what such a class has."""
 
     countable = None
 
@@ -130,7 +130,7 @@ class Blocks:
         rows = tile_rows(L, p, problem.pixel in SWEPT)
         self.starts = tuple(int(n) for n in np.cumsum((0, *rows)))
         self.tiles = cuda.device_array((sum(rows), self.threads), np.float64)
-        self.search, self.finish = search_kernel(problem.layout), finish_kernel(problem.layout)
+        self.search, self.finish = search_kernel(problem.interleave), finish_kernel(problem.interleave)
 
     @staticmethod
     def serves(problem: Any) -> bool:

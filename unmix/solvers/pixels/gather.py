@@ -95,7 +95,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
     throughout, so that no NaN runs on.
     """
     width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
-    anywhere, splat, root = ops.anywhere, ops.splat, ops.root
+    any_lane, broadcast, root = ops.any_lane, ops.broadcast, ops.root
     value_of, rows_function = LAYOUTS[interleave]
     rows = rows_function(ops)
 
@@ -111,27 +111,29 @@ def gather_function(interleave: str, ops: Width) -> Any:
                 for s in range(width):
                     Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
                 b += 1
-        bad = splat(0.0)
-        whole, square = splat(0.0), splat(0.0)
+        bad = broadcast(0.0)
+        whole, square = broadcast(0.0), broadcast(0.0)
         shifted = stored.shift.shape[0] > 0
         for b in range(L):
             value = load(Y, b)
-            bad = bad + select(value == stored.nodata, splat(1.0), select(value - value == 0.0, splat(0.0), splat(1.0)))
-            y = fma(value, splat(stored.gain[b]), splat(stored.offset[b]))
+            bad = bad + select(
+                value == stored.nodata, broadcast(1.0), select(value - value == 0.0, broadcast(0.0), broadcast(1.0))
+            )
+            y = fma(value, broadcast(stored.gain[b]), broadcast(stored.offset[b]))
             if shifted:
                 whole = fma(y, y, whole)
-                y = y - splat(stored.shift[b])
+                y = y - broadcast(stored.shift[b])
             square = fma(y, y, square)
             store(Y, b, y)
         store(missing, 0, bad)
         for s in range(count, width):
             missing[0, s] = L
         bad = load(missing, 0)
-        if anywhere(bad > 0.0):
+        if any_lane(bad > 0.0):
             for b in range(L):
-                store(Y, b, select(bad > 0.0, splat(0.0), load(Y, b)))
-            whole = select(bad > 0.0, splat(0.0), whole)
-            square = select(bad > 0.0, splat(0.0), square)
+                store(Y, b, select(bad > 0.0, broadcast(0.0), load(Y, b)))
+            whole = select(bad > 0.0, broadcast(0.0), whole)
+            square = select(bad > 0.0, broadcast(0.0), square)
         store(length, 0, root(whole if shifted else square))
         store(size, 0, root(square))
 
@@ -170,20 +172,20 @@ def product_function(ops: Width) -> Any:
 
     Four columns a turn: a row of Y is loaded a quarter as often, and four sums run side by side.
     """
-    load, store, fma, splat = ops.load, ops.store, ops.fma, ops.splat
+    load, store, fma, broadcast = ops.load, ops.store, ops.fma, ops.broadcast
 
     @compiled
     def product(M, Y, out):
         L, p = M.shape
         for j in range(0, p, 4):
             j1, j2, j3 = min(j + 1, p - 1), min(j + 2, p - 1), min(j + 3, p - 1)
-            sum0, sum1, sum2, sum3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            sum0, sum1, sum2, sum3 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
             for b in range(L):
                 y = load(Y, b)
-                sum0 = fma(splat(M[b, j]), y, sum0)
-                sum1 = fma(splat(M[b, j1]), y, sum1)
-                sum2 = fma(splat(M[b, j2]), y, sum2)
-                sum3 = fma(splat(M[b, j3]), y, sum3)
+                sum0 = fma(broadcast(M[b, j]), y, sum0)
+                sum1 = fma(broadcast(M[b, j1]), y, sum1)
+                sum2 = fma(broadcast(M[b, j2]), y, sum2)
+                sum3 = fma(broadcast(M[b, j3]), y, sum3)
             store(out, j, sum0)
             store(out, j1, sum1)
             store(out, j2, sum2)

@@ -23,7 +23,7 @@ class Plan(NamedTuple):
     E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean, and all but E with a constant band below it
     Q: Any  # (L, p)
     R: Any  # (p, p)
-    places: Any  # (p, p + 1) uint64: where row k of the tableau lies in the triangle that is kept of it
+    packed_index: Any  # (p, p + 1) uint64: where row k of the tableau lies in the triangle that is kept of it
     U: Any  # (p, p) Gram matrix of the columns at unit length
     G: Any  # (p, p) = EᵀE
     inverse: Any  # (p, p) = G⁻¹, where delete-only starts

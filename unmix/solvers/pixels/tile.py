@@ -54,7 +54,7 @@ class Own(NamedTuple):
     """Scratch of a pixel for `qr`."""
 
     scratch: Any  # unmix.solvers.nnls.lawson_hanson_qr.Scratch
-    box: Any  # (2,)
+    reduction_buffer: Any  # (2,)
     pixel: Any  # (L,)
     answer: Any  # (p,)
 
@@ -127,7 +127,7 @@ def by_system(ops: Width) -> Any:
         for s in range(count):
             for k in range(L):
                 work.pixel[k] = tile.Y[k, s]
-            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.box, work.answer)
+            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.reduction_buffer, work.answer)
             for j in range(p):
                 tile.A[j, s] = work.answer[j]
         for s in range(count, width):  # lanes that hold no pixel
@@ -198,7 +198,7 @@ def write_tile(tile, results, line, first, count, L):
 @functools.cache
 def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
     """The compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
-    load, store, select, splat = ops.load, ops.store, ops.select, ops.splat
+    load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     gather, product = gather_function(interleave, ops), product_function(ops)
     search, certify = SEARCH[solver](ops), certify_function(ops)
 
@@ -212,10 +212,10 @@ def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
                 longest = max(longest, plan.norms[j])
                 store(tile.F, j, load(tile.F, j) + plan.lift)
             size = load(tile.size, 0)
-            size = select(size > longest, size, splat(longest))
-            store(tile.size, 0, select(load(tile.missing, 0) > 0.0, splat(0.0), size))
+            size = select(size > longest, size, broadcast(longest))
+            store(tile.size, 0, select(load(tile.missing, 0) > 0.0, broadcast(0.0), size))
         search(plan, tile, work, count)
-        store(tile.delta, 0, splat(np.inf))
+        store(tile.delta, 0, broadcast(np.inf))
         certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
                 tile.rmse, tile.kappa, tile.delta)  # fmt: skip
         write_tile(tile, results, line, first, count, plan.E.shape[0])

@@ -53,7 +53,7 @@ def project_kernel(
     @cuda_kernel
     def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift,
                       least_scale, mean_square, L, f, size, length, scale, state):  # fmt: skip
-        places = cuda.local.array(ROWS, int64)
+        offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         means = cuda.local.array(ROWS, float64)
         lost = cuda.local.array(ROWS, int32)
@@ -64,9 +64,9 @@ def project_kernel(
         q, g = cuda.laneid % 4, cuda.laneid // 4
         for row in range(ROWS):
             sample = min(start + 8 * row + g, samples - 1)
-            places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
+            offsets[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
         first = line * samples + start
-        project(raw, places, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, means, lost, f, first,
+        project(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, means, lost, f, first,
                 samples - start)  # fmt: skip
         for row in range(ROWS):
             square, missing = over_quad(squares[row]), over_quad(lost[row])
@@ -126,7 +126,7 @@ def certify_kernel(
     def certify_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, out_rows, E,
                       sizes, weights, curvature, longest, L, a, size, length, abundance, rmse, relative, kappa,
                       delta, steps, state, residual):  # fmt: skip
-        places = cuda.local.array(ROWS, int64)
+        offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         good = cuda.local.array(ROWS, int32)
         duals = cuda.local.array(duals_shape, float64)
@@ -138,10 +138,10 @@ def certify_kernel(
         q, g = lane % 4, lane // 4
         for row in range(ROWS):
             sample = min(start + 8 * row + g, samples - 1)
-            places[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
+            offsets[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
             good[row] = state[line, sample] == SOLVED
         first = line * samples + start
-        certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, duals,
+        certify(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, duals,
                 residual, out_rows, line, start, good)  # fmt: skip
         for row in range(ROWS):
             sample = start + 8 * row + g
@@ -252,8 +252,8 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
     return verdict
 
 
-class Warps:
-    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.General` for the interface."""
+class FastSolver:
+    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     countable = Counter
 
@@ -325,9 +325,9 @@ class Warps:
             "bip": (samples * bands, bands, 1),
             "bil": (samples * bands, 1, samples),
             "bsq": (samples, 1, pixels),
-        }[self.problem.layout]
+        }[self.problem.interleave]
         kind = raw.dtype.name
-        wide = self.problem.layout == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
+        wide = self.problem.interleave == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
         gaps = raw.dtype.kind == "f" or self.nodata == self.nodata
         case = kind, wide, self.plain, self.sum_to_one, self.holes
         stored = raw.reshape(raw.size)[part.start * by_line :]

@@ -150,19 +150,19 @@ def spectra_functions(
         return used[b] != 0 and (stored == nodata or stored - stored != 0.0)
 
     @on_gpu
-    def turn_over(raw, places, by_band, bands, chunks, c, now, then):
+    def turn_over(raw, offsets, by_band, bands, chunks, c, now, then):
         """Let chunk c, which was fetched, be the present one, and fetch the next."""
         for row in range(ROWS):
             for i in range(words):
                 now[row, i] = then[row, i]
         if c + 1 < chunks.shape[0]:
             for row in range(ROWS):
-                fetch(raw, places[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
+                fetch(raw, offsets[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
 
     @on_gpu
     def project(
         raw,
-        places,
+        offsets,
         by_band,
         bands,
         chunks,
@@ -194,9 +194,9 @@ def spectra_functions(
         for row in range(ROWS):
             squares[row] = 0.0
             lost[row] = 0
-            fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
         for c in range(chunks.shape[0]):
-            turn_over(raw, places, by_band, bands, chunks, c, now, then)
+            turn_over(raw, offsets, by_band, bands, chunks, c, now, then)
             address = E + (c * 4 * blocks * 32 + lane) * 16
             for pair in range(4):
                 for row in range(ROWS):
@@ -225,7 +225,7 @@ def spectra_functions(
                     f[first + pixel, j] = sums[n, i] + lift
 
     @on_gpu
-    def certify(raw, places, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
+    def certify(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
                 residual, out_rows, line, sample, good):  # fmt: skip
         """This lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
         now = cuda.local.array(held_shape, held_type)
@@ -239,12 +239,12 @@ def spectra_functions(
                 duals[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            fetch(raw, places[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
             for k in range(quads):
                 j = 4 * k + q
                 x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
         for c in range(chunks.shape[0]):
-            turn_over(raw, places, by_band, bands, chunks, c, now, then)
+            turn_over(raw, offsets, by_band, bands, chunks, c, now, then)
             start = E + c * 4 * blocks * 512
             across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
             for pair in range(4):
