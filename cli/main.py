@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
@@ -36,6 +37,7 @@ COMMANDS = {
 
 # Who writes a line to stderr while bars are shown there.
 ABOVE_BARS: list[Callable[[str], None]] = []
+PARAMETER = re.compile("`([a-z][a-z_]*)`")
 NO_MEMORY = "not enough memory; lower --memory or --threads, or is the file damaged?"
 
 
@@ -83,14 +85,19 @@ def stop(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Stopped
 
 
+def as_options(text: str) -> str:
+    """Write what the package calls `` `max_delta` ``, a parameter, as the option that it is here: ``--max-delta``."""
+    return PARAMETER.sub(lambda name: "--" + name[1].replace("_", "-"), text)
+
+
 def tell(text: str) -> None:
     """One line on stdout for people, whatever is in it; JSON and numbers, which programs read, need no such care."""
-    click.echo(printable(text))
+    click.echo(printable(as_options(text)))
 
 
 def say(text: str) -> None:
     """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
-    shown = printable(text)
+    shown = printable(as_options(text))
     line = f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}"
     with contextlib.suppress(OSError, ValueError):
         ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)

@@ -27,7 +27,7 @@ from .progress import Board
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="S", show_default=True, help="Seed of the start.")
 @click.option("--sum-to-one", is_flag=True, help="Keep each pixel's abundances at a sum of 1.")
 @click.option("--steps", type=click.IntRange(1), default=200, metavar="K", show_default=True, help="The most steps.")
-@click.option("--tol", "tolerance", type=click.FloatRange(0, 1), default=1e-4, metavar="T", show_default=True,
+@click.option("--tol", type=click.FloatRange(0, 1), default=1e-4, metavar="T", show_default=True,
               help="Stop where the loss falls by less than T of the first between two looks; 0 makes all steps.")  # fmt: skip
 @click.option(
     "--every", type=click.IntRange(1), default=25, metavar="K", show_default=True, help="Steps between looks."

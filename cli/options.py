@@ -13,7 +13,7 @@ import click
 from unmix.errors import printable
 from unmix.io.opening import open_named
 
-from .main import say
+from .main import as_options, say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -119,7 +119,7 @@ class Dated(logging.Formatter):
     """A line of the log file; one line, whatever is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(as_options(super().format(record)))
 
 
 class ToFile(logging.FileHandler):

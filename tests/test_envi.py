@@ -80,7 +80,7 @@ def test_scale_gain_offset_bad_bands_and_nodata(tmp_path):
     assert choose_bands(cube, "all", 4).gain.tolist() == [0.25, 0.25]
     assert choose_bands(cube, "2,1-1", None).index.tolist() == [0, 1]
     for wrong in ("3", "0", "2-1", "a", "1,,2", ""):
-        with pytest.raises(unmix.MethodError, match="--bands"):
+        with pytest.raises(unmix.MethodError, match="`bands`"):
             choose_bands(cube, wrong, None)
 
 

@@ -88,7 +88,9 @@ def test_what_is_read_is_not_replaced(here, monkeypatch, trap, link):
         link(here / target, here / name)
     before = contents(here)
     code, said = command(*words)
-    assert code == 2 and next(iter(links)) in said and ("use -o, or another name" in said or "--log-file" in said), said
+    assert (
+        code == 2 and next(iter(links)) in said and ("use `out_dir`, or another name" in said or "--log-file" in said)
+    ), said
     assert contents(here) == before
 
 

@@ -210,7 +210,7 @@ FAULTS = {
     "complex": "type complex64; cubes have one real type",
     "enmap": "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24",
     "enmap xml": "is not EnMAP's metadata",
-    "two cubes": "more than one variable could be the cube; name it with --dataset: a (2, 3, 5), b (2, 3, 6)",
+    "two cubes": "more than one variable could be the cube; name it with `dataset`: a (2, 3, 5), b (2, 3, 6)",
     "flat": "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
     "no mat": "no variable begins here, or it is cut short",
     "mat 4": "is named like MATLAB, but does not begin like it",

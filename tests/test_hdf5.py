@@ -182,7 +182,7 @@ def test_what_is_wrong_is_said(tmp_path):
         ("good", "72 good_wavelengths for 24 bands"), ("endless", "1000000000000 wavelengths for 24 bands"),
         ("loop", "damaged"), ("group", "is not uint16"), ("none", "damaged"), ("cut", "cannot be read as HDF5"),
         ("text", "does not begin like HDF5"), ("other", "/deep/cube (2, 3, 4)"), ("count", "5 wavelengths for 24 bands"),
-        ("scale", "give --scale"), ("flat", "three axes"), ("words", "of type"),
+        ("scale", "give `scale`"), ("flat", "three axes"), ("words", "of type"),
     ):  # fmt: skip
         with pytest.raises(CubeError, match=says.replace("(", r"\(").replace(")", r"\)")):
             open_cube(tmp_path / f"{name}.h5")
@@ -213,10 +213,10 @@ def test_a_dataset_that_is_not_there(tmp_path):
         open_cube(tmp_path / "a.h5", "/b")
     with pytest.raises(MethodError, match=r"one of yxb, ybx, byx, .*, not 'xxb'"):
         open_cube(tmp_path / "a.h5", "/SJER/Reflectance/Reflectance_Data:xxb")
-    with pytest.raises(MethodError, match="goes with --dataset"):
+    with pytest.raises(MethodError, match="goes with `dataset`"):
         open_cube(tmp_path / "a.h5", None, "/waves")
     (tmp_path / "x.hdr").write_text("ENVI\n")
-    with pytest.raises(MethodError, match="--dataset is for HDF5 and MATLAB files"):
+    with pytest.raises(MethodError, match="`dataset` is for HDF5 and MATLAB files"):
         open_cube(tmp_path / "x.hdr", "/b")
 
 

@@ -222,3 +222,29 @@ def test_links_of_the_documents_lead_somewhere(page):
     assert [link for link in links if link and not (page.parent / link).exists()] == []
     if page.name == "security.md":
         assert links
+
+
+def messages():
+    """Every text of the package that is no docstring, with its file."""
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        blocks = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+        docs = {id(node.body[0].value) for node in blocks if node.body and isinstance(node.body[0], ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                yield path.name, node.value
+
+
+def test_the_package_speaks_of_parameters_and_the_command_line_of_options():
+    """`` `max_delta` `` in a message of the package, ``--max-delta`` where the command line shows it: each is one of its options."""
+    from unmix_cli.main import COMMANDS, cli
+
+    commands = [cli.get_command(None, name) for name in COMMANDS]
+    commands += [sub for command in commands for sub in getattr(command, "commands", {}).values()]
+    options = {option for command in commands for parameter in command.params for option in parameter.opts}
+    flag, parameter = re.compile(r"(?<![\w`-])--[a-z][a-z-]+"), re.compile(r"`([a-z][a-z_]*)`")
+    texts = [(name, text) for name, text in messages() if name != "_version.py"]
+    assert [(name, text) for name, text in texts if flag.search(text)] == []
+    in_files = {"__init__.py", "products.py", "matlab.py", "geotiff.py"}  # tables of formats name what stands in a file
+    words = {word for name, text in texts if name not in in_files for word in parameter.findall(text)}
+    assert {word for word in words if "--" + word.replace("_", "-") not in options} == set()

@@ -57,7 +57,7 @@ SHAPES = (
 def test_steps_are_lee_and_seungs(device, shape, loss):
     X, E, A = problem(*shape)
     steps = 4 if simulated() else 20
-    found = unmix.nmf(X, E, A, loss=loss, steps=steps, every=2, tolerance=0, device=device)
+    found = unmix.nmf(X, E, A, loss=loss, steps=steps, every=2, tol=0, device=device)
     own_E, own_A, every = plain(X.astype(float), E.astype(float), A.astype(float), loss, steps)
     np.testing.assert_allclose([cost for _, cost in found.costs[1:]], every[1::2], rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(found.E, own_E, rtol=1e-3, atol=1e-5)
@@ -70,9 +70,7 @@ def test_steps_are_lee_and_seungs(device, shape, loss):
 def test_the_loss_never_rises_with_the_sum_either(device, loss):
     X, E, _ = problem(12, 7, 3) if simulated() else problem(300, 40, 6)
     X[3] = 0  # a pixel of zeros has no abundances
-    found = unmix.nmf(
-        X, E, loss=loss, sum_to_one=True, steps=6 if simulated() else 60, every=1, tolerance=0, device=device
-    )
+    found = unmix.nmf(X, E, loss=loss, sum_to_one=True, steps=6 if simulated() else 60, every=1, tol=0, device=device)
     costs = np.array([cost for _, cost in found.costs])
     assert np.all(np.diff(costs) <= 1e-5 * costs[:-1]) and costs[-1] < 0.5 * costs[0]
     sums = found.A.sum(axis=1)
@@ -124,7 +122,7 @@ def test_the_same_bytes_for_any_threads(loss, L):
 
 def test_it_stops_when_the_loss_does():
     X, E, A = problem(200, 30, 3)
-    found = unmix.nmf(X, E, A, steps=5000, every=10, tolerance=1e-3)
+    found = unmix.nmf(X, E, A, steps=5000, every=10, tol=1e-3)
     fallen = -np.diff([cost for _, cost in found.costs]) / found.costs[0][1]
     assert found.converged and fallen[-1] < 1e-3 and np.all(fallen[:-1] >= 1e-3)
 
@@ -133,7 +131,7 @@ def test_it_stops_when_the_loss_does():
     ("change", "words"),
     [
         ({"X": np.full((4, 3), -1.0)}, "X holds"), ({"E": np.full((3, 2), np.nan)}, "E holds"), ({"A": np.ones((4, 3))}, "go together"),
-        ({"loss": "l1"}, "unknown loss"), ({"steps": 0}, "--steps"), ({"tolerance": -1}, "--tol"),
+        ({"loss": "l1"}, "unknown loss"), ({"steps": 0}, "`steps`"), ({"tol": -1}, "`tol`"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(change, words):
@@ -229,7 +227,7 @@ def test_units_do_not_matter(device, loss, scale):
     settings = {
         "loss": loss,
         "steps": 3 if simulated() else 40,
-        "tolerance": 0,
+        "tol": 0,
         "device": device,
         "sum_to_one": loss == "frobenius",
     }
@@ -247,7 +245,7 @@ def test_fill_that_nobody_declared_is_an_error(tmp_path, wide_scene):
         unmix.nmf(X, E)
     Y = np.full((5, 6, 8), 0.3, np.float32) + np.random.default_rng(0).random((5, 6, 8)).astype("f4")
     Y[2, 2] = 9.97e36
-    with pytest.raises(unmix.CubeError, match="--nodata"):
+    with pytest.raises(unmix.CubeError, match="`nodata`"):
         unmix.nmf_scene(write_cube(tmp_path / "f.hdr", Y), count=2, out_dir=tmp_path / "o", device="cpu")
     assert not (tmp_path / "o").exists()
 
@@ -263,7 +261,7 @@ def test_budgets_of_a_scene(tmp_path, wide_scene, where):
             assert not unmix.nmf_scene(header, memory=memory, **settings)["held"]
             break
         except unmix.MethodError as error:
-            assert f"--memory {memory} bytes is too small: one line of this scene needs" in str(error)
+            assert f"`memory` {memory} bytes is too small: one line of this scene needs" in str(error)
             memory = int(str(error).split()[-1])
     else:
         raise AssertionError("no size that it named was enough")
@@ -278,14 +276,14 @@ def test_an_infinite_divergence_is_said_to_be_infinite(device, caplog):
     """A value above 0 where all endmembers are 0, which they stay; half the squared distance is finite there."""
     X, E, A = problem(9, 5, 2)
     E[3] = 0
-    found = unmix.nmf(X, E, A, steps=4, every=2, tolerance=0, device=device)
+    found = unmix.nmf(X, E, A, steps=4, every=2, tol=0, device=device)
     assert [cost for _, cost in found.costs] == [np.inf] * 3 and not found.E[3].any()
     assert "9 values above 0 are given 0" in caplog.text
     caplog.clear()
     X[:, 3] = 0
-    found = unmix.nmf(X, E, A, steps=4, every=2, tolerance=0, device=device)
+    found = unmix.nmf(X, E, A, steps=4, every=2, tol=0, device=device)
     assert np.isfinite([cost for _, cost in found.costs]).all() and not caplog.records
-    found = unmix.nmf(X + 1, E, A, loss="frobenius", steps=4, every=2, tolerance=0, device=device)
+    found = unmix.nmf(X + 1, E, A, loss="frobenius", steps=4, every=2, tol=0, device=device)
     assert np.isfinite([cost for _, cost in found.costs]).all()
 
 

@@ -211,7 +211,7 @@ def test_the_limit_is_an_option(tmp_path):
     strict = unmix.run(path, max_delta=1e-17, overwrite=True, **options)
     assert strict["certified"] and strict["pixels"]["fit_certified"] > 0 and strict["max_delta"] == 1e-17
     assert strict["worst_delta"] < 1e-15  # each was solved again
-    with pytest.raises(unmix.MethodError, match="--max-delta"):
+    with pytest.raises(unmix.MethodError, match="`max_delta`"):
         unmix.run(path, max_delta=0.0, **options)
 
 

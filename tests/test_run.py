@@ -159,7 +159,7 @@ def test_other_readers_read_our_maps(tmp_path, scene, truth):
 FAULTS = {
     "no endmembers file": (unmix.LibraryError, "nothing.csv"),
     "other bands": (unmix.LibraryError, "bands"),
-    "other scale": (unmix.CubeError, "--scale"),
+    "other scale": (unmix.CubeError, "`scale`"),
     "collinear": (unmix.LibraryError, "collinear"),
     "p > L": (unmix.LibraryError, "endmembers for 20 bands"),
     "all masked": (unmix.CubeError, "masked"),
@@ -378,7 +378,7 @@ def test_verify_wants_a_finished_run(tmp_path, scene, truth):
         verify(tmp_path / "scene")
     unmix.run(scene, endmembers=truth, device="cpu")
     scene.with_suffix(".img").unlink()
-    with pytest.raises(unmix.CubeError, match="--cube"):
+    with pytest.raises(unmix.CubeError, match="`cube`"):
         verify(tmp_path / "scene")
 
 

@@ -229,7 +229,7 @@ def test_threads_do_not_matter():
         ({"method": "magic"}, unmix.MethodError, "ucls, scls, nnls, fcls"),
         ({"solver": "magic"}, unmix.MethodError, "active-set"),
         ({"method": "ucls", "solver": "inverse"}, unmix.MethodError, "direct"),
-        ({"device": "cuda:99"}, unmix.DeviceError, "--device cpu"),
+        ({"device": "cuda:99"}, unmix.DeviceError, "`device` cpu"),
         ({"device": "tpu"}, unmix.MethodError, "cuda:K"),
     ],
 )

@@ -57,7 +57,7 @@ def plan_blocks(
     bytes_per_line: int,
     budget: int,
     slots: int,
-    option: str = "--memory",
+    option: str = "`memory`",
     piece: int | None = None,
     chunk: int = 1,
 ) -> BlockPlan:

@@ -91,19 +91,19 @@ class Options:
         choose(self.method, self.solver)
         require(self.format)
         if self.top is not None and self.top < 1:
-            raise MethodError(f"--top {self.top}: must be at least 1")
+            raise MethodError(f"`top` {self.top}: must be at least 1")
         if not self.max_delta > 0:
-            raise MethodError(f"--max-delta {self.max_delta}: must be above 0")
+            raise MethodError(f"`max_delta` {self.max_delta}: must be above 0")
         if self.streams < 1 or (self.threads is not None and self.threads < 1):
-            raise MethodError("--streams and --threads must be at least 1")
+            raise MethodError("`streams` and `threads` must be at least 1")
         if self.overwrite and self.skip_existing:
-            raise MethodError("--overwrite and --skip-existing contradict each other")
+            raise MethodError("`overwrite` and `skip_existing` contradict each other")
         if self.endmembers is not None and self.count is not None:
             raise MethodError(
-                "--count is for extraction; all spectra of -e FILE are used, or those that --select chooses"
+                "`count` is for extraction; all spectra of `endmembers` are used, or those that `select` chooses"
             )
         if self.endmembers is None and self.select is not None:
-            raise MethodError("--select chooses from the spectra of -e FILE")
+            raise MethodError("`select` chooses from the spectra of `endmembers`")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     @classmethod

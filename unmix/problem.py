@@ -225,7 +225,7 @@ def plan_problem(
     if p > L and not solver.any_rank:
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' needs at most as many as bands (for more: "
-            "--method nnls --solver qr)"
+            "`method` nnls `solver` qr)"
         )
     from_mean = method.sum_to_one and not solver.as_given
     refuse_sizes(endmembers, from_mean)
@@ -272,7 +272,7 @@ def refuse_sizes(endmembers: Endmembers, zero: bool) -> None:
         short = (lengths <= SHORTEST) & ~((lengths == 0) & zero)
         j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])
         what = (
-            "is zero (shade: use --method fcls or scls)"
+            "is zero (shade: use `method` fcls or scls)"
             if lengths[j] == 0
             else f"has length {lengths[j]:.1e}; rescale it"
         )

@@ -109,7 +109,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
         found = survey(cube, bands, nodata)
         kept = np.setdiff1d(bands.index, [band for bands_of in found.faults().values() for band in bands_of])
         if len(kept) == 0:
-            raise CubeError(f"{cube.path}: no band is neither dead, constant nor out of range; use --bands all")
+            raise CubeError(f"{cube.path}: no band is neither dead, constant nor out of range; use `bands` all")
         for what, some in found.faults().items():
             if some:
                 log.info(f"{cube.path}: {counted(len(some), 'band')} left out ({what}): {ranges(some)}")
@@ -117,8 +117,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     silent = bands.index[bands.gain == 0]
     if len(silent):
         raise CubeError(
-            f"{cube.path}: the gain of bands {ranges(silent.tolist())} is 0, so that they say nothing; leave them out with --bands, or "
-            "give --scale"
+            f"{cube.path}: the gain of bands {ranges(silent.tolist())} is 0, so that they say nothing; leave them out with `bands`, or "
+            "give `scale`"
         )
     return cube, bands, nodata
 
@@ -129,13 +129,13 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     if bytes_per_line(cube) > LONGEST_LINE:
         raise CubeError(f"{cube.path}: a line of it is {bytes_per_line(cube)} bytes; is it laid out another way?")
     problems = list(cube.problems)
-    nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "--nodata", problems)
+    nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
         log.warning(problem)
     if reading.lines is reading.samples is reading.mask is None:
         return cube, nodata
-    lines = parse_range("--lines", reading.lines, cube.lines)
-    samples = parse_range("--samples", reading.samples, cube.samples)
+    lines = parse_range("`lines`", reading.lines, cube.lines)
+    samples = parse_range("`samples`", reading.samples, cube.samples)
     mask = None
     if reading.mask is not None:
         file, band = mask_of(reading.mask)
@@ -166,7 +166,7 @@ def mask_of(text: str) -> tuple[Path, int]:
     file, _, band = text.rpartition(":")
     if file and band.isascii() and band.isdigit() and len(band) < 8 and not Path(text).exists():
         if int(band) < 1:
-            raise MethodError(f"--mask {text}: bands count from 1")
+            raise MethodError(f"`mask` {text}: bands count from 1")
         return Path(file), int(band) - 1
     return Path(text), 0
 
@@ -184,7 +184,7 @@ def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | N
     if which == "good":
         index = np.arange(cube.bands) if cube.good_bands is None else np.flatnonzero(cube.good_bands)
         if len(index) == 0:
-            raise CubeError(f"{cube.path}: the header's bbl calls no band good; use --bands all")
+            raise CubeError(f"{cube.path}: the header's bbl calls no band good; use `bands` all")
     elif which == "all":
         index = np.arange(cube.bands)
     else:
@@ -192,12 +192,12 @@ def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | N
     if ignore_nm is not None:
         index = index[~ignored(cube, ignore_nm)[index]]
         if len(index) == 0:
-            raise MethodError(f"--ignore-nm {ignore_nm}: leaves no band")
+            raise MethodError(f"`ignore_nm` {ignore_nm}: leaves no band")
     gain = np.ones(cube.bands) if cube.gain is None else cube.gain
     offset = np.zeros(cube.bands) if cube.offset is None else cube.offset
     if scale is not None:
         if not (np.isfinite(scale) and scale > 0 and np.isfinite(1.0 / scale)):
-            raise MethodError(f"--scale {scale} must be above 0; stored values are divided by it")
+            raise MethodError(f"`scale` {scale} must be above 0; stored values are divided by it")
         gain, offset = np.full(cube.bands, 1.0 / scale), np.zeros(cube.bands)
     return Bands(
         index.astype(np.int64), np.ascontiguousarray(gain[index], float), np.ascontiguousarray(offset[index], float)
@@ -210,10 +210,10 @@ def parse_bands(text: str, bands: int) -> np.ndarray:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in (first, last or first)):
-            raise MethodError(f"--bands '{text}': write good, all, auto, or numbers from 1 such as 1-50,60")
+            raise MethodError(f"`bands` '{text}': write good, all, auto, or numbers from 1 such as 1-50,60")
         low, high = int(first), int(last or first)
         if not 1 <= low <= high <= bands:
-            raise MethodError(f"--bands '{part.strip()}': the cube has bands 1 to {bands}")
+            raise MethodError(f"`bands` '{part.strip()}': the cube has bands 1 to {bands}")
         index |= set(range(low - 1, high))
     return np.array(sorted(index))
 
@@ -221,7 +221,7 @@ def parse_bands(text: str, bands: int) -> np.ndarray:
 def ignored(cube: Cube, text: str) -> np.ndarray:
     """Which bands have their centre in one of the stretches ``A-B,…`` in nm; bool array (bands,)."""
     if cube.wavelengths is None:
-        raise MethodError(f"--ignore-nm: {cube.path} has no wavelengths; use --bands")
+        raise MethodError(f"`ignore_nm`: {cube.path} has no wavelengths; use `bands`")
     out = np.zeros(cube.bands, bool)
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -230,10 +230,10 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
         except ValueError:
             low, high = np.nan, np.nan
         if not (dash and 0 <= low <= high < np.inf):
-            raise MethodError(f"--ignore-nm '{text}': write stretches in nm, such as 1350-1420,1800-1950")
+            raise MethodError(f"`ignore_nm` '{text}': write stretches in nm, such as 1350-1420,1800-1950")
         these = (cube.wavelengths >= low) & (cube.wavelengths <= high)
         if not these.any():
-            log.warning(f"--ignore-nm {part.strip()}: no band of {cube.path} lies there ({cube.wavelengths.min():g} to "
+            log.warning(f"`ignore_nm` {part.strip()}: no band of {cube.path} lies there ({cube.wavelengths.min():g} to "
                         f"{cube.wavelengths.max():g} nm)")  # fmt: skip
         out |= these
     return out
@@ -351,7 +351,7 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
             f"{cube.path}: all values of the {len(found)} pixels looked at are 0; there is nothing to unmix"
         )
     if not np.all(np.isfinite(found)):
-        return f"{cube.path}: its values are too large for float64; divide them with --scale"
+        return f"{cube.path}: its values are too large for float64; divide them with `scale`"
     size = float(np.percentile(found, 98)) if len(found) else np.nan
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
@@ -360,8 +360,8 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     together = 10.0 ** np.round(np.log10(size / largest)) / gain
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); --scale {together:g} brings them together, "
-        f"--scale {1 / gain:g} if this is meant"
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {together:g} brings them together, "
+        f"`scale` {1 / gain:g} if this is meant"
     )
 
 

@@ -78,7 +78,7 @@ def beside_sklearn(X, E, A, loss):
         row[f"sklearn_{kind}_s"] = round(timed(lambda kind=kind: theirs(kind, 200))[0], 4)
     apart = []
     for steps in range(25, 201, 25):
-        ours = unmix.nmf(X, E, A, loss=loss, steps=steps, every=steps, tolerance=0).costs[-1][1]
+        ours = unmix.nmf(X, E, A, loss=loss, steps=steps, every=steps, tol=0).costs[-1][1]
         W, H, _ = theirs("f8", steps)
         other = loss_of(X, H.T, W, loss)
         apart.append(abs(ours - other) / other)
@@ -131,10 +131,10 @@ def main():
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     X, E, A = start()
     for loss in SKLEARN:
-        seconds, found = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tolerance=0, every=200, device=device))
+        seconds, found = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tol=0, every=200, device=device))
         row = {"loss": loss, "device": device, "seconds": round(seconds, 5), "found": found.costs[-1][1],
                "apart_from_float64": abs(loss_of(X, found.E, found.A, loss) / found.costs[-1][1] - 1)}  # fmt: skip
-        looked, _ = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tolerance=0, every=25, device=device))
+        looked, _ = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tol=0, every=25, device=device))
         row |= {
             "seconds_looking_every_25": round(looked, 5),
             "steps_alone": round(steps_alone(X, E, A, loss, device), 5),

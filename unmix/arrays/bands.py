@@ -128,7 +128,7 @@ def select_bands(
     fewest = min(len(calibration) for calibration, _ in parts)
     highest = min(fewest - 1, X.shape[1])
     if most is not None and not 1 <= most <= highest:
-        raise MethodError(f"--most {most}: must be from 1 to {highest} (calibration samples less one, bands)")
+        raise MethodError(f"`most` {most}: must be from 1 to {highest} (calibration samples less one, bands)")
     most = min(highest, MOST) if most is None else most
     with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
         calibration = parts[0][0] if validation is not None else np.arange(len(X))
@@ -139,7 +139,7 @@ def select_bands(
         prepared = [samples_of(X, y, *part) for part in parts]
         squares = errors_of(engine, prepared, orders, counts, most, regression)
         if not np.isfinite(squares).any():
-            raise LibraryError("every band is constant in some fold; use fewer --folds, or --validation")
+            raise LibraryError("every band is constant in some fold; use fewer `folds`, or `validation`")
         predicted = sum(len(part[1]) for part in parts)
         best = np.unravel_index(int(np.argmin(squares)), squares.shape)
         chain = orders[best[0], : best[1] + 1].astype(int)
@@ -171,7 +171,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
     """
     K = len(covariance)
     if not 1 <= count <= K:
-        raise MethodError(f"--most {count}: must be from 1 to {K}, the bands in use")
+        raise MethodError(f"`most` {count}: must be from 1 to {K}, the bands in use")
     with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
         orders, counts = engine.chains(np.ascontiguousarray(covariance), count)
         volumes = [log_volume(covariance, orders[i, : counts[i]]) if counts[i] == count else -np.inf for i in range(K)]
@@ -179,7 +179,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
         if counts[start] < count:
             most = int(counts.max())
             what = f"only {most} bands are not mixtures" if most > 1 else "all bands are multiples"
-            raise MethodError(f"--most {count}: {what} of each other")
+            raise MethodError(f"`most` {count}: {what} of each other")
         return Selection(orders[start].astype(int), orders[start].astype(int), device=machine.name)
 
 
@@ -207,13 +207,13 @@ def check(
     if not np.ptp(y) > 0:
         raise LibraryError("the target is constant; there is nothing to predict")
     if validation is not None and folds is not None:
-        raise MethodError("--validation and --folds contradict each other")
+        raise MethodError("`validation` and `folds` contradict each other")
     if validation is not None and not 0 < validation < 1:
-        raise MethodError(f"--validation {validation:g}: must be between 0 and 1")
+        raise MethodError(f"`validation` {validation:g}: must be between 0 and 1")
     if folds is not None and not 2 <= folds <= len(X):
-        raise MethodError(f"--folds {folds}: must be from 2 to {len(X)}, the samples")
+        raise MethodError(f"`folds` {folds}: must be from 2 to {len(X)}, the samples")
     if not 0 <= alpha < 1:
-        raise MethodError(f"--alpha {alpha:g}: must be from 0, below 1")
+        raise MethodError(f"`alpha` {alpha:g}: must be from 0, below 1")
     if regression not in REGRESSIONS:
         raise MethodError(f"unknown regression '{regression}'; there are {', '.join(REGRESSIONS)}")
 
@@ -229,7 +229,7 @@ def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[
     pairs = [(np.setdiff1d(np.arange(N), part), part) for part in parts]
     if validation is not None and len(parts[0]) < FEWEST:
         raise MethodError(
-            f"--validation {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; {FEWEST} at least"
+            f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; {FEWEST} at least"
         )
     if min(len(calibration) for calibration, _ in pairs) < 2:
         raise LibraryError(f"{N} samples are too few: a regression needs two at least beside those that it predicts")

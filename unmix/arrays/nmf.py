@@ -70,14 +70,14 @@ class Plan:
     loss: str = "kl"
     sum_to_one: bool = False
     steps: int = MOST_STEPS
-    tolerance: float = TOLERANCE
+    tol: float = TOLERANCE
     every: int = EVERY
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise MethodError(f"unknown loss '{self.loss}'; there are {', '.join(LOSSES)}")
-        if self.steps < 1 or self.every < 1 or not self.tolerance >= 0:
-            raise MethodError("--steps and --every must be at least 1, --tol at least 0")
+        if self.steps < 1 or self.every < 1 or not self.tol >= 0:
+            raise MethodError("`steps` and `every` must be at least 1, `tol` at least 0")
 
 
 def nmf(
@@ -88,7 +88,7 @@ def nmf(
     loss: str = "kl",
     sum_to_one: bool = False,
     steps: int = MOST_STEPS,
-    tolerance: float = TOLERANCE,
+    tol: float = TOLERANCE,
     every: int = EVERY,
     device: str = "cpu",
     threads: int | None = None,
@@ -112,7 +112,7 @@ def nmf(
         Keep each pixel's abundances at a sum of 1.
     steps : int
         The most that are made.
-    tolerance : float
+    tol : float
         Stop where the loss fell by less than this share of the first between two looks at it; 0 for all steps.
     every : int
         Steps between looks.
@@ -139,7 +139,7 @@ def nmf(
     >>> (found.A @ found.E.T).round(3).tolist()
     [[1.0, 2.0], [2.0, 4.0]]
     """
-    plan = Plan(loss, sum_to_one, steps, tolerance, every)
+    plan = Plan(loss, sum_to_one, steps, tol, every)
     X, E = np.asarray(X, np.float32), np.asarray(E, np.float32)
     A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(A, np.float32)
     if X.ndim != 2 or E.ndim != 2 or A.shape != (X.shape[0], E.shape[1]) or X.shape[1] != E.shape[0] or 0 in A.shape:
@@ -266,7 +266,7 @@ def descend(
             log.warning(
                 f"the loss rose from {before:.6g} to {now:.6g} by step {made}: float32 does not hold what the pixels span"
             )
-        converged = plan.tolerance > 0 and before - now < plan.tolerance * first and not risen
+        converged = plan.tol > 0 and before - now < plan.tol * first and not risen
     if missed:
         log.warning(
             f"the loss is infinite: {missed} values above 0 are given 0 by endmembers and abundances, whose zeros stay; begin with "

@@ -108,7 +108,7 @@ def nnqp(
     array([[1., 0.]])
     """
     if steps < 1:
-        raise MethodError(f"--steps {steps}: must be at least 1")
+        raise MethodError(f"`steps` {steps}: must be at least 1")
     Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
     least = least_curvature(Q)
     with one_device(device, threads) as machine:

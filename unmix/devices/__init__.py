@@ -68,7 +68,7 @@ def kind_of(name: str) -> str:
         return "cpu" if name == "cpu" or why_no_gpu() else "cuda"
     wanted, gpus = gpus_named(name), count_gpus()
     if gpus == 0 or max(wanted, default=0) >= gpus:
-        raise DeviceError(f"{name}: {'no CUDA GPU' if gpus == 0 else f'only {gpus} GPUs'} here; use --device cpu")
+        raise DeviceError(f"{name}: {'no CUDA GPU' if gpus == 0 else f'only {gpus} GPUs'} here; use `device` cpu")
     if not importlib.util.find_spec("numba_cuda"):
         raise DeviceError(f"{name}: numba-cuda is not installed; pip install 'unmix[cuda12]' or 'unmix[cuda13]'")
     return "cuda"
@@ -96,7 +96,7 @@ def gpus_named(name: str) -> list[int]:
         raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda, cuda:K, cuda:K,L or cuda:all")
     wanted = [] if which == "all" else [int(word) for word in words]
     if len(set(wanted)) < len(wanted):
-        raise MethodError(f"--device {name}: names a GPU twice")
+        raise MethodError(f"`device` {name}: names a GPU twice")
     return wanted
 
 
@@ -114,7 +114,7 @@ def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
     machine = choose_device(name, threads)
     try:
         if isinstance(machine, Several):
-            raise MethodError(f"--device {name}: this works on one GPU; name it, as cuda:0")
+            raise MethodError(f"`device` {name}: this works on one GPU; name it, as cuda:0")
         with machine.gpu if isinstance(machine, Cuda) else contextlib.nullcontext():
             yield machine
     finally:

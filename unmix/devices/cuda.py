@@ -45,7 +45,7 @@ class Cuda:
                 cuda.current_context()
             leave_to_the_end(index)
         except Exception as error:  # whatever a driver throws, the user gets one line
-            raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try --device cpu") from None
+            raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try `device` cpu") from None
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()  # what an earlier run had
@@ -67,7 +67,7 @@ class Cuda:
                     self.record(slots, problem, line, block_plan)
         except Exception as error:
             raise DeviceError(
-                f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower --gpu-memory"
+                f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower `gpu_memory`"
             ) from None
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
@@ -131,7 +131,7 @@ class Cuda:
             elif block_plan.slots > 1:
                 block_plan = BlockPlan(block_plan.lines, 1, block_plan.slots - 1)
             else:
-                raise MethodError(f"--gpu-memory {memory} bytes is too small: one line of this scene needs {need}")
+                raise MethodError(f"`gpu_memory` {memory} bytes is too small: one line of this scene needs {need}")
         return block_plan
 
     def pinned(self, shape: Any, kind: Any) -> np.ndarray:

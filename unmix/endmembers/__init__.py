@@ -111,18 +111,18 @@ def extract_endmembers(
     p = int(count) if counted is None else capped(cube, counted)
     L = len(bands.index)
     if not 1 <= p <= min(L, found.pixels):
-        raise MethodError(f"--count {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
+        raise MethodError(f"`count` {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
 
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
-        raise MethodError(f"--seed {seed}: write a whole number from 0")
+        raise MethodError(f"`seed` {seed}: write a whole number from 0")
     scene = Passes(cube, bands, nodata, budget, threads or cores())
     try:
         places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, scene)
     except OSError as error:
-        raise CubeError(f"{cube.path}: no room for scratch: {error.strerror}; set TMPDIR, or raise --memory") from None
+        raise CubeError(f"{cube.path}: no room for scratch: {error.strerror}; set TMPDIR, or raise `memory`") from None
     if len(set(places)) < p:
         raise CubeError(
-            f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower --count"
+            f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
         )
     found_at = [(n // cube.samples, n % cube.samples) for n in places]
     matrix = np.stack([scene.spectrum(n) for n in places], axis=1)

@@ -128,7 +128,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     L = len(bands.index)
     size = 8 * L * L
     if size > max(budget, LARGEST_MATRIX):
-        raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use --bands, or -e FILE")
+        raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use `bands`, or `endmembers`")
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
     together = max(1, min(2 * threads, budget // size))  # each has a matrix of its own

@@ -67,7 +67,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     has_names = module in ("products", "matlab")
     axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else Path(wavelengths)
     if dataset is not None and not has_names:
-        raise MethodError(f"--dataset is for HDF5 and MATLAB files, which {path} is not")
+        raise MethodError(f"`dataset` is for HDF5 and MATLAB files, which {path} is not")
     inside = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
     named = {key: name for key, name in inside if name is not None}
     cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **named)

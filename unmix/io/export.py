@@ -53,8 +53,8 @@ class OutputFormat:
                 part.encode()
             except UnicodeEncodeError:
                 raise OutputError(
-                    f"{folder / stem}: --format {self.name} takes names in UTF-8 only, which '{part}' is not; use another format"
-                    + (" or rename the scene" if part == stem else " or -o")
+                    f"{folder / stem}: `format` {self.name} takes names in UTF-8 only, which '{part}' is not; use another format"
+                    + (" or rename the scene" if part == stem else " or `out_dir`")
                 ) from None
 
 
@@ -66,7 +66,7 @@ def require(name: str) -> OutputFormat:
         try:
             import rasterio  # noqa: F401
         except ImportError:
-            raise MethodError("--format geotiff needs rasterio: pip install 'unmix[geo]'") from None
+            raise MethodError("`format` geotiff needs rasterio: pip install 'unmix[geo]'") from None
     return FORMATS[name]
 
 

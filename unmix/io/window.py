@@ -76,7 +76,7 @@ class Window:
     def take_mask(self, mask: Cube, band: int) -> None:
         """Decide where the mask begins, and what stands in the pixels that it takes out."""
         if band >= mask.bands:
-            raise CubeError(f"{mask.path}: has {mask.bands} bands; --mask asks for band {band + 1}")
+            raise CubeError(f"{mask.path}: has {mask.bands} bands; `mask` asks for band {band + 1}")
         if (mask.lines, mask.samples) == (self.cube.lines, self.cube.samples):
             self.begin = self.first, self.across.start
         elif (mask.lines, mask.samples) != (self.lines, self.samples):

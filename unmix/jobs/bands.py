@@ -125,7 +125,7 @@ def bands_of(
     if y is None:
         given = {key for key, value in how.items() if value is not None}
         if given - {"seed", "alpha", "regression"}:
-            raise MethodError(f"--{min(given - {'seed', 'alpha', 'regression'})} is for a --target")
+            raise MethodError(f"`{min(given - {'seed', 'alpha', 'regression'})}` is for a `target`")
         covariance = spectra.covariance
         if covariance is None:
             assert spectra.X is not None
@@ -225,7 +225,7 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         own = "" if names is None else f" ('{names[row]}')"
         raise LibraryError(
             f"{source}: spectrum {row + 1}{own} has a value at band {bands[column] + 1} that is deleted or not finite; leave "
-            "bands out with --bands"
+            "bands out with `bands`"
         )
     waves = None if waves is None else waves[bands]
     X = np.ascontiguousarray(X, np.float64)
@@ -243,7 +243,7 @@ def stem_of(path: Path) -> Path:
 def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) -> np.ndarray:
     """Return the places of the bands to choose from; ``good`` are those that some spectrum has a value in."""
     if which == "auto":
-        raise MethodError("--bands auto is for cubes")
+        raise MethodError("`bands` auto is for cubes")
     if which not in ("good", "all"):
         return parse_bands(which, X.shape[1])
     empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)

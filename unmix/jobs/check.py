@@ -82,7 +82,7 @@ def check(
     """
     method_spec, solver_spec = choose(method, solver)
     if endmembers is None and select is not None:
-        raise MethodError("--select chooses from the spectra of -e FILE")
+        raise MethodError("`select` chooses from the spectra of `endmembers`")
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read)
     findings = Findings()
@@ -146,7 +146,7 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
         if not bands:
             continue
         many = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{many} {what} on the sample: {ranges(bands)}; --bands auto leaves such out"
+        text = f"{many} {what} on the sample: {ranges(bands)}; `bands` auto leaves such out"
         if what == "dead":
             findings.error("bands", text + ": every pixel would be masked")
         else:
@@ -158,7 +158,7 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
     there = seen.pixels - seen.masked
     share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if there == 0:
-        findings.error("nodata", share + " in any band; is --nodata right?")
+        findings.error("nodata", share + " in any band; is `nodata` right?")
         return
     findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
@@ -273,7 +273,7 @@ def crowded(p: int, L: int, pixels: float) -> str | None:
                     if what == "band"
                     else "each pixel could be an endmember of its own"
                 )
-                + "; choose some with --select"
+                + "; choose some with `select`"
             )
     return None
 

@@ -58,7 +58,7 @@ def nmf_scene(
     loss: str = "kl",
     sum_to_one: bool = False,
     steps: int = MOST_STEPS,
-    tolerance: float = TOLERANCE,
+    tol: float = TOLERANCE,
     every: int = EVERY,
     out_dir: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -84,7 +84,7 @@ def nmf_scene(
         Pixels that an extraction picks, or the mean spectrum times random numbers.
     seed : int
         Of either.
-    loss, sum_to_one, steps, tolerance, every
+    loss, sum_to_one, steps, tol, every
         See `unmix.nmf`.
     out_dir, overwrite, device, memory, gpu_memory, threads, format, progress, command
         As for `unmix.run`; progress counts steps. A scene that does not fit ``memory`` is read once a step.
@@ -101,15 +101,15 @@ def nmf_scene(
     UnmixError
         See `unmix.errors`; nothing is left under a final name then.
     """
-    plan = Plan(loss, sum_to_one, steps, tolerance, every)
+    plan = Plan(loss, sum_to_one, steps, tol, every)
     form, how_read = require(format), ReadOptions(**reading)
     if start is not None and endmembers is not None:
-        raise MethodError("--start and -e contradict each other")
+        raise MethodError("`start` and `endmembers` contradict each other")
     start = STARTS[0] if start is None else start
     if start not in STARTS:
         raise MethodError(f"unknown start '{start}'; there are {', '.join(STARTS)}")
     if endmembers is not None and count is not None:
-        raise MethodError("--count is for an extraction; all spectra of -e FILE are used")
+        raise MethodError("`count` is for an extraction; all spectra of `endmembers` are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
@@ -177,7 +177,7 @@ def beginning(
     found = signal_of(scene, used, nodata, budget, threads)
     p = capped(scene, hysime(found)) if count == "auto" else int(count)
     if p < 1:
-        raise MethodError(f"--count {p}: must be at least 1")
+        raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(found.mean), p))
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
@@ -221,14 +221,14 @@ class Pixels:
         self.block_plan = plan_blocks(self.scene.lines, 2 * stored + 3 * a_pixel * samples, budget, 1, chunk=chunk)
         held = pixels * a_pixel + 2 * stored * self.block_plan.lines_per_block <= budget
         if gpu_budget is not None:
-            there = plan_blocks(self.scene.lines, 2 * a_pixel * samples, gpu_budget, 1, "--gpu-memory")
+            there = plan_blocks(self.scene.lines, 2 * a_pixel * samples, gpu_budget, 1, "`gpu_memory`")
             self.block_plan = min(self.block_plan, there, key=lambda one: one.lines_per_block)
             held = held and 2 * a_pixel * pixels <= gpu_budget
         if held:  # what is not at work is small: blocks only bring the pixels in
             self.block_plan = replace(self.block_plan, lines_per_block=max(1, self.block_plan.lines_per_block // 4))
         self.most = pixels if held else self.block_plan.lines_per_block * samples
         if not held:
-            log.info(f"{self.scene.path}: does not fit --memory as float32; it is read once a step")
+            log.info(f"{self.scene.path}: does not fit `memory` as float32; it is read once a step")
             self.scratch = tempfile.TemporaryFile(prefix="unmix-", dir=folder)  # noqa: SIM115
             # a full disk would end the process when the map is written to
             os.posix_fallocate(self.scratch.fileno(), 0, 4 * pixels * p)
@@ -261,7 +261,7 @@ class Pixels:
         out[masked] = 0.0
         if out.max() > LARGEST * self.unit:
             raise CubeError(
-                f"{self.scene.path}: holds values above {LARGEST:g}; where these mean no data, say so by --nodata"
+                f"{self.scene.path}: holds values above {LARGEST:g}; where these mean no data, say so by `nodata`"
             )
         if not self.counted:
             self.below += below

@@ -187,7 +187,7 @@ def unmix_collecting(
     """`unmix_scene`, with the list that its warnings come to."""
     scene, used, missing_value = open_scene(cube, options.reading)
     if options.ortho and scene.placement is None:
-        raise MethodError(f"--ortho: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
+        raise MethodError(f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
     folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
     refuse_to_replace(scene, options, folder)
     watch = Watch(scene)
@@ -269,7 +269,7 @@ def say_if_touched(scene: Cube, about: dict[str, Any] | None) -> None:
     if about is not None and about.get("modified") not in (None, modified(scene)):
         log.warning(
             f"{scene.path}: was written to, or copied, since the unfinished run began; what was looked at of it is the same. If its "
-            "values changed, begin anew with --overwrite"
+            "values changed, begin anew with `overwrite`"
         )
 
 
@@ -317,7 +317,7 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     target = outputs.raster(name + ORTHO, lines, samples, bands)
     line_of_map = samples * (12 * bands + 40)  # gathered, turned round, with its places
     if line_of_map > max(memory, SMALLEST_BLOCK):
-        raise MethodError(f"--memory {memory} bytes is too small: one line of the map needs {line_of_map}")
+        raise MethodError(f"`memory` {memory} bytes is too small: one line of the map needs {line_of_map}")
     step = max(1, min(lines, memory // line_of_map))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))

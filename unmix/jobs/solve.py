@@ -335,7 +335,7 @@ class Answers:
         self.parts = [path.with_name(path.name + ".part") for path in self.finals]
         for path in self.finals:
             if path.exists() and not overwrite:
-                raise OutputError(f"{path}: exists already; use --overwrite")
+                raise OutputError(f"{path}: exists already; use `overwrite`")
         shapes = {
             name: ((N, n) if wide else (N,), np.int32 if name == "steps" else np.float64)
             for name, wide in written.items()

@@ -44,8 +44,8 @@ def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Devi
     block_plan = machine.fit(problem, line, block_plan, options.gpu_budget)
     if block_plan.lines_per_block < chunk:
         log.warning(
-            f"{scene.path}: its chunks hold {chunk} lines, of which {block_plan.lines_per_block} fit --memory: each is "
-            f"decompressed {-(-chunk // block_plan.lines_per_block)} times; raise --memory"
+            f"{scene.path}: its chunks hold {chunk} lines, of which {block_plan.lines_per_block} fit `memory`: each is "
+            f"decompressed {-(-chunk // block_plan.lines_per_block)} times; raise `memory`"
         )
     return block_plan
 

@@ -195,7 +195,7 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
     parts = {name: final.with_name(final.name + ".part") for name, final in finals.items()}
     for final in finals.values():
         if final.exists() and not overwrite:
-            raise OutputError(f"{final}: exists already; use --overwrite or another name")
+            raise OutputError(f"{final}: exists already; use `overwrite` or another name")
     refuse_headers_of_others(finals.values())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ def verify_report(
                 verdict.faults.append(f"{stem}_run.json: {what}: says {said}, but the maps hold {found}")
     scene, _ = open_part(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
-        raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with --cube")
+        raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with `cube`")
     check_input(stem, report, scene, verdict)
     if scene.path.stat().st_size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size than when it was read")
@@ -176,7 +176,7 @@ def find_cube(stem: Path, report: dict[str, Any]) -> Path:
     for path in (Path(report["input"]["path"]), stem.with_name(report["input"]["name"])):
         if path.exists():
             return path
-    raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with --cube")
+    raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
 
 
 @dataclass

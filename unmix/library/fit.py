@@ -77,7 +77,7 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         named = ", ".join(f"'{library.names[j]}'" for j in short[:5]) + (", …" if len(short) > 5 else "")
         raise LibraryError(
             f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
-            f"at {bands_named(holes.tolist())}{where}; leave spectra out (--select '…,!NAME') or the bands (--bands, --ignore-nm)"
+            f"at {bands_named(holes.tolist())}{where}; leave spectra out (`select` '…,!NAME') or the bands (`bands`, `ignore_nm`)"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
@@ -200,7 +200,7 @@ def refuse_outside(
         places = "" if bands is None else f" ({bands_named(bands[out].tolist())} of the cube)"
         raise LibraryError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[out][0]:g} nm{places}; {int(out.sum())} of "
-            f"{counted(len(centres), 'band')} are outside: leave them out with --ignore-nm or --bands"
+            f"{counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or `bands`"
         )
 
 

@@ -196,9 +196,9 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
     without = [word[1:] for word in listed if word.startswith("!")]
     words = [word for word in listed if not word.startswith("!")] or (["*"] if without else [])
     if max(map(len, words), default=0) > LONGEST_WORD:
-        raise LibraryError(f"--select: a word of it has more than {LONGEST_WORD} characters")
+        raise LibraryError(f"`select`: a word of it has more than {LONGEST_WORD} characters")
     if not words:
-        raise LibraryError(f"--select '{wanted}' names no spectrum")
+        raise LibraryError(f"`select` '{wanted}' names no spectrum")
     used: set[str] = set()
     chosen: list[Endmembers] = []
     for part in parts:
@@ -224,7 +224,7 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
             hint = f"; there is {', '.join(near[:5])}" if near else ""
             raise LibraryError(f"{parts[0].source}: no name or class is '{word}'{hint}; * stands for anything")
     if not chosen:
-        raise LibraryError(f"{parts[0].source}: --select '{wanted}' leaves no spectrum")
+        raise LibraryError(f"{parts[0].source}: `select` '{wanted}' leaves no spectrum")
     return chosen
 
 

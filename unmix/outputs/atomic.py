@@ -123,7 +123,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
     refuse_headers_of_others(finals)
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
         log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
-    with named_together(finals, overwrite, out, "--overwrite") as parts:
+    with named_together(finals, overwrite, out, "`overwrite`") as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:
@@ -140,7 +140,7 @@ def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
         Where one exists and may not be replaced, or cannot be written.
     """
     folder = next(iter(files)).parent
-    with named_together(list(files), overwrite, folder, "--overwrite or -o") as parts:
+    with named_together(list(files), overwrite, folder, "`overwrite` or `out_dir`") as parts:
         folder.mkdir(parents=True, exist_ok=True)
         for part, content in zip(parts, files.values()):
             write_new(part, content)

@@ -58,19 +58,21 @@ class CompletedRun:
                 raise ValueError("it names files that are no outputs")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
-                f"{path}: is not there, or cannot be read, but outputs are; use --overwrite or -o"
+                f"{path}: is not there, or cannot be read, but outputs are; use `overwrite` or `out_dir`"
             ) from None
         if older:
             raise OutputError(
                 f"{path}: is of an older unmix, which knew its input by its time; whether it is the same cannot be told; use "
-                "--overwrite or -o"
+                "`overwrite` or `out_dir`"
             )
         request = finite(self.request)
         changed = difference(before, {key: before[key] if key == "device" else request.get(key) for key in before})
         now = finite(self.identity)
         changed += difference(source, now if "header" in source else narrowed(now, source), "input ")
         if changed:
-            raise OutputError(f"{path}: is of another run: {', '.join(changed[:4])} differ; use --overwrite or -o")
+            raise OutputError(
+                f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
+            )
         return all(
             size_of(folder / name) == size if size is not None else (folder / name).exists()
             for name, size in sizes.items()

@@ -84,9 +84,9 @@ def judge(
     used = abundances_of(summary, names)
     if median > POOR:
         other = (
-            ", --method nnls, or a zero endmember for shade, if brightness varies"
+            ", `method` nnls, or a zero endmember for shade, if brightness varies"
             if sum_to_one
-            else ", or check --scale"
+            else ", or check `scale`"
         )
         found.append(
             f"the fit is poor: relative RMSE {percent(median)} in the median pixel, {percent(most)} at 95 %: endmembers are missing "
@@ -101,7 +101,7 @@ def judge(
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         found.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: they lie outside "
-            "of what the endmembers can mix; a zero endmember (shade) serves where they are darker, --method nnls where they are "
+            "of what the endmembers can mix; a zero endmember (shade) serves where they are darker, `method` nnls where they are "
             "brighter, too"
         )
     idle = [one["name"] for one in used if one["share_above_1_percent"] < UNUSED]

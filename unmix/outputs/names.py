@@ -118,7 +118,7 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:
         what, own = read.get(inode(path) or (-1, -1), ("", path))
         if what:
             raise MethodError(
-                f"{path}: an output would replace {own}, a file of the {what} that is read; use -o, or another name"
+                f"{path}: an output would replace {own}, a file of the {what} that is read; use `out_dir`, or another name"
             )
 
 

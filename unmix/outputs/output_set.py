@@ -50,10 +50,12 @@ def save_library(
     try:
         outputs.refuse_unfinished(False)
         if outputs.final(RECORD).exists():
-            raise OutputError(f"{finals[0]}: belongs to a finished run, which it would falsify; choose another -o")
+            raise OutputError(
+                f"{finals[0]}: belongs to a finished run, which it would falsify; choose another `out_dir`"
+            )
         for final in finals:
             if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use --overwrite or -o")
+                raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
         parts = [outputs.part(name) for name in LIBRARY]
         endmembers.write(*parts)
         if watch is not None:
@@ -114,7 +116,9 @@ class Outputs:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / (stem + LOCK))
         except OSError as error:
-            raise OutputError(f"{folder}: cannot write here: {error.strerror}; choose another place with -o") from None
+            raise OutputError(
+                f"{folder}: cannot write here: {error.strerror}; choose another place with `out_dir`"
+            ) from None
 
     def __enter__(self) -> "Outputs":
         return self
@@ -162,7 +166,9 @@ class Outputs:
         self.may_replace = may_replace
         existing = self.existing()
         if existing and not may_replace:
-            raise OutputError(f"{existing[0]}: exists already; use --overwrite{', --skip-existing' * can_skip} or -o")
+            raise OutputError(
+                f"{existing[0]}: exists already; use `overwrite`{', `skip_existing`' * can_skip} or `out_dir`"
+            )
 
     def unfinished(self) -> list[Path]:
         """What an unfinished run left here, but for its journal: of the maps of this run, and of those that the journal speaks of."""
@@ -183,7 +189,7 @@ class Outputs:
             return
         if not overwrite:
             raise OutputError(
-                f"{self.journal.path}: an unfinished run would be lost; finish it, or use --overwrite or -o"
+                f"{self.journal.path}: an unfinished run would be lost; finish it, or use `overwrite` or `out_dir`"
             )
         left = self.unfinished()
         self.journal.remove()
@@ -198,7 +204,7 @@ class Outputs:
         if free < wanted:
             raise OutputError(
                 f"{self.folder}: the outputs of {self.stem} need {wanted} bytes, 1 MiB of them to spare, but {free} are free; make "
-                "room or use -o"
+                "room or use `out_dir`"
             )
 
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
@@ -223,7 +229,7 @@ class Outputs:
             if changed and not overwrite:
                 raise OutputError(
                     f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with what it was "
-                    "begun with, or begin anew with --overwrite"
+                    "begun with, or begin anew with `overwrite`"
                 )
             if changed:
                 log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")

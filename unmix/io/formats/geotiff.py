@@ -187,14 +187,14 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     tile = int(np.prod(source.block_shapes[0])) * dtype.itemsize * (cube.bands if pixel_by_pixel(source) else 1)
     if tile > LARGE_TILE:
         cube.problems.append(
-            f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever --memory says"
+            f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever `memory` says"
         )
     cube.beside = [Path(name) for name in source.files if Path(name) != path]  # GDAL reads .aux.xml, .tfw and the like
     own_words(cube)
     for beside in BESIDE:
         beside(cube)
     if any(flag.name in ("per_dataset", "alpha") for flags in source.mask_flag_enums for flag in flags):
-        cube.problems.append(f"{path}: has a mask of its own, which is not read; give it with --mask")
+        cube.problems.append(f"{path}: has a mask of its own, which is not read; give it with `mask`")
     return cube
 
 
@@ -221,12 +221,12 @@ def own_words(cube: GeoTiffCube) -> None:
     cube.good_bands = None if good is None else good != 0
     gain, offset = np.array(source.scales, float), np.array(source.offsets, float)
     if not np.all(np.isfinite(gain) & (gain != 0) & np.isfinite(offset)):
-        raise CubeError(f"{cube.path}: a scale or offset of its bands is none; give --scale")
+        raise CubeError(f"{cube.path}: a scale or offset of its bands is none; give `scale`")
     if np.any(gain != 1) or np.any(offset != 0):
         cube.gain, cube.offset = gain, offset
     values = {value for value in source.nodatavals if value is not None and value == value}
     if len(values) > 1:
-        raise CubeError(f"{cube.path}: its bands have different nodata values ({len(values)}); give --nodata")
+        raise CubeError(f"{cube.path}: its bands have different nodata values ({len(values)}); give `nodata`")
     cube.nodata = as_stored(values.pop() if values else None, cube.dtype, cube.path, cube.problems)
     names = [name for name in source.descriptions if name]
     if len(names) == cube.bands:

@@ -185,7 +185,7 @@ def fill_and_scale(cube: Hdf5Cube, data: Any) -> None:
 def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
     """Let every band be scaled."""
     if not (np.isfinite(gain) and gain != 0 and np.isfinite(offset)):
-        raise CubeError(f"{cube.path}: the scale {gain:g} and offset {offset:g} of its values are none; give --scale")
+        raise CubeError(f"{cube.path}: the scale {gain:g} and offset {offset:g} of its values are none; give `scale`")
     cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
 
 

@@ -226,7 +226,7 @@ def the_cube(path: Path, shapes: Shapes) -> str:
             found = [name for name in found if np.prod(shapes[name]) == largest]
     if len(found) != 1:
         what = "more than one variable could be the cube" if found else "no variable is a cube"
-        raise CubeError(f"{path}: {what}; name it with --dataset: {listed(shapes)}")
+        raise CubeError(f"{path}: {what}; name it with `dataset`: {listed(shapes)}")
     return found[0]
 
 

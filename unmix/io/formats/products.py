@@ -72,7 +72,7 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     cube.placement = emit_placement(file)
     if cube.placement is None and "location/glt_x" in file:
         cube.problems.append(
-            f"{path}: its lookup table or geotransform is not understood; --ortho cannot place its maps"
+            f"{path}: its lookup table or geotransform is not understood; `ortho` cannot place its maps"
         )
     return cube
 
@@ -254,14 +254,14 @@ def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5C
         if dataset is not None:
             return named(file, path, dataset, wavelengths)
         if wavelengths is not None:
-            raise MethodError("--wavelengths goes with --dataset")
+            raise MethodError("`wavelengths` goes with `dataset`")
         for kind, read in PRODUCTS:
             cube = read(file, path)
             if cube is not None:
                 cube.format = kind.name
                 return cube
         raise CubeError(
-            f"{path}: is HDF5, but of no product that is known; name its cube with --dataset: {three_axes(file)}"
+            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`: {three_axes(file)}"
         )
     except (CubeError, MethodError):
         file.close()
@@ -287,7 +287,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
         axes = fitting[0] if len(fitting) == 1 else ""
     axes = axes or "yxb"
     if axes not in LAYOUTS:
-        raise MethodError(f"--dataset {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
+        raise MethodError(f"`dataset` {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
     cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
     fill_and_scale(cube, data)
     return cube

@@ -36,7 +36,7 @@ LOOPBACK = "127.0.0.1"
 # a file in the temporary folder that is closed, removed and made again, which others may use.
 BEGINNING = "unmix.jobs.distributed.beginning"
 SECURE = ("tls", "wss")
-TLS_OPTIONS = "--tls-ca, --tls-cert and --tls-key"
+TLS_OPTIONS = "`tls_ca`, `tls_cert` and `tls_key`"
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,19 @@ class Access:
     @property
     def tls_files(self) -> dict[str, Path]:
         """The files of the TLS options that were given, by option."""
-        given = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        given = {"`tls_ca`": self.tls_ca, "`tls_cert`": self.tls_cert, "`tls_key`": self.tls_key}
         return {option: Path(file) for option, file in given.items() if file is not None}
 
     def check(self) -> None:
         """Raise `MethodError` where options do not go together."""
         for wrong, message in (
-            (self.scheduler and self.scheduler_file, "--scheduler and --scheduler-file name two clusters"),
-            (self.workers and not self.is_own, "--workers is for workers on this machine; a cluster has its own"),
+            (self.scheduler and self.scheduler_file, "`scheduler` and `scheduler_file` name two clusters"),
+            (self.workers and not self.is_own, "`workers` is for workers on this machine; a cluster has its own"),
             (
                 self.dashboard is not None and not self.is_own,
-                "--dashboard is for workers on this machine; a cluster has its own",
+                "`dashboard` is for workers on this machine; a cluster has its own",
             ),
-            (self.tls_files and self.is_own, f"{TLS_OPTIONS} are for --scheduler; workers on this machine have their own"),
+            (self.tls_files and self.is_own, f"{TLS_OPTIONS} are for `scheduler`; workers on this machine have their own"),
             (len(self.tls_files) in (1, 2), f"{TLS_OPTIONS} go together; give all three"),
         ):  # fmt: skip
             if wrong:
@@ -153,7 +153,7 @@ def own_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:
         security = Security.temporary()
     except ImportError:
         raise MethodError(
-            "batch without --scheduler makes keys for its workers, which needs cryptography: pip install 'unmix[dask]'"
+            "batch without `scheduler` makes keys for its workers, which needs cryptography: pip install 'unmix[dask]'"
         ) from None
     count = access.workers or count_gpus() or 1
     # Workers keep files here: the folder that Dask would take is shared by all users.

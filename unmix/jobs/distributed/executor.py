@@ -85,7 +85,7 @@ class ClusterExecutor:
         kinds = sorted({kind for _, kind in answers.values()})
         if len(kinds) > 1:
             raise DeviceError(
-                "some workers have a GPU and some have none, and maps must come from one kind; name --device cpu or cuda"
+                "some workers have a GPU and some have none, and maps must come from one kind; name `device` cpu or cuda"
             )
         return kinds[0]
 
@@ -152,7 +152,7 @@ class ClusterExecutor:
         if isinstance(error, KilledWorker):
             last = error.last_worker.address
             raise DeviceError(
-                f"{what}: every worker that took it died, the last was {last}; out of memory? lower --memory"
+                f"{what}: every worker that took it died, the last was {last}; out of memory? lower `memory`"
             )
         if isinstance(error, DeviceError):
             log.warning(f"{error}; {place} gets no more")

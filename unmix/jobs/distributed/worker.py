@@ -154,7 +154,7 @@ def in_one_line(call: Call) -> Call:
         except UnmixError as error:
             raise type(error)(str(error) + here) from None
         except MemoryError:
-            raise OutputError(f"{task.cube}: not enough memory{here}; lower --memory") from None
+            raise OutputError(f"{task.cube}: not enough memory{here}; lower `memory`") from None
         except OSError as error:
             what = error.strerror or str(error)
             raise OutputError(f"{error.filename or task.cube}: {what}{here}") from None

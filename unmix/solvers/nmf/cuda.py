@@ -225,7 +225,7 @@ class CudaEngine:
 
     def __init__(self, L: int, p: int, most: int, loss: str, sum_to_one: bool) -> None:
         if p > MOST_ENDMEMBERS:
-            raise MethodError(f"{p} endmembers: a GPU factorises with at most {MOST_ENDMEMBERS}; use --device cpu")
+            raise MethodError(f"{p} endmembers: a GPU factorises with at most {MOST_ENDMEMBERS}; use `device` cpu")
         self.L, self.p, self.divergence = L, p, LOSSES[loss]
         self.spectra = cuda.device_array((p, L), np.float32)
         self.below_pixels, self.below_bands = (cuda.device_array((p, p), np.float64) for _ in range(2))
