@@ -245,6 +245,15 @@ def test_the_package_speaks_of_parameters_and_the_command_line_of_options():
     flag, parameter = re.compile(r"(?<![\w`-])--[a-z][a-z-]+"), re.compile(r"`([a-z][a-z_]*)`")
     texts = [(name, text) for name, text in messages() if name != "_version.py"]
     assert [(name, text) for name, text in texts if flag.search(text)] == []
-    in_files = {"__init__.py", "products.py", "matlab.py", "geotiff.py"}  # tables of formats name what stands in a file
+    in_files = {
+        "__init__.py",
+        "products.py",
+        "matlab.py",
+        "geotiff.py",
+        "hdf5.py",
+        "fields.py",
+        "header.py",
+        "envi.py",
+    }  # tables of formats name what stands in a file
     words = {word for name, text in texts if name not in in_files for word in parameter.findall(text)}
     assert {word for word in words if "--" + word.replace("_", "-") not in options} == set()
