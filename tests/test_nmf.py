@@ -208,7 +208,7 @@ def test_the_command(tmp_path, wide_scene):
     again = CliRunner().invoke(cli, words)
     assert isinstance(again.exception, unmix.OutputError) and "exists already" in str(again.exception)
     missing = CliRunner().invoke(cli, [*words[:2], "-e", str(tmp_path / "no.csv"), "-o", str(tmp_path / "p")])
-    assert isinstance(missing.exception, unmix.LibraryError) and not (tmp_path / "p").exists()
+    assert isinstance(missing.exception, unmix.InputError) and not (tmp_path / "p").exists()
 
 
 def test_an_abundance_that_had_all_but_vanished_grows_again():
@@ -241,7 +241,7 @@ def test_units_do_not_matter(device, loss, scale):
 def test_fill_that_nobody_declared_is_an_error(tmp_path, wide_scene):
     X, E, _ = problem(20, 6, 2)
     X[3, 2] = 9.97e36
-    with pytest.raises(unmix.LibraryError, match="too large"):
+    with pytest.raises(unmix.InputError, match="too large"):
         unmix.nmf(X, E)
     Y = np.full((5, 6, 8), 0.3, np.float32) + np.random.default_rng(0).random((5, 6, 8)).astype("f4")
     Y[2, 2] = 9.97e36

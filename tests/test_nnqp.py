@@ -14,18 +14,16 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
+from unmix.arrays.engines import groups_on
 from unmix.arrays.nnqp import certify, nnqp
-from unmix.devices import simulated
-from unmix.solvers.nnqp.cpu import CpuEngine
+from unmix.devices import one_device, simulated
+from unmix.solvers.nnqp.programmes import StepEngine
 
 
 def engine(device, Q, H):
     """What makes the steps there."""
-    if device == "cpu":
-        return CpuEngine(Q, H, 2)
-    from unmix.solvers.nnqp.cuda import CudaEngine
-
-    return CudaEngine(Q, H)
+    with one_device(device) as machine:
+        return StepEngine(groups_on(machine, 2, 64, 2), Q, H)
 
 
 def paper(Q, h, x, count):
@@ -152,7 +150,7 @@ def test_a_step_cap_is_kept_and_what_is_open_is_flagged():
     ],
 )
 def test_what_is_wrong_is_said(Q, h, words):
-    with pytest.raises(unmix.LibraryError, match=words):
+    with pytest.raises(unmix.InputError, match=words):
         nnqp(Q, h)
 
 
@@ -175,7 +173,7 @@ def test_from_files_to_files(tmp_path, form):
     assert "is for --quadratic" in CliRunner().invoke(cli, ["solve", "a", "b", "-o", "x.npy", "--steps", "5"]).output
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04")
     broken = CliRunner().invoke(cli, ["solve", str(tmp_path / "broken.npz"), *words[2:], "-o", str(tmp_path / "y.npy")])
-    assert isinstance(broken.exception, unmix.LibraryError) and not list(tmp_path.glob("y*"))
+    assert isinstance(broken.exception, unmix.InputError) and not list(tmp_path.glob("y*"))
 
 
 @pytest.mark.parametrize("n", [1000, 10_000])

@@ -29,16 +29,18 @@ class MethodError(UnmixError):
     exit_code = 2
 
 
-class CubeError(UnmixError):
+class InputError(UnmixError):
+    """An input file or array cannot be used (exit 3)."""
+
+    exit_code = 3
+
+
+class CubeError(InputError):
     """The cube is unreadable, truncated, mismatched or unusable (exit 3)."""
 
-    exit_code = 3
 
-
-class LibraryError(UnmixError):
+class LibraryError(InputError):
     """The endmembers are unreadable, do not fit the cube, or are collinear (exit 3)."""
-
-    exit_code = 3
 
 
 class DeviceError(UnmixError):

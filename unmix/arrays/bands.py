@@ -1,16 +1,19 @@
 """`select_bands`: which bands predict a target, or are the least collinear: successive projections for regression (paper 001)."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from ..blocks import cores
 from ..devices import one_device
-from ..errors import LibraryError, MethodError
+from ..errors import InputError, MethodError
+from ..solvers.bands import chains
+from ..solvers.bands.chains import ChainEngine
 from ..solvers.bands.projections import Samples
+from .engines import groups_on
 
 # How the prefixes of chains are regressed.
 REGRESSIONS = {
@@ -60,15 +63,13 @@ class Selection:
     device: str = "cpu"
 
 
-def engine_for(gpu: bool, threads: int | None) -> Any:
-    """What makes chains and regressions."""
-    if gpu:
-        from ..solvers.bands.cuda import CudaEngine
-
-        return CudaEngine()
-    from ..solvers.bands.cpu import CpuEngine
-
-    return CpuEngine(threads or cores())
+@contextmanager
+def chain_engine(device: str, threads: int | None) -> Iterator[tuple[ChainEngine, str]]:
+    """Give what makes chains and regressions on a device, and the device's name."""
+    with one_device(device, threads) as machine:
+        groups = groups_on(machine, threads, chains.THREADS, chains.BLOCKS_AT_ONCE)
+        with closing(ChainEngine(groups)) as engine:
+            yield engine, machine.name
 
 
 def select_bands(
@@ -117,7 +118,7 @@ def select_bands(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where shapes do not go together, something is not finite, there are too few samples, or a target or every band is constant.
     MethodError, DeviceError
         Where an option is wrong, or the device is not there.
@@ -130,16 +131,16 @@ def select_bands(
     if most is not None and not 1 <= most <= highest:
         raise MethodError(f"`most` {most}: must be from 1 to {highest} (calibration samples less one, bands)")
     most = min(highest, MOST) if most is None else most
-    with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
+    with chain_engine(device, threads) as (engine, name):
         calibration = parts[0][0] if validation is not None else np.arange(len(X))
         centred = X[calibration] - X[calibration].mean(axis=0)
         orders, counts = engine.chains(centred.T @ centred, most)
         if not counts.any():
-            raise LibraryError("every band is constant")
+            raise InputError("every band is constant")
         prepared = [samples_of(X, y, *part) for part in parts]
         squares = errors_of(engine, prepared, orders, counts, most, regression)
         if not np.isfinite(squares).any():
-            raise LibraryError("every band is constant in some fold; use fewer `folds`, or `validation`")
+            raise InputError("every band is constant in some fold; use fewer `folds`, or `validation`")
         predicted = sum(len(part[1]) for part in parts)
         best = np.unravel_index(int(np.argmin(squares)), squares.shape)
         chain = orders[best[0], : best[1] + 1].astype(int)
@@ -149,7 +150,7 @@ def select_bands(
         slopes, relevance, intercept = regression_of(X, y, bands)
         return Selection(
             bands, chain, rms(square, predicted), rms(float(squares[best]), predicted), slopes, relevance, intercept, curve,
-            machine.name,
+            name,
         )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
     K = len(covariance)
     if not 1 <= count <= K:
         raise MethodError(f"`most` {count}: must be from 1 to {K}, the bands in use")
-    with one_device(device, threads) as machine, closing(engine_for(machine.name != "cpu", threads)) as engine:
+    with chain_engine(device, threads) as (engine, name):
         orders, counts = engine.chains(np.ascontiguousarray(covariance), count)
         volumes = [log_volume(covariance, orders[i, : counts[i]]) if counts[i] == count else -np.inf for i in range(K)]
         start = int(np.argmax(volumes))
@@ -180,7 +181,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
             most = int(counts.max())
             what = f"only {most} bands are not mixtures" if most > 1 else "all bands are multiples"
             raise MethodError(f"`most` {count}: {what} of each other")
-        return Selection(orders[start].astype(int), orders[start].astype(int), device=machine.name)
+        return Selection(orders[start].astype(int), orders[start].astype(int), device=name)
 
 
 def log_volume(covariance: np.ndarray, bands: np.ndarray) -> float:
@@ -195,17 +196,17 @@ def check(
 ) -> None:
     """Raise what is wrong with the arguments of `select_bands`."""
     if X.ndim != 2 or y.ndim != 1 or len(X) != len(y) or 0 in X.shape:
-        raise LibraryError(f"samples have shape {X.shape} and the target {y.shape}: (N, K) and (N,) are wanted")
+        raise InputError(f"samples have shape {X.shape} and the target {y.shape}: (N, K) and (N,) are wanted")
     for name, values in (("samples hold", X), ("the target holds", y)):
         if not np.all(np.isfinite(values)):
             where = int(np.argwhere(~np.isfinite(values))[0, 0])
-            raise LibraryError(f"{name} values that are not finite, first in row {where + 1}")
+            raise InputError(f"{name} values that are not finite, first in row {where + 1}")
     if max(np.abs(X).max(), np.abs(y).max()) > LARGEST:
-        raise LibraryError(
+        raise InputError(
             f"samples or target hold values above {LARGEST:g}, whose squares float64 does not hold; rescale them"
         )
     if not np.ptp(y) > 0:
-        raise LibraryError("the target is constant; there is nothing to predict")
+        raise InputError("the target is constant; there is nothing to predict")
     if validation is not None and folds is not None:
         raise MethodError("`validation` and `folds` contradict each other")
     if validation is not None and not 0 < validation < 1:
@@ -232,7 +233,7 @@ def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[
             f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; {FEWEST} at least"
         )
     if min(len(calibration) for calibration, _ in pairs) < 2:
-        raise LibraryError(f"{N} samples are too few: a regression needs two at least beside those that it predicts")
+        raise InputError(f"{N} samples are too few: a regression needs two at least beside those that it predicts")
     return pairs
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..devices import one_device
-from ..errors import LibraryError, MethodError
+from ..errors import InputError, MethodError
 from ..pipeline import Step
 from ..solvers.nmf.updates import LOSSES
 
@@ -127,7 +127,7 @@ def nmf(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where shapes do not go together, or something is negative or not finite.
     MethodError, DeviceError
         Where an option is wrong, or the device is not there.
@@ -143,12 +143,12 @@ def nmf(
     X, E = np.asarray(X, np.float32), np.asarray(E, np.float32)
     A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(A, np.float32)
     if X.ndim != 2 or E.ndim != 2 or A.shape != (X.shape[0], E.shape[1]) or X.shape[1] != E.shape[0] or 0 in A.shape:
-        raise LibraryError(f"X {X.shape}, E {E.shape} and A {A.shape} do not go together: (N, L), (L, p) and (N, p)")
+        raise InputError(f"X {X.shape}, E {E.shape} and A {A.shape} do not go together: (N, L), (L, p) and (N, p)")
     for name, values in (("X", X), ("E", E), ("A", A)):
         if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
-            raise LibraryError(f"{name} holds values that are negative or not finite")
+            raise InputError(f"{name} holds values that are negative or not finite")
     if X.max() > LARGEST:
-        raise LibraryError(f"X holds values above {LARGEST:g}, too large for float32's squares")
+        raise InputError(f"X holds values above {LARGEST:g}, too large for float32's squares")
     unit = unit_of(E)
     with (
         one_device(device, threads) as machine,
@@ -233,7 +233,7 @@ def descend(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where the loss is not finite.
     """
     engine.begin(E * np.float32(unit))
@@ -260,7 +260,7 @@ def descend(
         if progress is not None:
             progress(Step(made, plan.steps))
         if not np.isfinite(first) or not np.isfinite(now):
-            raise LibraryError("the loss is not finite: are there values that are no data, or far too large?")
+            raise InputError("the loss is not finite: are there values that are no data, or far too large?")
         risen = now - before > ROUNDING * before
         if risen:
             log.warning(

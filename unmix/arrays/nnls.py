@@ -1,20 +1,18 @@
 """`nnls`: non-negative least squares for batches of any systems; one matrix for all, or one each."""
 
-import functools
-import logging
+import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..blocks import cores
 from ..certificate import CERTIFIED
 from ..devices import one_device
-from ..errors import LibraryError
+from ..errors import InputError
+from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
+from .engines import groups_on
 
-log = logging.getLogger("unmix")
 # Systems that are worth the making of AᵀA, which costs as much as some dozen steps.
 SHARING = 4
 Solve = Callable[[np.ndarray], "Batch"]
@@ -70,7 +68,7 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
 
     Raises
     ------
-    LibraryError
+    InputError
         Where shapes do not go together, or something is not finite.
     MethodError, DeviceError
         Where the device is not there.
@@ -91,59 +89,42 @@ class solver_for:
 
     def __init__(self, A: np.ndarray, most: int, device: str, threads: int | None) -> None:
         if A.ndim not in (2, 3) or 0 in A.shape:
-            raise LibraryError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
+            raise InputError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
         if not np.all(np.isfinite(A)):
-            raise LibraryError("A holds values that are not finite")
-        self.A, self.most = A, most
+            raise InputError("A holds values that are not finite")
+        self.A, self.threads = A, threads
+        self.gram = A.ndim == 2 and most >= SHARING
+        self.stack = contextlib.ExitStack()
         self.device = one_device(device, threads)
-        self.threads = threads or cores()
 
     def __enter__(self) -> Solve:
-        from ..solvers.nnls.cpu import Shared
-
-        self.machine = self.device.__enter__()
-        self.shared = Shared(self.A, self.A.ndim == 2 and self.most >= SHARING)
-        self.pool = ThreadPoolExecutor(self.threads, "systems")
-        self.run: Callable[[np.ndarray, dict[str, np.ndarray]], None] = self.on_cpu
-        if self.machine.name != "cpu":
-            from ..solvers.nnls.cuda import CudaEngine
-
-            try:
-                self.run = CudaEngine(self.shared, self.most).solve
-            except BaseException:
-                self.__exit__()
-                raise
+        with self.stack:
+            machine = self.stack.enter_context(self.device)
+            self.name = machine.name
+            groups = groups_on(machine, self.threads, THREADS, BLOCKS_AT_ONCE)
+            self.stack.callback(groups.close)
+            self.engine = SystemEngine(groups, self.A, self.gram)
+            self.stack = self.stack.pop_all()
         return self.solve
 
     def __exit__(self, *_: object) -> None:
-        self.pool.shutdown()
-        self.device.__exit__(None, None, None)
-
-    def on_cpu(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
-        """Ranges of systems on a pool of threads."""
-        from ..solvers.nnls.cpu import solve_systems
-
-        step = max(1, -(-len(B) // (4 * self.threads)))
-        work = functools.partial(solve_systems, shared=self.shared, B=B, answers=answers)
-        tasks = [self.pool.submit(work, first, min(first + step, len(B))) for first in range(0, len(B), step)]
-        for task in tasks:
-            task.result()
+        self.stack.close()
 
     def solve(self, B: np.ndarray) -> Batch:
         """Solve a batch."""
-        _, m, n = self.shared.rows.shape
-        if B.ndim != 2 or B.shape[1] != m or (self.shared.each and len(B) != len(self.shared.rows)):
-            each = f" of {len(self.shared.rows)}" if self.shared.each else ""
-            raise LibraryError(f"A is {m} x {n}{each}, but B has shape {B.shape}; a right-hand side is a row of {m}")
+        count, m, n = self.engine.shape
+        if B.ndim != 2 or B.shape[1] != m or (self.engine.each and len(B) != count):
+            each = f" of {count}" if self.engine.each else ""
+            raise InputError(f"A is {m} x {n}{each}, but B has shape {B.shape}; a right-hand side is a row of {m}")
         if not np.all(np.isfinite(B)):
-            raise LibraryError(
+            raise InputError(
                 f"B holds values that are not finite, first in row {int(np.argwhere(~np.isfinite(B))[0, 0])}"
             )
         N = len(B)
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
         if N:
-            self.run(np.ascontiguousarray(B, np.float64), answers)
+            self.engine.solve(np.ascontiguousarray(B, np.float64), answers)
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
 

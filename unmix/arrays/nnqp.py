@@ -1,17 +1,18 @@
 """`nnqp`: convex quadratic programmes over x ≥ 0, dense or sparse, by multiplicative updates; certified."""
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ..blocks import cores
 from ..certificate import CERTIFIED
 from ..devices import one_device
-from ..errors import LibraryError, MethodError
-from ..solvers.nnqp.cpu import CpuEngine
+from ..errors import InputError, MethodError
+from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ..solvers.pixels.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
+from .engines import groups_on
 from .supports import of_support, way_down
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
@@ -95,7 +96,7 @@ def nnqp(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not go together, or something is not
         finite.
     MethodError, DeviceError
@@ -112,16 +113,9 @@ def nnqp(
     Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
-        if machine.name == "cpu":
-            engine: Any = CpuEngine(Q, H, threads or cores())
-        else:
-            from ..solvers.nnqp.cuda import CudaEngine
-
-            engine = CudaEngine(Q, H)
-        try:
+        groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
+        with closing(StepEngine(groups, Q, H)) as engine:
             X, taken, ways = search(Q, H, engine, steps)
-        finally:
-            engine.close()
     kappa, delta, cost = certify(Q, H, X, max(least or 0.0, 0.0))
     for i in ways:
         cost[i], kappa[i], delta[i] = -np.inf, np.inf, np.inf
@@ -136,20 +130,20 @@ def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
         else np.asarray(Q, np.float64)
     )
     if Q.ndim != 2 or Q.shape[0] != Q.shape[1] or 0 in Q.shape:
-        raise LibraryError(f"Q must be square, and not empty; it has shape {Q.shape}")
+        raise InputError(f"Q must be square, and not empty; it has shape {Q.shape}")
     if H.ndim != 2 or H.shape[1] != Q.shape[0]:
-        raise LibraryError(f"Q is {Q.shape[0]} x {Q.shape[0]}, but h has shape {H.shape}; it is (n,), or (N, n)")
+        raise InputError(f"Q is {Q.shape[0]} x {Q.shape[0]}, but h has shape {H.shape}; it is (n,), or (N, n)")
     values = Q.data if scipy.sparse.issparse(Q) else Q
     if not np.all(np.isfinite(values)) or not np.all(np.isfinite(H)):
-        raise LibraryError(f"{'h' if np.all(np.isfinite(values)) else 'Q'} holds values that are not finite")
+        raise InputError(f"{'h' if np.all(np.isfinite(values)) else 'Q'} holds values that are not finite")
     if max(np.abs(values).max(initial=0), np.abs(H).max(initial=0)) > LARGEST:
-        raise LibraryError(f"Q or h holds values above {LARGEST:g}, whose squares float64 does not hold; rescale them")
+        raise InputError(f"Q or h holds values above {LARGEST:g}, whose squares float64 does not hold; rescale them")
     if not np.all(Q.diagonal() > 0):
         where = int(np.flatnonzero(~(Q.diagonal() > 0))[0])
-        raise LibraryError(f"Q[{where}, {where}] is {Q.diagonal()[where]:g}; the diagonal must be positive")
+        raise InputError(f"Q[{where}, {where}] is {Q.diagonal()[where]:g}; the diagonal must be positive")
     off = abs(Q - Q.T).max()
     if off > 1e-12 * abs(values).max():
-        raise LibraryError(f"Q is not symmetric: entries differ by up to {off:.1e}; use (Q + Qᵀ) / 2")
+        raise InputError(f"Q is not symmetric: entries differ by up to {off:.1e}; use (Q + Qᵀ) / 2")
     if scipy.sparse.issparse(Q):
         Q.sum_duplicates()
     return Q, np.ascontiguousarray(H)
@@ -166,7 +160,7 @@ def least_curvature(Q: Any) -> float | None:
     Q = Q.toarray() if scipy.sparse.issparse(Q) else Q
     value, rounding = float(np.linalg.eigvalsh(Q)[0]), len(Q) * 2.3e-16 * float(np.trace(Q))
     if value < -rounding:
-        raise LibraryError(f"Q is not convex: its smallest eigenvalue is {value:.1e}")
+        raise InputError(f"Q is not convex: its smallest eigenvalue is {value:.1e}")
     return value - rounding if value > rounding else None if value < 0 else 0.0
 
 

@@ -1,17 +1,26 @@
 """A block of threads of a GPU that works on one system together: a `Team`."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba import cuda
 
-from .cooperative import Team
-from .cuda import ALL_LANES
+from .cooperative import ALONE, Team
+from .cuda import ALL_LANES, cuda_kernel
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 WARP = 32
 # What all blocks' scratch may take of a GPU's memory.
 MOST_SCRATCH = 8 * 2**30
+SINGLE = 32  # threads of a block whose threads work alone: systems are few
+
+
+def multiprocessors() -> int:
+    """Multiprocessors of the GPU at hand; 1 in the simulator."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def on_gpu(function: Any) -> Any:
@@ -90,3 +99,22 @@ def best_by_tree(value, index, reduction_buffer):
 total = on_gpu(total_by_tree if SIMULATED else total_by_warps)
 best = on_gpu(best_by_tree)
 BLOCK = Team("block", on_gpu, rank, size, sync, total, best)
+
+
+@functools.cache
+def group_kernel(make_body: Callable[[Team], Any], single: bool, threads: int, registers: int | None) -> Any:
+    """The kernel that lets groups of threads stride over the systems of `unmix.compiled.thread_groups`.
+
+    Its arguments are the number of systems, what they share and the groups' scratch. ``single``: each thread is a group of its own.
+    """
+    body, buffer_size = make_body(ALONE if single else BLOCK), 2 * threads
+
+    def threads_alone(count, arguments, scratch):
+        reduction_buffer = cuda.local.array(2, np.float64)
+        body(cuda.grid(1), count, cuda.gridsize(1), cuda.grid(1), arguments, scratch, reduction_buffer)
+
+    def blocks_of_threads(count, arguments, scratch):
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
+        body(cuda.blockIdx.x, count, cuda.gridDim.x, cuda.blockIdx.x, arguments, scratch, reduction_buffer)
+
+    return cuda_kernel(threads_alone if single else blocks_of_threads, registers=registers)

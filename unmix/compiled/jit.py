@@ -73,10 +73,10 @@ def _digest_of(source: Path) -> bytes:
 
 
 @functools.cache
-def _key_of(source: Path) -> str:
-    """A hash of all that may be compiled into a function of a file: an edit in `nmf` leaves the code of `pixels` as it is."""
+def _key_of(*sources: Path) -> str:
+    """A hash of all that may be compiled into a function of some files: an edit in `nmf` leaves the code of `pixels` as it is."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in _sources_of(source):
+    for path in sorted({path for source in sources for path in _sources_of(source)}):
         digest.update(path.name.encode() + _digest_of(path))
     return digest.hexdigest()[:16]
 
@@ -155,8 +155,8 @@ def _usable(folder: Path) -> bool:
 
 
 @functools.cache
-def cache_folder(source: Path = Path(__file__)) -> str | None:
-    """The folder for the compiled code of a file, or None where no folder can be written safely: then nothing is kept.
+def cache_folder(*sources: Path) -> str | None:
+    """The folder for compiled code of some files, or None where no folder can be written safely: then nothing is kept.
 
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
     system's temporary directory. Whoever can write there, or to a folder on the way, could let us run what they like.
@@ -170,7 +170,7 @@ def cache_folder(source: Path = Path(__file__)) -> str | None:
         places.append(Path.home() / ".cache" / "unmix")
     places.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
     for place in places:
-        leaf = place.absolute() / _key_of(source)  # wherever we may go later
+        leaf = place.absolute() / _key_of(*sources, Path(__file__))  # wherever we may go later
         if _usable(leaf):
             return str(leaf)
     return None
@@ -272,12 +272,19 @@ def _safe(cache_class: type) -> type:
     return SafeCache
 
 
+def _files_of(function: Callable[..., Any]) -> list[Path]:
+    """The files of a function and of those that it was made from: those of `unmix.compiled.thread_groups` stand elsewhere."""
+    cells = (cell.cell_contents for cell in function.__closure__ or ())
+    handed = (cell.py_func for cell in cells if hasattr(cell, "py_func"))
+    return sorted({Path(each.__code__.co_filename).absolute() for each in (function, *handed)})
+
+
 def keep(dispatcher: Any, cache_class: type) -> Any:
     """Give ``dispatcher`` a disk cache, where there is a folder for it and something compiled to keep."""
     if not hasattr(dispatcher, "_cache"):  # plain Python, or the simulator
         return dispatcher
     with _SETTING:  # threads define functions, too; one that finds no folder set would keep its code where it stands
-        folder = cache_folder(Path(dispatcher.py_func.__code__.co_filename).absolute())
+        folder = cache_folder(*_files_of(dispatcher.py_func))
         if folder is None:
             return dispatcher
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder

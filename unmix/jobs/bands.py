@@ -16,7 +16,7 @@ from .._version import build
 from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
 from ..endmembers import pixel_spectrum, signal_of
-from ..errors import LibraryError, MethodError
+from ..errors import InputError, LibraryError, MethodError
 from ..io import missing
 from ..io.cube import bytes_per_line, counted, ranges
 from ..io.formats.header import nanometres
@@ -135,7 +135,7 @@ def bands_of(
         assert spectra.X is not None
         try:
             found = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
-        except LibraryError as error:
+        except InputError as error:
             raise LibraryError(f"{source}, {target}: {error}") from None
     report = report_of(spectra, found, y, how, command)
     files = {

@@ -14,7 +14,7 @@ from ..arrays.nnls import Batch, batches, solver_for, toeplitz
 from ..arrays.nnqp import MOST_STEPS, Programme, nnqp
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
-from ..errors import CubeError, LibraryError, MethodError, OutputError
+from ..errors import CubeError, InputError, MethodError, OutputError
 from ..io.formats.hdf5_write import Target, new_hdf5
 from ..io.formats.matlab import Version73, open_variables
 from ..io.opening import make_new
@@ -43,7 +43,7 @@ def open_array(spec: str | Path) -> Any:
 
     Raises
     ------
-    LibraryError
+    InputError
         Where it cannot be read, or it is not clear which array is meant.
     """
     path, name = Path(spec), ""
@@ -51,7 +51,7 @@ def open_array(spec: str | Path) -> Any:
         file, _, name = str(spec).rpartition(":")
         path = Path(file)
     if not path.is_file():
-        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     try:
         if path.suffix.lower() == ".npy":
             found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -60,16 +60,16 @@ def open_array(spec: str | Path) -> Any:
         elif h5py.is_hdf5(path):
             found = of_hdf5(path, name)
         else:
-            raise LibraryError(f"{path}: arrays are read from .npy, .h5 and .mat")
-    except LibraryError:
+            raise InputError(f"{path}: arrays are read from .npy, .h5 and .mat")
+    except InputError:
         raise
     except CubeError as error:
-        raise LibraryError(str(error)) from None
+        raise InputError(str(error)) from None
     except Exception as error:  # of the library that reads it
         what = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
-        raise LibraryError(f"{path}: {what}") from None
+        raise InputError(f"{path}: {what}") from None
     if found.dtype.kind not in "fiu" or not 1 <= found.ndim <= 3 or 0 in found.shape:
-        raise LibraryError(
+        raise InputError(
             f"{path}: is {found.dtype} of shape {found.shape}; numbers of one to three axes are wanted, none empty"
         )
     return found
@@ -83,7 +83,7 @@ def of_hdf5(path: Path, name: str) -> Any:
     file.visititems(lambda key, one: names.append(key) if isinstance(one, h5py.Dataset) and one.ndim else None)
     wanted = name.strip("/") or (names[0] if len(names) == 1 else "")
     if wanted not in names:
-        raise LibraryError(f"{path}: name one of its datasets, FILE:/NAME: {', '.join(names[:8]) or 'none'}")
+        raise InputError(f"{path}: name one of its datasets, FILE:/NAME: {', '.join(names[:8]) or 'none'}")
     refuse_links(path, file[wanted])
     return file[wanted]
 
@@ -94,7 +94,7 @@ def of_matlab(path: Path, name: str) -> np.ndarray:
     try:
         wanted = name or (next(iter(file.shapes)) if len(file.shapes) == 1 else "")
         if wanted not in file.shapes:
-            raise LibraryError(
+            raise InputError(
                 f"{path}: name one of its variables, FILE:NAME: {', '.join(list(file.shapes)[:8]) or 'none'}"
             )
         value = file.value(wanted)
@@ -136,7 +136,7 @@ def solve_files(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where the arrays cannot be read, or do not go together.
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
@@ -144,19 +144,19 @@ def solve_files(
     refuse_inputs(with_parts(names_of(out, LEAST_SQUARES).values()), inputs_of(A=a, B=b))
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
-        raise LibraryError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
+        raise InputError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
     rows = 1 if B.ndim == 1 else B.shape[0]
     m = B.shape[-1]
     axes, wanted = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
     if A.ndim not in (axes - 1, axes):
-        raise LibraryError(f"{a}: has shape {A.shape}; {wanted}")
+        raise InputError(f"{a}: has shape {A.shape}; {wanted}")
     each = A.ndim == axes
     n = m if toeplitz_pulse else A.shape[-1]
     if each and A.shape[0] != rows:
-        raise LibraryError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
+        raise InputError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
     if not toeplitz_pulse and A.shape[-2] != m:
         hint = "; its columns seem to be right-hand sides: transpose it" if A.shape[-2] == B.shape[0] else ""
-        raise LibraryError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
+        raise InputError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
     budget = parse_size(str(memory))
     size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if each else 0)))))
     summary = nothing_yet(rows, m, n)
@@ -169,7 +169,7 @@ def solve_files(
                     own = toeplitz(own, m) if toeplitz_pulse else own
                     stack.close()
                     solver = solver_for(own if own.ndim == 2 or len(own) > 1 else own[0], size, device, threads)
-                    solve, summary["device"] = stack.enter_context(solver), solver.machine.name
+                    solve, summary["device"] = stack.enter_context(solver), solver.name
                 right = np.asarray(B[part] if B.ndim == 2 else B[None], np.float64)
                 batch = solve(right)
                 answers.write(part, {**vars(batch), "residual": batch.rmse * np.sqrt(m)})
@@ -210,7 +210,7 @@ def quadratic_files(
 
     Raises
     ------
-    LibraryError
+    InputError
         Where the arrays cannot be read, do not go together, or Q is not symmetric and convex.
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
@@ -218,7 +218,7 @@ def quadratic_files(
     refuse_inputs(with_parts(names_of(out, QUADRATIC).values()), inputs_of(Q=q, H=h))
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
-        raise LibraryError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
+        raise InputError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
     rows, n = (1 if H.ndim == 1 else H.shape[0]), H.shape[-1]
     size = max(1, min(rows, parse_size(str(memory)) // (8 * 8 * n)))
     summary = {**nothing_yet(rows, n, n), "convex": None, "unbounded": []}
@@ -227,8 +227,8 @@ def quadratic_files(
             right = np.asarray(H[part] if H.ndim == 2 else H[None], np.float64)
             try:
                 found = nnqp(Q, right, device=device, threads=threads, steps=steps)
-            except LibraryError as error:
-                raise LibraryError(f"{q}, {h}: {error}") from None
+            except InputError as error:
+                raise InputError(f"{q}, {h}: {error}") from None
             answers.write(part, vars(found))
             add_up(summary, part, found)
             summary["convex"] = found.convex
@@ -257,7 +257,7 @@ def open_matrix(spec: str | Path) -> Any:
 
     Raises
     ------
-    LibraryError
+    InputError
         Where it cannot be read.
     """
     path = Path(spec)
@@ -265,7 +265,7 @@ def open_matrix(spec: str | Path) -> Any:
         found = open_array(spec)
         return found[()] if isinstance(found, h5py.Dataset) else found
     if not path.is_file():
-        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     try:
         found = scipy.sparse.load_npz(path)
         plain = found.dtype.kind in "fiu"
@@ -277,9 +277,9 @@ def open_matrix(spec: str | Path) -> Any:
             if found.nnz and found.indices.min() < 0:
                 raise ValueError("an index is negative")
     except Exception as error:  # of the library that reads it
-        raise LibraryError(f"{path}: is no sound matrix of scipy.sparse.save_npz: {brief(error)}") from None
+        raise InputError(f"{path}: is no sound matrix of scipy.sparse.save_npz: {brief(error)}") from None
     if found is None:
-        raise LibraryError(f"{path}: is no matrix of numbers by rows, columns or places (CSR, CSC, COO)")
+        raise InputError(f"{path}: is no matrix of numbers by rows, columns or places (CSR, CSC, COO)")
     return found
 
 

@@ -1,7 +1,7 @@
 """`qr` for the pixels of a scene on a GPU: a block of threads a pixel searches, then a thread a pixel certifies and writes.
 
-The first kernel leaves abundances in float64 in the GPU's memory, and the second is the general one
-(`unmix.solvers.pixels.cuda`) with the answer given, so that the certificate sees what was found before it is rounded to float32.
+The first kernel leaves abundances in float64 in the GPU's memory, and the second is the general one (`unmix.solvers.pixels.cuda`)
+with the answer given, so that the certificate sees what was found before it is rounded to float32.
 """
 
 import functools
@@ -9,107 +9,56 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
-from ...compiled.cuda import cuda_kernel
-from ...compiled.cuda_block import BLOCK, SIMULATED
-from ...compiled.simd import ONE
+from ...compiled.cuda import cuda, cuda_kernel
+from ...compiled.cuda_block import BLOCK, SIMULATED, multiprocessors
 from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
+from ..nnls.systems import scratch_of_group
+from .cuda import THREADS_PER_BLOCK, Answers, block_kernel, tile_bytes, tile_starts, to_gpu
+from .gather import LAYOUTS
 from .scalar import Plan
-from .tile import SWEPT, Given, Results, Stored, Tile, tile_rows, tile_solver
+from .tile import Results, Stored
 
 # Of a block that searches; pixels have some hundred bands, and supports of some dozen.
 THREADS = 4 if SIMULATED else 64
-MOST_BLOCKS = 132 * 16
-# Of a block that certifies, and all of them together.
-THREADS_PER_BLOCK, MOST_THREADS = 64, 132 * 256
-
-
-def of_bip(raw, line, sample, band):
-    """The stored value of a band of a pixel, where all bands of a pixel lie together."""
-    return float(raw[line, sample, band])
-
-
-def of_bil(raw, line, sample, band):
-    """The same, where all samples of a line's band lie together."""
-    return float(raw[line, band, sample])
-
-
-def of_bsq(raw, line, sample, band):
-    """The same, where all lines of a band lie together."""
-    return float(raw[band, line, sample])
-
-
-VALUE = {"bip": of_bip, "bil": of_bil, "bsq": of_bsq}
+# Blocks that search, and threads that certify, a multiprocessor; and the memory that either may take.
+BLOCKS_AT_ONCE, THREADS_AT_ONCE, MOST_MEMORY = 16, 256, 2**29
 
 
 @functools.cache
 def search_kernel(interleave: str) -> Any:
-    """The kernel that searches: raw, the fields of Stored, E, its transpose, G, norms, scratch, pixels, x and steps."""
-    nnls, total, value = nnls_function(BLOCK), BLOCK.total, cuda.jit(VALUE[interleave], device=True)
+    """The kernel that searches, a block of threads a pixel.
+
+    Its arguments are the block as stored, `Stored`, `Plan`, a `Scratch` and a pixel (blocks, L) for each block of threads, `Answers`,
+    and the samples of a line.
+    """
+    nnls, total, value = nnls_function(BLOCK), BLOCK.total, LAYOUTS[interleave][0]
     buffer_size = 2 * THREADS
 
     @cuda_kernel
-    def search_block(
-        raw, bands, gain, offset, nodata, shift, E, columns, G, norms,
-        Q, R, along, x, y, goal, order, left, column, dual, start, state, pixels, X, steps, samples,
-    ):  # fmt: skip
+    def search_block(raw, stored, plan, scratch, pixels, answers, samples):
         reduction_buffer = cuda.shared.array(buffer_size, np.float64)
-        own, t = cuda.blockIdx.x, cuda.threadIdx.x
-        work = Scratch(
-            Q[own], R[own], along[own], x[own], y[own], goal[own], order[own], left[own], column[own], dual[own],
-            start[own], state[own],
-        )  # fmt: skip
-        for i in range(own, X.shape[0], cuda.gridDim.x):
+        block, t = cuda.blockIdx.x, cuda.threadIdx.x
+        pixel, work = pixels[block], scratch_of_group(scratch, block)
+        L = stored.bands.shape[0]
+        for n in range(block, answers.X.shape[0], cuda.gridDim.x):
             missing = 0.0
-            for k in range(t, bands.shape[0], cuda.blockDim.x):
-                stored = value(raw, i // samples, i % samples, bands[k])
-                if stored == nodata or stored - stored != 0.0:
+            for k in range(t, L, cuda.blockDim.x):
+                number = float(value(raw, n // samples, n % samples, stored.bands[k]))
+                if number == stored.nodata or number - number != 0.0:
                     missing = 1.0
-                pixels[own, k] = stored * gain[k] + offset[k]
+                pixel[k] = number * stored.gain[k] + stored.offset[k]
             cuda.syncthreads()
-            if total(missing, reduction_buffer) > 0.0:  # it is masked: what stands there will not be looked at
-                for k in range(t, bands.shape[0], cuda.blockDim.x):
-                    pixels[own, k] = 0.0
+            if total(missing, reduction_buffer) > 0.0:  # it is masked: its answer will not be looked at
+                for k in range(t, L, cuda.blockDim.x):
+                    pixel[k] = 0.0
                 cuda.syncthreads()
-            taken = nnls(Matrix(E, columns, G, norms), pixels[own], work, reduction_buffer, X[i])
+            matrix = Matrix(plan.E, plan.columns, plan.G, plan.norms)
+            taken = nnls(matrix, pixel, work, reduction_buffer, answers.X[n])
             if t == 0:
-                steps[i] = taken
+                answers.steps[n] = taken
 
     return search_block
-
-
-@functools.cache
-def finish_kernel(interleave: str) -> Any:
-    """The kernel that certifies and writes: as `unmix.solvers.pixels.cuda.block_kernel`, with x and steps in place of a search."""
-    solve_tile = tile_solver(interleave, "given", ONE)
-
-    @cuda_kernel
-    def finish_block(
-        raw, bands, gain, offset, nodata, shift,
-        E, Q, R, buffer_size, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
-        nonnegative, columns,
-        abundance, rmse, relative, kappa, delta, steps, state, residual,
-        starts, scratch, X, taken,
-    ):  # fmt: skip
-        lines, samples = rmse.shape
-        t = cuda.grid(1)
-        stored = Stored(bands, gain, offset, nodata, shift)
-        plan = Plan(
-            E, Q, R, buffer_size, U, G, inverse, norms, weights, sizes, slopes, curvature, dual_tolerance, lift, lifts, sum_to_one,
-            nonnegative, columns,
-        )  # fmt: skip
-        results = Results(abundance, rmse, relative, kappa, delta, steps, state, residual)
-        own, o = scratch[:, t : t + 1], starts
-        tile = Tile(
-            own[o[0] : o[1]], own[o[1] : o[2]], own[o[2] : o[3]], own[o[3] : o[4]], own[o[4] : o[5]], own[o[5] : o[6]],
-            own[o[6] : o[7]], own[o[7] : o[8]], own[o[8] : o[9]], own[o[9] : o[10]], own[o[10] : o[11]],
-            own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]], own[o[14] : o[15]],
-        )  # fmt: skip
-        for n in range(t, lines * samples, cuda.gridsize(1)):
-            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, Given(X[n], taken[n : n + 1]), results)
-
-    return finish_block
 
 
 class QrSolver:
@@ -119,18 +68,16 @@ class QrSolver:
 
     def __init__(self, problem: Any, pixels: int) -> None:
         L, p = problem.E.shape
-        self.stored = [cuda.to_device(value) if isinstance(value, np.ndarray) else value for value in problem.stored()]
-        self.plan = [cuda.to_device(value) if isinstance(value, np.ndarray) else value for value in problem.plan()]
-        plan = Plan(*self.plan)
-        self.matrix = plan.E, plan.columns, plan.G, plan.norms
+        self.stored, self.plan = to_gpu(Stored(*problem.stored())), to_gpu(Plan(*problem.plan()))
         self.blocks, self.threads = self.sizes(problem, pixels)
-        self.scratch = [cuda.device_array((self.blocks, *shape), kind) for shape, kind in scratch_shapes(L, p)]
+        self.scratch = Scratch(
+            *(cuda.device_array((self.blocks, *shape), kind) for shape, kind in scratch_shapes(L, p))
+        )
         self.pixels = cuda.device_array((self.blocks, L), np.float64)
-        self.X, self.steps = cuda.device_array((pixels, p), np.float64), cuda.device_array(pixels, np.int32)
-        rows = tile_rows(L, p, problem.pixel in SWEPT)
-        self.starts = tuple(int(n) for n in np.cumsum((0, *rows)))
-        self.tiles = cuda.device_array((sum(rows), self.threads), np.float64)
-        self.search, self.finish = search_kernel(problem.interleave), finish_kernel(problem.interleave)
+        self.answers = Answers(cuda.device_array((pixels, p), np.float64), cuda.device_array(pixels, np.int32))
+        self.starts = tile_starts(L, p, problem.pixel)
+        self.tiles = cuda.device_array((self.starts[-1], self.threads), np.float64)
+        self.search, self.finish = search_kernel(problem.interleave), block_kernel(problem.interleave, "given")
 
     @staticmethod
     def serves(problem: Any) -> bool:
@@ -140,35 +87,35 @@ class QrSolver:
     @staticmethod
     def sizes(problem: Any, pixels: int) -> tuple[int, int]:
         """Blocks that search, and threads that certify."""
-        own = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in scratch_shapes(*problem.E.shape))
-        blocks = max(1, min(pixels, 4 if SIMULATED else MOST_BLOCKS, 2**29 // own))
-        rows = sum(tile_rows(*problem.E.shape, False))
-        threads = max(
-            1,
-            min(
-                -(-pixels // THREADS_PER_BLOCK),
-                MOST_THREADS // THREADS_PER_BLOCK,
-                2**29 // (8 * rows * THREADS_PER_BLOCK),
-            ),
+        L, p = problem.E.shape
+        blocks = min(pixels, BLOCKS_AT_ONCE * multiprocessors(), MOST_MEMORY // QrSolver.bytes_of_block(L, p))
+        groups = min(
+            -(-pixels // THREADS_PER_BLOCK),
+            THREADS_AT_ONCE * multiprocessors() // THREADS_PER_BLOCK,
+            MOST_MEMORY // (tile_bytes(L, p, problem.pixel) * THREADS_PER_BLOCK),
         )
-        return blocks, threads * THREADS_PER_BLOCK
+        return max(1, blocks), max(1, groups) * THREADS_PER_BLOCK
+
+    @staticmethod
+    def bytes_of_block(L: int, p: int) -> int:
+        """Scratch of a block of threads that searches."""
+        return sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in scratch_shapes(L, p)) + 8 * L
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """GPU memory beside the blocks of the scene."""
         L, p = problem.E.shape
         blocks, threads = cls.sizes(problem, pixels)
-        own = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in scratch_shapes(L, p))
-        return blocks * (own + 8 * L) + 8 * threads * sum(tile_rows(L, p, False)) + pixels * (8 * p + 4)
+        return blocks * cls.bytes_of_block(L, p) + threads * tile_bytes(L, p, problem.pixel) + pixels * (8 * p + 4)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Solve a block that is on the GPU."""
         lines, samples = results["rmse"].shape
         n = lines * samples
-        X, steps = self.X[:n], self.steps[:n]
+        answers = Answers(*(values[:n] for values in self.answers))
         self.search[min(self.blocks, n), THREADS, stream](
-            raw, *self.stored, *self.matrix, *self.scratch, self.pixels, X, steps, samples
+            raw, self.stored, self.plan, self.scratch, self.pixels, answers, samples
         )
         self.finish[self.threads // THREADS_PER_BLOCK, THREADS_PER_BLOCK, stream](
-            raw, *self.stored, *self.plan, *results.values(), self.starts, self.tiles, X, steps
+            raw, self.stored, self.plan, Results(**results), self.tiles, self.starts, answers
         )

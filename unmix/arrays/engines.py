@@ -1,0 +1,21 @@
+"""Which threads solve batches of systems: those of the CPU, or a GPU's."""
+
+from ..blocks import cores
+from ..compiled.thread_groups import CpuGroups, CudaGroups
+from ..devices import Device
+
+
+def groups_on(
+    machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
+) -> CpuGroups | CudaGroups:
+    """Return the groups of threads of a device that `unmix.devices.one_device` gave.
+
+    Parameters
+    ----------
+    machine : Device
+    threads : int, optional
+        Of the CPU; default is all.
+    block, at_once, registers
+        Of a GPU; see `CudaGroups`.
+    """
+    return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)
