@@ -16,7 +16,7 @@ from ..outputs.output_set import Outputs
 from ..pipeline import Seconds
 from ..problem import plan_problem
 from ..scene import ReadOptions, open_scene
-from .run import LocalExecutor
+from .executor import LocalExecutor
 
 
 def bench(

@@ -118,7 +118,7 @@ def nmf_scene(
     watch = Watch(scene)
     with one_device(device, threads) as machine, Outputs(folder, scene.stem, form, suffixes, watch) as outputs:
         outputs.refuse_unfinished(overwrite)
-        outputs.are_there(overwrite, None)
+        outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), seconds_compiling()
         first = beginning(
             scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads

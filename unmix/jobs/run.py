@@ -1,20 +1,17 @@
 """`run`: from a cube on disk to certified abundance maps on disk."""
 
-import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
-from ..devices import Device, choose_device
-from ..endmembers import extract_endmembers
 from ..errors import CubeError, MethodError
 from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
@@ -25,18 +22,19 @@ from ..library import select as choose_spectra
 from ..options import Options
 from ..outputs.atomic import finite
 from ..outputs.completed import CompletedRun
+from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
+from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
 from ..outputs.names import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
-from ..pipeline import Seconds, Step
+from ..pipeline import Seconds
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
-from .stream_lines import block_plan_of, line_of, solve_lines
+from .executor import Executor, LocalExecutor, Progress
 
 log = logging.getLogger("unmix")
-Progress = Callable[[Step], None]
 
 
 def run(
@@ -71,185 +69,165 @@ def run(
         See `unmix.errors`; nothing is left under a final name then. What was done stays to go on from, and the same call does.
     """
     chosen = Options.of(**options)
-    alone = LocalExecutor(chosen)
+    executor = LocalExecutor(chosen)
     try:
-        return unmix_scene(cube, chosen, alone, progress, command)
+        return unmix_scene(cube, chosen, executor, progress, command)
     finally:
-        alone.close()
-
-
-class Executor(Protocol):
-    """Who does the work on a scene: this process (`LocalExecutor`), or a cluster (`unmix.jobs.distributed.executor.ClusterExecutor`).
-
-    ``name`` is the device's; ``extract`` finds endmembers and says how often it passed over the file; ``plan`` cuts the scene
-    before anything is written; ``solve`` fills the rasters of ``outputs`` from the layout's first line on.
-    """
-
-    @property
-    def name(self) -> str: ...
-    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
-    def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
-    def solve(
-        self,
-        scene: Cube,
-        problem: Problem,
-        block_plan: BlockPlan,
-        outputs: Outputs,
-        progress: Progress | None,
-    ) -> tuple[Summary, Seconds]: ...
-
-
-class LocalExecutor:
-    """This process on its own device, which is looked for when it is first needed: the scene's first bytes are on their way by then.
-
-    Parameters
-    ----------
-    options : Options
-    """
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    @functools.cached_property
-    def machine(self) -> Device:
-        """The device."""
-        return choose_device(self.options.device, self.options.threads)
-
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
-        """See `unmix.endmembers.extract_endmembers`."""
-        return extract(scene, used, nodata, self.options, self.options.threads)
-
-    def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
-        """See `block_plan_of`."""
-        return block_plan_of(scene, problem, self.options, self.machine)
-
-    def solve(
-        self,
-        scene: Cube,
-        problem: Problem,
-        block_plan: BlockPlan,
-        outputs: Outputs,
-        progress: Progress | None,
-    ) -> tuple[Summary, Seconds]:
-        """See `solve_lines`."""
-        began = time.perf_counter()
-        slots = self.machine.open(problem, line_of(scene, self.options), block_plan)
-        seconds = Seconds(compiling=time.perf_counter() - began)
-        summary = outputs.summary()
-
-        def done(lines: slice, part: Summary) -> None:
-            summary.merge(part)
-            outputs.done(lines, summary.to_dict())
-            if progress is not None:
-                progress(step_of(scene, lines.stop, self.name, block_plan.first))
-
-        solve_lines(scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, done, seconds)
-        return summary, seconds
-
-    def close(self) -> None:
-        """Let go of the device."""
-        if "machine" in vars(self):
-            self.machine.close()
-
-
-def extract(
-    scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
-) -> tuple[Endmembers, int]:
-    """The endmembers that the options ask to extract, and passes over the file."""
-    wanted = "auto" if options.count is None else options.count
-    return extract_endmembers(scene, used, nodata, wanted, options.extract, options.seed, options.budget, threads)
+        executor.close()
 
 
 def unmix_scene(
     cube: str | os.PathLike[str],
     options: Options,
-    workers: Executor,
+    executor: Executor,
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What `run` does, by whoever does the work."""
+    """Do what `run` does, with whoever does the work."""
     with collected_warnings() as warnings:
-        return unmix_collecting(cube, options, workers, progress, command, warnings)
+        return SceneRun(cube, options, executor, progress, command, warnings).run()
 
 
-def unmix_collecting(
-    cube: str | os.PathLike[str],
-    options: Options,
-    workers: Executor,
-    progress: Progress | None,
-    command: Sequence[str] | None,
-    warnings: list[str],
-) -> dict[str, Any]:
-    """`unmix_scene`, with the list that its warnings come to."""
-    scene, used, missing_value = open_scene(cube, options.reading)
-    if options.ortho and scene.placement is None:
-        raise MethodError(f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have")
-    folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
-    refuse_to_replace(scene, options, folder)
-    watch = Watch(scene)
-    library = None if options.endmembers is None else library_on(options.endmembers, options.select, scene, used)
-    if options.dry_run:
-        return plan_only(scene, options, workers.name, used, folder, library)
-    if options.overwrite or not os.path.exists(folder / (scene.stem + RECORD)):
-        scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
-    request = options.request(library, workers.name)
-    wanted = CompletedRun(request, watch.identity)
-    if options.skip_existing and wanted.is_done(folder, scene.stem):
-        return {"input": input_of(scene), "skipped": True}
-    with Outputs(
-        folder, scene.stem, options.form, suffixes_of(options.maps(1, 1), options.form, options.ortho), watch
-    ) as outputs:
-        identity = finite({"unmix": build(), "asked": request, "input": watch.identity})
-        resume = outputs.look_back(identity, options.overwrite)
-        if resume is not None and resume.finishing is not None:
-            return outputs.publish(resume.finishing, resume.replaced)
-        if resume is None and outputs.are_there(options.overwrite, options.skip_existing, wanted):
-            return {"input": input_of(scene), "skipped": True}
-        found, passes, began = library, 1, time.perf_counter()
-        if resume is not None:
-            outputs.refuse_existing(options.overwrite or options.skip_existing)
-            log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
-            say_if_touched(scene, resume.about)
-            assert resume.about is not None
-            found, passes = library or Endmembers.from_dict(resume.about["endmembers"]), resume.about["passes"]
-            warnings[:0] = [text for text in resume.about.get("warnings", []) if text not in warnings]
-        if found is None:
-            found, passes = workers.extract(scene, used, missing_value)
-            passes += 1
-        extracting = time.perf_counter() - began
-        problem = plan_problem(found, options.method_spec, options.solver_spec, used, missing_value, scene.interleave)
-        block_plan = replace(workers.plan(scene, problem), first=resume.lines if resume is not None else 0)
-        if library is not None and resume is None:
-            check_scale(scene, found, used, missing_value, options.reading.scale is not None)
-        maps = options.maps(*problem.E.shape)
-        shapes = {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()}
-        own = None if library is not None else found.to_dict()
-        outputs.begin(
-            identity,
-            {"endmembers": own, "passes": passes, "rasters": shapes, "warnings": warnings, "modified": modified(scene)},
+class SceneRun:
+    """One scene's way: open it, decide what to do with outputs that exist, find endmembers, plan, solve, report.
+
+    Parameters
+    ----------
+    cube : path-like
+    options : Options
+    executor : Executor
+    progress : callable or None
+    command : sequence of str or None
+        The command line, for the report.
+    warnings : list of str
+        Those that are logged meanwhile.
+
+    Raises
+    ------
+    UnmixError
+        Where the scene, its mask or the library cannot be read, or an output would replace one of them.
+    """
+
+    def __init__(
+        self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
+        command: Sequence[str] | None, warnings: list[str],
+    ) -> None:  # fmt: skip
+        self.options, self.executor, self.progress, self.command, self.warnings = (
+            options, executor, progress, command, warnings
+        )  # fmt: skip
+        self.scene, self.used, self.nodata = open_scene(cube, options.reading)
+        scene = self.scene
+        if options.ortho and scene.placement is None:
+            raise MethodError(
+                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have"
+            )
+        self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
+        refuse_to_replace(scene, options, self.folder)
+        self.watch = Watch(scene)
+        self.library = (
+            None if options.endmembers is None else library_on(options.endmembers, options.select, scene, self.used)
         )
-        summary, seconds = fill(outputs, scene, problem, block_plan, workers, options, progress)
-        report = report_of(scene, problem, workers.name, summary, seconds, block_plan, options, passes, command)
+
+    def run(self) -> dict[str, Any]:
+        """Unmix the scene, or do what its outputs call for; returns the report."""
+        scene, options = self.scene, self.options
+        if options.dry_run:
+            return plan_only(scene, options, self.executor.name, self.used, self.folder, self.library)
+        if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
+            scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
+        self.request = options.request(self.library, self.executor.name)
+        completed = CompletedRun(self.request, self.watch.identity)
+        skipped = {"input": input_of(scene), "skipped": True}
+        if options.skip_existing and completed.is_done(self.folder, scene.stem):
+            return skipped
+        suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
+        with Outputs(self.folder, scene.stem, options.form, suffixes, self.watch) as outputs:
+            self.outputs = outputs
+            identity = finite({"unmix": build(), "asked": self.request, "input": self.watch.identity})
+            match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
+                case Skip():
+                    return skipped
+                case Publish(resume):
+                    return outputs.publish(resume.finishing or [], resume.replaced)
+                case Resume(resume):
+                    return self.unmix(identity, resume)
+                case Fresh():
+                    return self.unmix(identity, None)
+
+    def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
+        """Find endmembers, plan and solve, from the first line or on from where an earlier run was cut off."""
+        scene, options, outputs = self.scene, self.options, self.outputs
+        began = time.perf_counter()
+        endmembers, passes = self.find_endmembers(resume)
+        extracting = time.perf_counter() - began
+        problem = plan_problem(
+            endmembers, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave
+        )
+        first = resume.lines if resume is not None else 0
+        block_plan = replace(self.executor.plan(scene, problem), first=first)
+        if self.library is not None and resume is None:
+            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+        maps = options.maps(*problem.E.shape)
+        about = {
+            "endmembers": None if self.library is not None else endmembers.to_dict(),
+            "passes": passes,
+            "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
+            "warnings": self.warnings,
+            "modified": modified(scene),
+        }
+        outputs.begin(identity, about)
+        summary, seconds = self.fill(problem, block_plan, maps)
+        report = report_of(
+            scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command
+        )
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
-            "asked": request,
-            "identity": watch.identity,
-            "resumed_from": block_plan.first,
-            "format": options.format,
-            "top": options.top,
-            "warnings": warnings,
-        }
+            "asked": self.request, "identity": self.watch.identity, "resumed_from": first, "format": options.format,
+            "top": options.top, "warnings": self.warnings,
+        }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
         how = f"{problem.method.name} ({problem.solver.name})"
-        map_headers(outputs, scene, found.names, how, summary.sums, used)
-        found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
+        map_headers(outputs, scene, endmembers.names, how, summary.sums, self.used)
+        endmembers.write(
+            *(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr"))
+        )
         outputs.finish(report)
-    return finite(report)
+        return finite(report)
+
+    def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
+        """Return the library, or what an earlier run extracted, or extract; and how often the file is read in all."""
+        if resume is None:
+            if self.library is not None:
+                return self.library, 1
+            endmembers, passes = self.executor.extract(self.scene, self.used, self.nodata)
+            return endmembers, passes + 1
+        about = resume.about
+        assert about is not None
+        log.info(f"{self.scene.path}: goes on from line {resume.lines} of {self.scene.lines}")
+        warn_if_touched(self.scene, about)
+        self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
+        return self.library or Endmembers.from_dict(about["endmembers"]), about["passes"]
+
+    def fill(self, problem: Problem, block_plan: BlockPlan, maps: dict[str, int]) -> tuple[Summary, Seconds]:
+        """Begin the maps, or go on with them, and let the executor fill them."""
+        scene, options, outputs = self.scene, self.options, self.outputs
+        placement = scene.placement if options.ortho else None
+        bands = sum(maps.values())
+        # Work files stand beside what they become until all is made.
+        again = bands if outputs.form.convert else 0
+        placed = int(np.prod(placement.shape)) if placement is not None else 0
+        outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + again) + 2**20)
+        for name, count in maps.items():
+            outputs.raster(name, scene.lines, scene.samples, count)
+        summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
+        if placement is not None:
+            for name, count in maps.items():
+                place_map(placement, outputs, name, count, options.budget)
+        if summary.solved == 0:
+            outputs.journal.remove()  # there is nothing to go on from
+            raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
+        return summary, seconds
 
 
 def refuse_to_replace(scene: Cube, options: Options, folder: Path) -> None:
@@ -264,9 +242,9 @@ def modified(scene: Cube) -> int:
     return scene.path.stat().st_mtime_ns
 
 
-def say_if_touched(scene: Cube, about: dict[str, Any] | None) -> None:
+def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
     """Warn where the data was written to since the run began: its identity looks at blocks of a large file, not at every byte."""
-    if about is not None and about.get("modified") not in (None, modified(scene)):
+    if about.get("modified") not in (None, modified(scene)):
         log.warning(
             f"{scene.path}: was written to, or copied, since the unfinished run began; what was looked at of it is the same. If its "
             "values changed, begin anew with `overwrite`"
@@ -279,34 +257,6 @@ def library_on(
     """The chosen spectra of a library on the bands in use."""
     parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
     return fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
-
-
-def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
-    """All lines before ``line`` are done, those from ``first`` on by this run."""
-    return Step(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
-
-
-def fill(
-    outputs: Outputs, scene: Cube, problem: Problem, block_plan: BlockPlan, workers: Executor, options: Options,
-    progress: Progress | None,
-) -> tuple[Summary, Seconds]:  # fmt: skip
-    """Begin the maps, or go on with them, and let the workers fill them."""
-    maps = options.maps(*problem.E.shape)
-    bands = sum(maps.values())
-    # Work files stand beside what they become until all is made.
-    again = bands if outputs.form.convert else 0
-    placed = int(np.prod(scene.placement.shape)) if options.ortho and scene.placement is not None else 0
-    outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + again) + 2**20)
-    for name, count in maps.items():
-        outputs.raster(name, scene.lines, scene.samples, count)
-    summary, seconds = workers.solve(scene, problem, block_plan, outputs, progress)
-    if options.ortho and scene.placement is not None:
-        for name, count in maps.items():
-            place_map(scene.placement, outputs, name, count, options.budget)
-    if summary.solved == 0:
-        outputs.journal.remove()  # there is nothing to go on from
-        raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
-    return summary, seconds
 
 
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ log = logging.getLogger("unmix")
 LEAST_SQUARES = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
 QUADRATIC = {"x": True, "cost": False, "kappa": False, "delta": False, "steps": False}
 FAILURES_NAMED = 100
+# Solves some right-hand sides, (N, m): the batch, and the arrays to write by their names.
+SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any]]]
 
 
 def open_array(spec: str | Path) -> Any:
@@ -160,22 +163,21 @@ def solve_files(
     budget = parse_size(str(memory))
     size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if each else 0)))))
     summary = nothing_yet(rows, m, n)
-    with Answers(out, rows, n, LEAST_SQUARES, overwrite) as answers:
-        with contextlib.ExitStack() as stack:
-            solve = None
-            for part in batches(rows, size):
-                if each or solve is None:
-                    own = np.asarray(A[part] if each else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
-                    own = toeplitz(own, m) if toeplitz_pulse else own
-                    stack.close()
-                    solver = solver_for(own if own.ndim == 2 or len(own) > 1 else own[0], size, device, threads)
-                    solve, summary["device"] = stack.enter_context(solver), solver.name
-                right = np.asarray(B[part] if B.ndim == 2 else B[None], np.float64)
-                batch = solve(right)
-                answers.write(part, {**vars(batch), "residual": batch.rmse * np.sqrt(m)})
-                add_up(summary, part, batch)
-        summary["files"] = [str(path) for path in answers.finish()]
-    warn_of_failures(summary, b)
+    with contextlib.ExitStack() as stack:
+        solve = None
+
+        def solve_part(part: slice, right: np.ndarray) -> tuple[Batch, dict[str, Any]]:
+            nonlocal solve
+            if each or solve is None:
+                matrix = np.asarray(A[part] if each else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
+                matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
+                stack.close()
+                solver = solver_for(matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0], size, device, threads)
+                solve, summary["device"] = stack.enter_context(solver), solver.name
+            batch = solve(right)
+            return batch, {**vars(batch), "residual": batch.rmse * np.sqrt(m)}
+
+        fill_answers(out, LEAST_SQUARES, overwrite, b, B, size, solve_part, summary)
     return summary
 
 
@@ -222,25 +224,37 @@ def quadratic_files(
     rows, n = (1 if H.ndim == 1 else H.shape[0]), H.shape[-1]
     size = max(1, min(rows, parse_size(str(memory)) // (8 * 8 * n)))
     summary = {**nothing_yet(rows, n, n), "convex": None, "unbounded": []}
-    with Answers(out, rows, n, QUADRATIC, overwrite) as answers:
-        for part in batches(rows, size):
-            right = np.asarray(H[part] if H.ndim == 2 else H[None], np.float64)
-            try:
-                found = nnqp(Q, right, device=device, threads=threads, steps=steps)
-            except InputError as error:
-                raise InputError(f"{q}, {h}: {error}") from None
-            answers.write(part, vars(found))
-            add_up(summary, part, found)
-            summary["convex"] = found.convex
-            for i, way in found.ways_down.items():
-                summary["unbounded"].append(part.start + i)
-                warn_of_no_bottom(h, part.start + i, way)
-            summary["device"] = found.device
-        summary["files"] = [str(path) for path in answers.finish()]
-    warn_of_failures(summary, h)
+
+    def solve_part(part: slice, right: np.ndarray) -> tuple[Programme, dict[str, Any]]:
+        try:
+            batch = nnqp(Q, right, device=device, threads=threads, steps=steps)
+        except InputError as error:
+            raise InputError(f"{q}, {h}: {error}") from None
+        summary["convex"], summary["device"] = batch.convex, batch.device
+        for i, way in batch.ways_down.items():
+            summary["unbounded"].append(part.start + i)
+            warn_of_no_bottom(h, part.start + i, way)
+        return batch, vars(batch)
+
+    fill_answers(out, QUADRATIC, overwrite, h, H, size, solve_part, summary)
     if not summary["convex"]:
         log.warning(f"{q}: whether it is convex is not known; what is certified is the optimum if it is")
     return summary
+
+
+def fill_answers(
+    out: Path, written: dict[str, bool], overwrite: bool, source: str | Path, right: Any, size: int, solve_part: SolvePart,
+    summary: dict[str, Any],
+) -> None:  # fmt: skip
+    """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and add them up into ``summary``."""
+    rows = summary["systems"]
+    with Answers(out, rows, summary["n"], written, overwrite) as answers:
+        for part in batches(rows, size):
+            batch, values = solve_part(part, np.asarray(right[part] if right.ndim == 2 else right[None], np.float64))
+            answers.write(part, values)
+            add_up(summary, part, batch)
+        summary["files"] = [str(path) for path in answers.finish()]
+    warn_of_failures(summary, source)
 
 
 def warn_of_no_bottom(h: str | Path, system: int, way: np.ndarray) -> None:

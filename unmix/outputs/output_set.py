@@ -18,8 +18,8 @@ from ..io.read import brief
 from ..library import Endmembers
 from ..summary import Summary
 from .atomic import file_digest, finite, flush, readable, record_digest, signals_held
-from .completed import CompletedRun, journal_of
-from .journal import Journal, ResumeState, check_lines, check_names, difference, read_resume_state
+from .completed import journal_of
+from .journal import Journal, ResumeState, read_resume_state
 from .lock import Lock
 from .names import LIBRARY, LOCK, ORTHO, PART, RECORD, inputs_of, listed, of_a_run, parts_of, refuse_inputs
 from .raster import Raster
@@ -146,21 +146,6 @@ class Outputs:
         """Outputs that are to be written and are there already, whoever wrote them."""
         return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
 
-    def are_there(self, overwrite: bool, skip: bool | None, request: CompletedRun | None = None) -> bool:
-        """Whether a finished run of just that is to be left alone; ``skip`` None: a command that cannot.
-
-        Raises
-        ------
-        OutputError
-            Where outputs exist and nobody said what to do, or they are to be skipped and are of something else.
-        """
-        if skip and request is not None and self.existing():
-            if request.is_there(self.folder, self.stem):
-                return True
-            log.warning(f"{self.final('')}: not all of a run's outputs are here any more; they are made again")
-        self.refuse_existing(overwrite or bool(skip), skip is not None)
-        return False
-
     def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
         """`OutputError` where outputs exist that nobody said may be replaced."""
         self.may_replace = may_replace
@@ -212,40 +197,6 @@ class Outputs:
         checks = None if self.resume is None else self.resume.checks.get(name)
         self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks)
         return self.rasters[name]
-
-    def look_back(self, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
-        """What an earlier run of the same left to go on from, checked; None where there is nothing, or nothing sound.
-
-        Raises
-        ------
-        OutputError
-            Where it was another run, and nobody said that it may be thrown away.
-        """
-        try:
-            resume = read_resume_state(self.journal.path)
-            if resume is None:
-                return None
-            changed = difference(resume.identity, identity)
-            if changed and not overwrite:
-                raise OutputError(
-                    f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with what it was "
-                    "begun with, or begin anew with `overwrite`"
-                )
-            if changed:
-                log.info(f"{self.journal.path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
-            elif resume.finishing is not None:
-                check_names(resume.finishing, self.folder)
-                self.resume = resume
-            elif resume.lines and resume.about is not None:
-                check_lines(resume, self.folder, self.stem)
-                self.resume = resume
-        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-            log.warning(f"{self.journal.path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
-        if self.resume is None:
-            self.refuse_unfinished(True)
-        else:
-            self.journal.lines = self.resume.lines
-        return self.resume
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
         """Begin the journal, or go on with it."""

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from ...blocks import parse_size
 from ...errors import MethodError, UnmixError
 from ...options import Options
-from ..run import Progress, unmix_scene
+from ..executor import Progress
+from ..run import unmix_scene
 from .scheduling import PATIENCE, ClusterLost, Stopping
 
 

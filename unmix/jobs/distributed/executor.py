@@ -23,7 +23,7 @@ from ...outputs.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...summary import Summary
-from ..run import Progress, step_of
+from ..executor import Progress, step_of
 from ..stream_lines import line_of
 from . import worker
 from .connection import dashboard_of

@@ -30,7 +30,7 @@ from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import open_part, open_scene
 from ...summary import Summary
-from ..run import extract
+from ..executor import extract
 from ..stream_lines import block_plan_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")

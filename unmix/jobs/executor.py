@@ -1,0 +1,101 @@
+"""Who does the work on a scene: this process (`LocalExecutor`), or a cluster (`unmix.jobs.distributed.executor.ClusterExecutor`)."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..blocks import BlockPlan
+from ..devices import Device, choose_device
+from ..endmembers import extract_endmembers
+from ..io import Bands, Cube, bytes_per_line
+from ..library import Endmembers
+from ..options import Options
+from ..outputs.output_set import Outputs
+from ..pipeline import Seconds, Step
+from ..problem import Problem
+from ..summary import Summary
+from .stream_lines import block_plan_of, line_of, solve_lines
+
+Progress = Callable[[Step], None]
+
+
+class Executor(Protocol):
+    """What a scene's run asks of those who do the work.
+
+    ``name`` is the device's; ``extract`` finds endmembers and returns how often it read the file; ``plan`` cuts the scene
+    before anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
+    def solve(
+        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
+    ) -> tuple[Summary, Seconds]: ...
+
+
+class LocalExecutor:
+    """This process on its own device, which is looked for when it is first needed: the scene's first bytes are on their way by then.
+
+    Parameters
+    ----------
+    options : Options
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @functools.cached_property
+    def machine(self) -> Device:
+        """The device."""
+        return choose_device(self.options.device, self.options.threads)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
+        """See `unmix.endmembers.extract_endmembers`."""
+        return extract(scene, used, nodata, self.options, self.options.threads)
+
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
+        """See `block_plan_of`."""
+        return block_plan_of(scene, problem, self.options, self.machine)
+
+    def solve(
+        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
+    ) -> tuple[Summary, Seconds]:
+        """See `solve_lines`."""
+        began = time.perf_counter()
+        slots = self.machine.open(problem, line_of(scene, self.options), block_plan)
+        seconds = Seconds(compiling=time.perf_counter() - began)
+        summary = outputs.summary()
+
+        def done(lines: slice, part: Summary) -> None:
+            summary.merge(part)
+            outputs.done(lines, summary.to_dict())
+            if progress is not None:
+                progress(step_of(scene, lines.stop, self.name, block_plan.first))
+
+        solve_lines(scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, done, seconds)
+        return summary, seconds
+
+    def close(self) -> None:
+        """Release the device."""
+        if "machine" in vars(self):
+            self.machine.close()
+
+
+def extract(
+    scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
+) -> tuple[Endmembers, int]:
+    """Extract the endmembers that the options ask for; returns them and how often the file was read."""
+    wanted = "auto" if options.count is None else options.count
+    return extract_endmembers(scene, used, nodata, wanted, options.extract, options.seed, options.budget, threads)
+
+
+def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
+    """Return how far a scene is: all lines before ``line`` are done, those from ``first`` on by this run."""
+    return Step(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
