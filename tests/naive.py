@@ -32,7 +32,7 @@ def constrained(E, y, sum_to_one):
 
 
 def delete_only(E, y, sum_to_one):
-    """Paper 004, Algorithm 3, with an inverse at every step."""
+    """Li and Li, Algorithm 3, with an inverse at every step."""
     P = list(range(E.shape[1]))
     while P:
         H = np.linalg.inv(E[:, P].T @ E[:, P])

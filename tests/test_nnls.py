@@ -13,7 +13,7 @@ from unmix.arrays.nnls import nnls, toeplitz
 
 
 def gaussians(m, sigma=4.32):
-    """Paper 000's pulses, each shifted by one: numerically of rank m/1.7."""
+    """Luo and Duraiswami's pulses (2011), each shifted by one: numerically of rank m/1.7."""
     places = np.arange(m)
     return np.exp(-0.5 * ((places[:, None] - places) / sigma) ** 2)
 

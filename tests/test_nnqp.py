@@ -1,4 +1,4 @@
-"""Multiplicative updates: paper 003's cost and iterates, and quadratic programmes against scipy, quadprog and every support."""
+"""Multiplicative updates: cost and iterates of Sha et al. 2007, and quadratic programmes against scipy, quadprog and every support."""
 
 import json
 
@@ -27,7 +27,7 @@ def engine(device, Q, H):
 
 
 def paper(Q, h, x, count):
-    """Paper 003's loop as it stands; the costs before each step, too."""
+    """The loop of Sha et al. 2007 as it stands; the costs before each step, too."""
     costs = []
     for _ in range(count):
         costs.append(0.5 * x @ Q @ x + h @ x)

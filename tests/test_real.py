@@ -18,7 +18,7 @@ from unmix.scene import choose_bands
 
 pytestmark = pytest.mark.real
 CASES = [("jasper", None), ("samson", None), *(("salinas_a", p) for p in (3, 9, 15, 25))]
-# SOLVERS' table: shares of Salinas-A pixels where paper 004's Algorithm 3 misses the optimum.
+# SOLVERS' table: shares of Salinas-A pixels where Algorithm 3 of Li and Li misses the optimum.
 MISSED = {("nnls", 3): 0, ("nnls", 9): 20, ("nnls", 15): 14, ("nnls", 25): 78}
 MISSED |= {("fcls", 3): 0, ("fcls", 9): 11, ("fcls", 15): 50, ("fcls", 25): 83}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -1,4 +1,4 @@
-"""`select_bands`: which bands predict a target, or are the least collinear: successive projections for regression (paper 001)."""
+"""`select_bands`: which bands predict a target, or are the least collinear: successive projections (de Paula et al. 2013)."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +18,7 @@ from .engines import groups_on
 # How the prefixes of chains are regressed.
 REGRESSIONS = {
     "sequential": "a prefix grows by one band, an add",
-    "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as paper 001 has it",
+    "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as de Paula et al. 2013 have it",
 }
 # Bands of a chain, unless asked for, and samples that leave a degree of freedom.
 MOST = 100
@@ -85,7 +85,7 @@ def select_bands(
     device: str = "cpu",
     threads: int | None = None,
 ) -> Selection:
-    """The bands whose regression predicts a target best, by successive projections (paper 001).
+    """The bands whose regression predicts a target best, by successive projections (de Paula et al. 2013).
 
     Phase 1: from every band a chain, of which each next is the longest beside those before. Phase 2: the regression of every prefix
     of every chain, by its error on validation samples. Phase 3: bands of the best prefix are left out, the least relevant (standard
@@ -98,7 +98,7 @@ def select_bands(
     y : array-like of shape (N,)
         The target.
     most : int, optional
-        Bands of a chain; default is what paper 001's equation 4 allows, at most 100.
+        Bands of a chain; default is what equation 4 of de Paula et al. 2013 allows, at most 100.
     validation : float, optional
         The share of samples, drawn with ``seed``, that errors are measured on.
     folds : int, optional
@@ -255,7 +255,7 @@ def errors_of(
 
 
 def rms(square: float, samples: int) -> float:
-    """RMSEP, paper 001's equation 2."""
+    """RMSEP (de Paula et al. 2013, eq. 2)."""
     return float(np.sqrt(square / samples))
 
 

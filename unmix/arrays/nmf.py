@@ -17,7 +17,7 @@ from ..solvers.nmf.updates import LOSSES
 log = logging.getLogger("unmix")
 # As many as scikit-learn's, which is where its stop comes from, too.
 MOST_STEPS, TOLERANCE = 200, 1e-4
-EVERY = 25  # paper 002
+EVERY = 25  # Arun Kumar et al.
 # Of an endmember's mean: what is zero would stay so.
 FLOOR = 1e-4
 # No pixel may have more: its square, and sums of them, are float32 too.
@@ -95,7 +95,7 @@ def nmf(
 ) -> Factors:
     """Factorise pixels, ``X ≈ A Eᵀ``, nothing negative, from a start.
 
-    Multiplicative updates (Lee and Seung 2001; paper 002): abundances, then with a fresh quotient endmembers, as scikit-learn's
+    Multiplicative updates (Lee and Seung 2001; Arun Kumar et al.): abundances, then with a fresh quotient endmembers, as scikit-learn's
     ``solver="mu"`` makes them; the loss never rises. In float32.
 
     Parameters

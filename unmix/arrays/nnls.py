@@ -49,7 +49,7 @@ class Batch:
 def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | None = None) -> Batch:
     """``min |A x − b|`` over x ≥ 0, for every right-hand side.
 
-    Lawson-Hanson with an updated QR (Luo and Duraiswami, paper 000); any rank, more columns than rows too.
+    Lawson-Hanson with an updated QR (Luo and Duraiswami 2011); any rank, more columns than rows too.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
     Returns
     -------
     array (m, m) or (N, m, m), float64
-        Paper 000, eq. 6.2, for a pulse that begins at 0.
+        Luo and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
     """
     pulse = np.asarray(pulse, np.float64)
     w = min(m, pulse.shape[-1])

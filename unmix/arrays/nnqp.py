@@ -73,7 +73,7 @@ def nnqp(
 ) -> Programme:
     """``min ½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
 
-    Multiplicative updates (paper 003; `unmix.solvers.nnqp.updates`): before the first and after 16, 32, 64, … steps the support that
+    Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`); before step 1 and after 16, 32, 64, … steps the support that
     shows is solved, by Cholesky or (sparse, with a wide band) conjugate gradients, and corrected; the optimality conditions
     decide. A programme without a bottom is told as such (``ways_down``). Memory is that of Q a few times over where
     it is dense, else of Q, its band (up to 1 GB) and some vectors.
