@@ -1,4 +1,4 @@
-"""Reading and writing: one file a format, behind one `Cube`."""
+"""Read and write cubes: one module for each family of formats, all behind the protocol `Cube`."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, mis
 from .formats.envi import TIFF_MAGIC
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-# HDF5 may stand behind something else of one of these sizes.
+# Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
 USER_BLOCKS = (0, 512, 1024, 2048)
-# What a file begins with, and the module and function that opens it; everything else is tried as ENVI.
+# First bytes of a file, and the module and function that open it; every other file is tried as ENVI.
 SIGNATURES = (
     (HDF5, "products", "open_hdf5"),
     *((magic, "geotiff", "open_geotiff") for magic in TIFF_MAGIC),
@@ -25,18 +25,19 @@ SIGNATURES = (
 
 
 def open_cube(path: str | os.PathLike[str], dataset: str | None = None, wavelengths: str | None = None) -> Cube:
-    """Open a scene; reads its header only.
+    """Open a scene; read only its header.
 
     Parameters
     ----------
     path : path-like
         The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, or a product in HDF5 or NetCDF-4.
     dataset : str, optional
-        The cube in an HDF5 file of no product that is known, ``/path`` or ``/path:byx`` with its axes in order (y lines,
-        x samples, b bands; default yxb, or b where ``wavelengths`` fit no other).
+        The cube in an HDF5 file of an unknown product, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples,
+        b bands). Default: yxb, or, where exactly one axis is as long as ``wavelengths``, that axis is b. In a MATLAB file, the
+        name of the variable.
     wavelengths : str, optional
-        Its wavelengths, in nm or µm, in place of what it says of them: a file (`unmix.io.axis.axis_from_file`), or where none has
-        that name the dataset in an HDF5 file. In a MATLAB file both may be names of variables.
+        Wavelengths, in nm or µm, that replace those of the cube: a file (`unmix.io.axis.axis_from_file`), or, where no file has
+        that name, a dataset of the HDF5 file or a variable of the MATLAB file.
 
     Returns
     -------
@@ -45,9 +46,9 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Raises
     ------
     CubeError
-        Where the file is missing, unreadable, truncated or of a kind that is not supported.
+        Where the file is missing, unreadable, truncated or of an unsupported kind.
     MethodError
-        Where ``dataset`` is given for a file that is not HDF5, or names no axes.
+        Where ``dataset`` is given for a file that is neither HDF5 nor MATLAB, or its axes are not an order of y, x and b.
     """
     path = Path(path)
     head = b""
@@ -55,9 +56,9 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         regular = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
         regular = False
-    except OSError as error:  # a name that is too long, links that lead in circles
+    except OSError as error:  # such as a name that is too long, or a loop of links
         raise CubeError(f"{path}: cannot be opened: {error.strerror}") from None
-    if regular:  # a pipe would be waited for; the reader says what is wrong
+    if regular:  # opening a pipe would block; the reader reports what is wrong
         with contextlib.suppress(OSError), open(path, "rb") as file:
             head = file.read(max(USER_BLOCKS) + len(HDF5))
     start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
@@ -67,10 +68,10 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     has_names = module in ("products", "matlab")
     axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else Path(wavelengths)
     if dataset is not None and not has_names:
-        raise MethodError(f"`dataset` is for HDF5 and MATLAB files, which {path} is not")
-    inside = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
-    named = {key: name for key, name in inside if name is not None}
-    cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **named)
+        raise MethodError(f"`dataset` is for HDF5 and MATLAB files; {path} is neither")
+    names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
+    given = {key: name for key, name in names if name is not None}
+    cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **given)
     if axis_file is not None:
         cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
         cube.fwhm = cube.fwhm if fwhm is None else fwhm
@@ -78,7 +79,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
 
 
 def kinds() -> list[Kind]:
-    """Every kind of cube that is read; docs/formats.md is made of them."""
+    """Return every kind of cube that can be read; docs/formats.md is generated from them."""
     envi, geotiff, products, matlab = (
         import_module(f".formats.{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
     )

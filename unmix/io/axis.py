@@ -1,4 +1,4 @@
-"""A cube's spectral axis from a file of wavelengths, where its own has none or others are wanted."""
+"""Read a cube's spectral axis from a file of wavelengths, where the cube has none or the user wants to replace them."""
 
 import re
 from pathlib import Path
@@ -9,22 +9,23 @@ from ..errors import CubeError
 from .fields import header_beside
 from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
 
-# Data files of ENVI, which have a header beside them.
+# Extensions of ENVI data files, whose header is another file.
 DATA = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
+# Bytes of the longest text that is read.
 LONGEST = 2**22
 
 
 def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read wavelengths, and FWHM where they are there.
+    """Read wavelengths, and FWHM where the file has them.
 
     Parameters
     ----------
     path : Path
-        Text or CSV: a line for each band with its wavelength and perhaps its FWHM (nm; all below 25 are µm), behind the band's
-        number or not, below a heading or not; or all wavelengths in one row. Or an ENVI header, or what has one beside it: a
-        library, another cube.
+        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where all are below 25), optionally
+        preceded by the band's number, optionally below a heading; or all wavelengths in one row. Or an ENVI header, or a data
+        file with one: a library, another cube.
     bands : int
-        How many there must be.
+        Number of wavelengths expected.
 
     Returns
     -------
@@ -36,7 +37,7 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     Raises
     ------
     CubeError
-        Where it cannot be read, or does not have a wavelength for each band.
+        Where the file cannot be read, or does not hold one wavelength for each band, finite and above 0.
     """
     header = header_of(path)
     if header is not None:
@@ -57,19 +58,19 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
 
 
 def header_of(path: Path) -> Path | None:
-    """Return the ENVI header that a file is, or that stands beside it; None for text."""
+    """Return the file itself where it is an ENVI header, or the header of a data file; None for text."""
     if path.suffix.lower() == ".hdr":
         return path
     return header_beside(path) if path.suffix.lower() in DATA and path.is_file() else None
 
 
 def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return wavelengths and FWHM of a text, in its units; see `axis_from_file`."""
+    """Return the wavelengths and FWHM of a text file, in its units; see `axis_from_file`."""
     raw = read_small(path, LONGEST)
     try:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise CubeError(f"{path}: is no text; write a wavelength a line, or name an ENVI header") from None
+        raise CubeError(f"{path}: is no text file; write one wavelength a line, or name an ENVI header") from None
     rows: list[list[float]] = []
     for number, line in enumerate(lines, 1):
         cells = [cell.strip("\"'") for cell in re.split(r"[\s,;]+", line.partition("#")[0].strip()) if cell]
@@ -78,7 +79,7 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
         try:
             rows.append([float(cell) for cell in cells])
         except ValueError:
-            if rows or number > 1:  # a heading stands above all
+            if rows or number > 1:  # only the first line may be a heading
                 raise CubeError(f"{path}: line {number}: '{line.strip()[:40]}' is no wavelength") from None
     if len(rows) == 1 and len(rows[0]) == bands:
         return np.array(rows[0]), None
@@ -86,11 +87,12 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
     if len(rows) != bands or len(rows) > MOST_BANDS or len(widths) != 1 or max(widths) > 3:
         columns = "" if len(widths) == 1 else " of different lengths"
         raise CubeError(
-            f"{path}: has {len(rows)} rows{columns}, but the cube has {bands} bands; write a wavelength a line, and its FWHM behind it"
+            f"{path}: has {len(rows)} rows{columns}, but the cube has {bands} bands; write one wavelength a line, and optionally its "
+            "FWHM after it"
         )
     table = np.array(rows)
     if table.shape[1] == 3:
         if not np.array_equal(np.diff(table[:, 0]), np.ones(bands - 1)):
-            raise CubeError(f"{path}: has three columns, of which the first does not count the bands")
+            raise CubeError(f"{path}: has three columns, but the first does not count the bands")
         table = table[:, 1:]
     return table[:, 0], table[:, 1] if table.shape[1] == 2 else None

@@ -1,4 +1,4 @@
-"""What every format offers the pipeline: a `Cube`."""
+"""The interface that every format offers to the pipeline: a `Cube`."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from .formats.header import words
 from .placement import Placement
 
 INTERLEAVES = ("bip", "bil", "bsq")
-# Every whole number up to here is a float64.
+# float64 represents every whole number up to this one exactly.
 LARGEST_WHOLE = 2**53
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of file holds a cube, in a few words: a row of docs/formats.md, and what `unmix info` calls it.
+    """A short description of how one kind of file holds a cube: a row of docs/formats.md; `unmix info` shows its name.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Kind:
     axis : str
         Where wavelengths, FWHM and good bands are.
     place : str
-        Where the map is.
+        Where the map information is.
     fill : str
         Where nodata and scale are.
     """
@@ -48,9 +48,9 @@ class Bands:
     Attributes
     ----------
     index : array (L,), int64
-        Places in the file, from 0.
+        Band numbers in the file, from 0.
     gain, offset : arrays (L,), float64
-        ``y = stored * gain + offset``; gains, offsets and the scale factor of the file in one.
+        ``y = stored * gain + offset``; they combine the gains, offsets and scale factor of the file.
     """
 
     index: np.ndarray
@@ -58,7 +58,7 @@ class Bands:
     offset: np.ndarray
 
     def only(self, which: np.ndarray) -> "Bands":
-        """Those of a bool array (L,)."""
+        """Return the bands at which the bool array ``which`` (L,) is true."""
         return Bands(self.index[which], self.gain[which], self.offset[which])
 
 
@@ -67,10 +67,10 @@ class Cube(Protocol):
 
     ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
     and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
-    outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` names what the file was
-    recognised as, and ``lines_together`` how many lines are best read together (of one chunk, say). ``placement`` says where
-    pixels lie on a map, where the scene is in the sensor's geometry and the file knows; ``origin`` is the line and sample of
-    the file where a part begins. ``beside`` are the files that were read besides ``path``: headers, metadata.
+    outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` is the name of the file's
+    format, and ``lines_together`` the number of lines that are best read at once (those of one chunk, for example).
+    ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table; ``origin`` is the line
+    and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata.
     """
 
     path: Path
@@ -102,9 +102,9 @@ class Cube(Protocol):
         Parameters
         ----------
         lines : slice
-            Lines to read.
+            Lines to read, from 0.
         out : array, uint8
-            Buffer that is filled; at least ``bytes_per_line`` a line.
+            Buffer to fill; at least ``bytes_per_line`` bytes for each line.
 
         Returns
         -------
@@ -115,17 +115,17 @@ class Cube(Protocol):
         ...
 
     def expect(self, lines: slice) -> None:
-        """Say that these lines will be read soon, so that the disk begins while a GPU is made ready."""
+        """Announce that these lines will be read soon, so that the disk starts while a GPU is made ready."""
         ...
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores it, for `unmix info`."""
+        """Return how the file stores the cube, for `unmix info`."""
         ...
 
 
 @dataclass(eq=False, kw_only=True)
 class CubeMetadata:
-    """What a file may say of its values and its place, what was made of it, and what was read besides; the fields are `Cube`'s."""
+    """The optional metadata of a cube; see `Cube` for the fields."""
 
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None
@@ -141,28 +141,28 @@ class CubeMetadata:
 
 
 def bytes_per_line(cube: Cube) -> int:
-    """Stored bytes of one line of all bands."""
+    """Return the stored bytes of one line of all bands."""
     return cube.samples * cube.bands * cube.dtype.itemsize
 
 
 def by_pixel(raw: np.ndarray, interleave: str) -> np.ndarray:
-    """What `Cube.read` returned as (lines, samples, bands); a view."""
+    """Return a view (lines, samples, bands) of what `Cube.read` returned."""
     return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[interleave])
 
 
 def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
-    """The part of a buffer that some lines of a cube fill, in its type and shape."""
+    """Return the part of a buffer that some lines of a cube fill, as a view in the cube's dtype and stored shape."""
     shape = block_shape(cube.interleave, lines.stop - lines.start, cube.samples, cube.bands)
     return out[: math.prod(shape) * cube.dtype.itemsize].view(cube.dtype).reshape(shape)
 
 
 def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
-    """Return stored values as they are; every format ends its reading here.
+    """Return stored values unchanged, after checking that float64 can hold them; every format's `read` ends with this call.
 
     Raises
     ------
     CubeError
-        Where a whole number of 64 bits has no float64 of its own: its last bits would be lost without a word.
+        Where a 64-bit whole number cannot be represented in float64: its last bits would be lost silently.
     """
     if stored.dtype.kind == "f" or stored.dtype.itemsize < 8 or stored.size == 0:
         return stored
@@ -170,41 +170,41 @@ def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
         return stored
     large = stored[(stored > LARGEST_WHOLE) | (stored < -LARGEST_WHOLE if stored.dtype.kind == "i" else False)]
     rounded = large.astype(np.float64)
-    top = 2.0 ** (63 if stored.dtype.kind == "i" else 64)  # itself no such number any more
+    top = 2.0 ** (63 if stored.dtype.kind == "i" else 64)  # one above the largest number of this type
     lost = (rounded >= top) | (np.where(rounded < top, rounded, 0).astype(stored.dtype) != large)
     if lost.any():
         raise CubeError(
-            f"{cube.path}: holds {int(large[lost][0])}, a whole number above 2**53 that float64 would round; store it as another type, "
-            "such as float64, or scaled"
+            f"{cube.path}: holds {int(large[lost][0])}, a whole number above 2**53 that float64 would round; store the cube "
+            "as another type, such as float64, or scaled"
         )
     return stored
 
 
 def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
-    """Stored values as spectra.
+    """Convert stored values to spectra.
 
     Parameters
     ----------
     raw : array
-        What `Cube.read` returned.
+        Stored values, from `Cube.read`.
     interleave : str
         bip, bil or bsq.
     bands : Bands
-        What to use.
+        The bands to use, and their scaling.
 
     Returns
     -------
     array (pixels, L), float64
-        Scaled; pixels in the order of the lines.
+        Scaled; pixels line by line.
     """
     values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
     return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
 
 
 def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
-    """Which pixels miss a used band: equal to nodata as stored, NaN or infinite; bool array (pixels,).
+    """Return the pixels in which a used band is nodata (as stored), NaN or infinite; bool array (pixels,).
 
-    With ``each``, which bands each pixel misses: bool array (pixels, L).
+    With ``each``, return for each band whether it is missing: bool array (pixels, L).
     """
     values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
     bad = ~np.isfinite(values)
@@ -214,45 +214,45 @@ def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
-    """The nodata value as the file's type holds it: -1.23e34 is another number in float32."""
+    """Return the nodata value rounded to the file's type (-1.23e34 is another number in float32); None where no value can match it."""
     if value is None or not np.isfinite(value):
-        return None  # NaN and infinities are nodata anyway
+        return None  # NaN and infinities always count as missing
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return float(dtype.type(value))
     limits = np.iinfo(dtype)
     if not (limits.min <= value <= limits.max and value == int(value)):
-        problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; no pixel is masked by it")
+        problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; it masks no pixel")
         return None
     return value
 
 
 def band_names(cube: Cube) -> list[str]:
-    """The names of a cube's bands: its own, or its wavelengths, or their numbers."""
-    own = words(cube.fields, "band names")
-    if own is not None and len(own) == cube.bands:
-        return own
+    """Return the names of a cube's bands: those of its header, or else its wavelengths, or else the band numbers."""
+    names = words(cube.fields, "band names")
+    if names is not None and len(names) == cube.bands:
+        return names
     if cube.wavelengths is not None:
         return [f"{wave:g} nm" for wave in cube.wavelengths]
     return [f"Band {b + 1}" for b in range(cube.bands)]
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things: 1 band, 2 bands."""
+    """Return a count with its noun, in the plural where needed: 1 band, 2 bands."""
     return f"{count} {what}" + "s" * (count != 1)
 
 
 def bands_named(places: list[int]) -> str:
-    """Return bands at places from 0 as people count them: band 431; bands 1-3,7."""
+    """Return band indices (from 0) as text that counts from 1: band 431; bands 1-3,7."""
     return f"band{'s' * (len(places) != 1)} {ranges(places)}"
 
 
 def ranges(numbers: list[int]) -> str:
-    """Places from 0 as a list from 1: 1-3,7."""
-    found: list[list[int]] = []
+    """Return indices (from 0) as a text of ranges that counts from 1: 1-3,7."""
+    runs: list[list[int]] = []
     for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in found)
+            runs.append([number, number])
+    return ",".join(f"{first + 1}" if first == last else f"{first + 1}-{last + 1}" for first, last in runs)

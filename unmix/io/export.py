@@ -1,4 +1,4 @@
-"""Finished maps in other formats: made from the ENVI work file when all is written, and read back before that is let go."""
+"""Convert finished maps to other formats: each is made from the complete ENVI work file and read back before that is deleted."""
 
 import contextlib
 import tempfile
@@ -14,27 +14,27 @@ from .formats.header import format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
-# HDF5 keeps no attribute above 64 KiB.
+# HDF5 allows no attribute above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
-# Units of map infos, as UDUNITS has them.
+# Units of length in ENVI's map info, and their UDUNITS names.
 UNITS = {"feet": "ft", "us survey feet": "US_survey_foot", "yards": "yd", "km": "km", "kilometers": "km", "miles": "mi"}
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """A format of maps.
+    """An output format for maps.
 
     Attributes
     ----------
     name, summary : str
     endings : tuple of str
-        Of the files of one map; the first holds the values.
+        Extensions of the files of one map; the first file holds the values.
     convert : callable or None
-        Makes the file from the work file and its header: ``convert(image, header, out, map)``; None where they are it.
+        Makes the file from the work file and its header: ``convert(image, header, out, name)``; None for ENVI, which the work file is.
     dataset : str
-        Where the values of the map lie within the file, for `unmix.io.open_cube`; ``{}`` is its name.
+        The ``dataset`` of `unmix.io.open_cube` that reads the map back; ``{}`` stands for the map's name.
     any_name : bool
-        Whether what writes it takes any name that the file system has, or only UTF-8.
+        Whether the files may have any name that the file system allows, or only names in UTF-8.
     """
 
     name: str
@@ -45,7 +45,7 @@ class OutputFormat:
     any_name: bool = True
 
     def refuse_name(self, folder: Path, stem: str) -> None:
-        """Raise `OutputError` where its files could not be written under such a name."""
+        """Raise `OutputError` where this format cannot write a file of that name in that folder."""
         if self.any_name:
             return
         for part in (stem, str(folder.absolute())):
@@ -53,15 +53,15 @@ class OutputFormat:
                 part.encode()
             except UnicodeEncodeError:
                 raise OutputError(
-                    f"{folder / stem}: `format` {self.name} takes names in UTF-8 only, which '{part}' is not; use another format"
-                    + (" or rename the scene" if part == stem else " or `out_dir`")
+                    f"{folder / stem}: `format` {self.name} needs names in UTF-8, but '{part}' is not; use another format"
+                    + (" or rename the scene" if part == stem else " or another `out_dir`")
                 ) from None
 
 
 def require(name: str) -> OutputFormat:
-    """The row of a format; `MethodError` where there is none, or what it needs is not installed."""
+    """Return a format by name; raise `MethodError` where there is none, or a package that it needs is not installed."""
     if name not in FORMATS:
-        raise MethodError(f"unknown format '{name}'; there are {', '.join(FORMATS)}")
+        raise MethodError(f"unknown format '{name}'; `format` is one of {', '.join(FORMATS)}")
     if name == "geotiff":
         try:
             import rasterio  # noqa: F401
@@ -71,19 +71,19 @@ def require(name: str) -> OutputFormat:
 
 
 def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
-    """The values of a work file, float32 (lines, bands, samples), mapped; and the fields of its header."""
+    """Return the values of a work file as a memory map, float32 (lines, bands, samples), and the fields of its header."""
     fields = read_header(header)
     shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
     return np.memmap(image, np.dtype("<f4"), "r", shape=shape), fields
 
 
 def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
-    """A tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
+    """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
 
     Raises
     ------
     OutputError
-        Where what is read back is not what was written.
+        Where the values read back differ from those written.
     """
     from .formats.geotiff import gdal, settings
 
@@ -91,8 +91,8 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
     shape = {"height": lines, "width": samples, "count": bands, "dtype": "float32", "nodata": NODATA}
-    sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
-    tiles = {"tiled": True, **sides, "compress": "deflate", "predictor": 3,
+    tile_sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
+    tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3,
              "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
     with settings():
         with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
@@ -100,8 +100,8 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
             pair.symlink_to(image.resolve())
             pair.with_suffix(".hdr").symlink_to(header.resolve())
             with rasterio.open(pair, driver="ENVI") as source:
-                place = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
-        with rasterio.open(out, "w", driver="GTiff", **shape, **place, **tiles) as target:
+                georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+        with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
             for b, tags in enumerate(tags_of_bands(fields, bands), 1):
                 target.set_band_description(b, tags.pop("name"))
@@ -111,15 +111,15 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
                     target.write(np.ascontiguousarray(values[slice(*window[0]), b]), b + 1, window=window)
-        with rasterio.open(out, driver="GTiff") as back:
+        with rasterio.open(out, driver="GTiff") as written:
             for line in range(0, lines, TILE):
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
-                    same(out, back.read(b + 1, window=window), values[slice(*window[0]), b])
+                    check_read_back(out, written.read(b + 1, window=window), values[slice(*window[0]), b])
 
 
 def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
-    """For each band its name, and its wavelength where the header has them."""
+    """Return for each band its name, and its wavelength, FWHM and good-band flag where the header has them."""
     tags = [{"name": name} for name in words(fields, "band names") or [""] * bands]
     for key in ("wavelength", "fwhm", "bbl"):
         for tag, word in zip(tags, words(fields, key) or []):
@@ -130,12 +130,12 @@ def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
 
 
 def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
-    """HDF5 as the CF conventions for NetCDF-4 have it: one variable (band, y, x), gzip, names and map beside it.
+    """Write HDF5 that follows the CF conventions for NetCDF-4: one variable (band, y, x), gzip, with band names and map information.
 
     Raises
     ------
     OutputError
-        Where what is read back is not what was written.
+        Where the values read back differ from those written.
     """
     import h5py
 
@@ -153,7 +153,7 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         data.attrs["_FillValue"] = np.array([NODATA], np.float32)
         names = words(fields, "band names") or [str(b + 1) for b in range(bands)]
         if sum(map(len, names)) < LONGEST_ATTRIBUTE:
-            data.attrs["band_names"] = names  # GDAL shows these; `band_name` has them whatever they are
+            data.attrs["band_names"] = names  # GDAL shows these; `band_name` has them however long they are
         file["band"] = np.arange(1, bands + 1, dtype=np.int32)
         file["band_name"] = np.array(names, h5py.string_dtype())
         data.attrs["coordinates"] = np.bytes_("band_name")
@@ -176,25 +176,25 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         for line in range(0, lines, TILE):
             rows = slice(line, min(line + TILE, lines))
             for b in range(bands):
-                same(out, file[name][b, rows], values[rows, b])
+                check_read_back(out, file[name][b, rows], values[rows, b])
 
 
 def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: int) -> dict[str, Any]:
-    """Write where the map lies, as far as the header says; returns the axes that have a place on it."""
+    """Write the map information of the header, where it has any; return the datasets of the axes y and x, empty on a turned map."""
     for key in ("map info", "coordinate system string"):
         if key in fields and len(fields[key]) < LONGEST_ATTRIBUTE:
             data.attrs[key.replace(" ", "_")] = " ".join(fields[key].split())
     transform = geotransform(fields.get("map info", ""))
     if transform is None:
         return {}
-    place = file.create_dataset("spatial_ref", data=np.int32(0))
-    place.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
-    system = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
-    if system and len(system.encode()) < LONGEST_ATTRIBUTE:
-        place.attrs["spatial_ref"] = place.attrs["crs_wkt"] = np.bytes_(system.encode())
+    grid_mapping = file.create_dataset("spatial_ref", data=np.int32(0))
+    grid_mapping.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
+    wkt = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
+    if wkt and len(wkt.encode()) < LONGEST_ATTRIBUTE:
+        grid_mapping.attrs["spatial_ref"] = grid_mapping.attrs["crs_wkt"] = np.bytes_(wkt.encode())
     data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
-    west, across, turn, north, turned, down = transform
-    if turn != 0 or turned != 0:
+    west, across, row_turn, north, column_turn, down = transform
+    if row_turn != 0 or column_turn != 0:
         return {}
     degrees = fields["map info"].strip().lower().startswith("geographic")
     axes = {"y": north + down * (np.arange(lines) + 0.5), "x": west + across * (np.arange(samples) + 0.5)}
@@ -212,39 +212,39 @@ def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: in
 
 
 def length_unit(map_info: str) -> str:
-    """The unit of a map's axes, m where it is not said."""
-    said = [word.partition("=")[2] for word in map_info.split(",") if word.strip().lower().startswith("units")]
-    return UNITS.get(said[0].strip().lower(), "m") if said else "m"
+    """Return the UDUNITS unit of a map's axes; metres where the map info has none."""
+    units = [word.partition("=")[2] for word in map_info.split(",") if word.strip().lower().startswith("units")]
+    return UNITS.get(units[0].strip().lower(), "m") if units else "m"
 
 
 def system_of(fields: dict[str, str]) -> str:
-    """The coordinate system of a header without a WKT, as GDAL makes it of the map info; empty where it cannot, or is not there."""
+    """Return the WKT that GDAL derives from the map info of a header without one; empty where GDAL cannot, or is not installed."""
     try:
         from .formats.geotiff import gdal
 
         rasterio = gdal()
     except CubeError:
         return ""
-    own: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
+    minimal: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         image = Path(folder) / "map.img"
-        image.write_bytes(bytes(2))  # GDAL knows no file of one byte
-        places = {key: fields[key] for key in ("map info", "projection info") if key in fields}
-        image.with_suffix(".hdr").write_text(format_header(own | places), encoding="utf-8")
+        image.write_bytes(bytes(2))  # GDAL does not recognise a file of one byte
+        map_fields = {key: fields[key] for key in ("map info", "projection info") if key in fields}
+        image.with_suffix(".hdr").write_text(format_header(minimal | map_fields), encoding="utf-8")
         with contextlib.suppress(Exception), rasterio.open(image, driver="ENVI") as source:
             return source.crs.to_wkt() if source.crs else ""
     return ""
 
 
-def same(path: Path, found: np.ndarray, written: np.ndarray) -> None:
-    """Raise where a part of a converted map is not what its work file holds."""
-    if not np.array_equal(found, written, equal_nan=True):
+def check_read_back(path: Path, read_back: np.ndarray, written: np.ndarray) -> None:
+    """Raise `OutputError` where a part of a converted map differs from its work file."""
+    if not np.array_equal(read_back, written, equal_nan=True):
         raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")
 
 
 FORMATS = {
-    one.name: one
-    for one in (
+    each.name: each
+    for each in (
         OutputFormat("envi", "raw float32 BIL with a header", (".img", ".hdr")),
         OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff, any_name=False),
         OutputFormat("hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), to_hdf5, "/{}:byx"),

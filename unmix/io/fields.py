@@ -1,4 +1,4 @@
-"""What ENVI's fields mean: types, place on a map, spectral axis; GeoTIFF files have such a header beside them, too."""
+"""Interpret the fields of an ENVI header: types, map information, spectral axis; a GeoTIFF may have such a header, too."""
 
 import logging
 from pathlib import Path
@@ -11,7 +11,7 @@ from .cube import as_stored
 from .formats.header import axis_in_names, axis_in_nanometres, number, numbers
 
 log = logging.getLogger("unmix")
-# ENVI's number of each type we read; 6 and 9 are complex.
+# ENVI's code of each data type that is read; 6 and 9 are complex.
 DTYPES: dict[int, np.dtype] = {
     1: np.dtype(np.uint8),
     2: np.dtype(np.int16),
@@ -24,12 +24,12 @@ DTYPES: dict[int, np.dtype] = {
     15: np.dtype(np.uint64),
 }
 
-# Fields that say where the scene lies; outputs copy them as they are.
+# Fields that place the scene on a map; outputs copy them verbatim.
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
 
 
 def header_beside(path: Path) -> Path | None:
-    """The header that stands beside a data file: its name, or its stem, with ``.hdr`` in either case."""
+    """Return the header in the folder of a data file: its name, or its stem, with ``.hdr``, in upper or lower case; or None."""
     for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
         for entry in sorted(path.parent.iterdir()):
             if entry.name.lower() == wanted and entry.is_file():
@@ -40,11 +40,11 @@ def header_beside(path: Path) -> Path | None:
 def spectral_fields(
     fields: dict[str, str], bands: int, dtype: np.dtype, header: Path, problems: list[str]
 ) -> dict[str, Any]:
-    """What a header says of the bands and their values, by the names of a cube's attributes."""
+    """Return what a header says about the bands and their values; the keys are attributes of `unmix.io.cube.Cube`."""
     waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
     if waves is None and (waves := axis_in_names(fields, bands)) is not None:
-        log.info(f"{header}: has no wavelengths, but its band names do: {waves.min():g} to {waves.max():g} nm")
+        log.info(f"{header}: wavelengths are taken from the band names: {waves.min():g} to {waves.max():g} nm")
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
     return {
@@ -58,12 +58,12 @@ def spectral_fields(
 
 
 def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Gain and offset of each band: ``(stored * data gain + data offset) / reflectance scale factor``."""
+    """Return the gain and offset of each band: ``(stored * data gain + data offset) / reflectance scale factor``."""
     gain = numbers(fields, "data gain values", bands, header)
     offset = numbers(fields, "data offset values", bands, header)
     factor = number(fields, "reflectance scale factor", header)
     if factor is not None and not (np.isfinite(factor) and factor > 0):
-        raise CubeError(f"{header}: reflectance scale factor {factor} must be above 0")
+        raise CubeError(f"{header}: reflectance scale factor {factor} must be finite and above 0")
     for name, values in (("gain", gain), ("offset", offset)):
         if values is not None and not np.all(np.isfinite(values)):
             raise CubeError(f"{header}: a data {name} value is not finite")

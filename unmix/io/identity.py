@@ -1,4 +1,4 @@
-"""By what an input is known again: what its files hold, and never when they were written; and whether it changes while it is read."""
+"""Identify an input by the contents of its files, never by their times, and detect whether it changes while it is read."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ from ..errors import CubeError
 from . import Cube
 from .window import Window
 
-# A file up to this size is known by all of its bytes, a larger one by so many blocks of it.
+# The digest of a file up to SMALL bytes covers all of it; that of a larger file covers BLOCKS blocks of BLOCK bytes.
 SMALL, BLOCKS, BLOCK = 2**20, 64, 4096
 # Hexadecimal digits of a digest.
 DIGITS = 16
-# What a cube says of itself; the rest of its meaning is in its fields and the way it is stored.
+# Attributes of a cube that belong to its identity; its fields, its storage and its placement do, too.
 DESCRIBED_BY = (
     "lines",
     "samples",
@@ -33,19 +33,19 @@ DESCRIBED_BY = (
 
 
 def identity_of(scene: Cube) -> dict[str, Any]:
-    """Return by what a scene is known again, as it was opened: the same whichever of its files was named, and wherever they lie.
+    """Return the identity of a scene: the same whichever of its files was named, and wherever they lie.
 
     Parameters
     ----------
     scene : Cube
-        The cube, or a `Window` of it: then the whole cube is meant, and the mask, where there is one.
+        The cube, or a `Window` of it, whose identity is that of the whole cube, and of the mask where there is one.
 
     Returns
     -------
     dict
-        ``header``, a digest of what the cube says of itself; ``data``, the size of its file and a digest of all bytes of it, or,
-        above 1 MiB, of 64 blocks of 4 KiB spread evenly over it, the first and the last among them; and of a mask the same, and its
-        band. No time is in it: a copy is the same scene.
+        ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or, above
+        1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same of the mask, and
+        its band. It contains no time, so a copy is the same scene.
 
     Raises
     ------
@@ -54,66 +54,66 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     """
     if not isinstance(scene, Window):
         return input_id(scene)
-    found = input_id(scene.cube)
+    identity = input_id(scene.cube)
     if scene.mask is not None:
         mask, band = scene.mask
-        found["mask"] = {**input_id(mask), "band": band + 1}
-    return found
+        identity["mask"] = {**input_id(mask), "band": band + 1}
+    return identity
 
 
 def input_id(cube: Cube) -> dict[str, Any]:
-    """Return `identity_of` a whole cube."""
+    """Return the identity of a whole cube; see `identity_of`."""
     described = {name: plain(getattr(cube, name)) for name in DESCRIBED_BY}
-    placed = None if cube.placement is None else [list(cube.placement.shape), cube.placement.fields]
-    meaning = [described, str(cube.dtype), dict(cube.fields), cube.storage(), placed]
-    text = json.dumps(meaning, default=str, sort_keys=True)
+    placement = None if cube.placement is None else [list(cube.placement.shape), cube.placement.fields]
+    metadata = [described, str(cube.dtype), dict(cube.fields), cube.storage(), placement]
+    text = json.dumps(metadata, default=str, sort_keys=True)
     return {"header": hashlib.sha256(text.encode()).hexdigest()[:DIGITS], "data": content_of(cube.path)}
 
 
 def plain(value: Any) -> Any:
-    """Return an array as a list, anything else as it is."""
+    """Return an array as a list, anything else unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """Return the size of a file, and a digest of its bytes, or of blocks of them where they are many."""
+    """Return the size of a file and a digest of its bytes, or of blocks of a large file; see `pieces`."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            for place, length in pieces(size):
-                digest.update(os.pread(file.fileno(), length, place))
+            for offset, length in pieces(size):
+                digest.update(os.pread(file.fileno(), length, offset))
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
     return {"bytes": size, "digest": digest.hexdigest()[:DIGITS]}
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Return which stretches ``(place, bytes)`` of a file of that size stand for it."""
+    """Return the pieces ``(offset, bytes)`` of a file of that size that its digest covers."""
     if size <= SMALL:
         return [(0, size)]
     return [(k * (size - BLOCK) // (BLOCKS - 1), BLOCK) for k in range(BLOCKS)]
 
 
 def is_older(identity: dict[str, Any]) -> bool:
-    """Whether that is of a version of unmix which knew an input by the time of its file; it cannot be compared with another."""
+    """Return whether an older unmix made this identity, from the file's time; it cannot be compared with those made now."""
     return "modified" in identity.get("data", {})
 
 
 def files_of(cube: Cube) -> list[Path]:
-    """Return the files that a cube, or a window of one with its mask, is read from; its data first."""
+    """Return the files that a cube, or a window and its mask, is read from; the data file first."""
     if not isinstance(cube, Window):
         return [cube.path, *cube.beside]
     return [*files_of(cube.cube), *([] if cube.mask is None else files_of(cube.mask[0]))]
 
 
 class Watch:
-    """Look again at the files of a scene, which are opened more than once while it is read: do they change meanwhile?
+    """Detect whether the files of a scene change while it is read; they are opened more than once.
 
     Parameters
     ----------
     scene : Cube
-        Just opened.
+        The scene, just opened.
     """
 
     def __init__(self, scene: Cube) -> None:
@@ -122,19 +122,19 @@ class Watch:
         self.identity = identity_of(scene)
 
     def check(self) -> None:
-        """Raise `CubeError` where a file is not what it was when the scene was opened."""
+        """Raise `CubeError` where a file has changed since the scene was opened."""
         path = self.changed()
         if path is not None:
             raise CubeError(
-                f"{path}: changed while it was read; nothing of this run was given a name: run it again when the file is at rest"
+                f"{path}: changed while it was read; this run leaves no results: run it again when nothing writes to the file"
             )
 
     def changed(self) -> Path | None:
-        """Return a file that is not what it was; None where all are."""
+        """Return a file that has changed since the scene was opened, or None."""
         return next((path for path, before in self.states.items() if state_of(path) != before), None)
 
     def is_hidden(self) -> bool:
-        """Whether files changed and their identity does not tell: no later run could know what was read of which."""
+        """Return whether files changed but the identity did not: a later run could not tell which version was read."""
         if self.changed() is None:
             return False
         try:
@@ -144,9 +144,9 @@ class Watch:
 
 
 def state_of(path: Path) -> Sequence[int] | None:
-    """Return what the system changes when anybody writes to a file, or puts another in its place; None where there is none."""
+    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,8 +1,8 @@
-"""How files are opened for writing in folders that others may write to as well.
+"""Open files for writing safely in folders that other users may write to as well.
 
-A name there may have been planted: as a link, symbolic or hard, to a file of ours that is to be overwritten. So a new file is made
-anew, after whatever has its name was unlinked, and one that is to be there already is opened only where it is a plain file with
-that one name.
+Another user may have planted a link, symbolic or hard, under the name of an output, so that we overwrite a file of ours. So whatever
+has the name of a new file is unlinked before the file is created, and an existing file is opened only where it is a regular file
+without a second name.
 """
 
 import os
@@ -14,7 +14,7 @@ from ..errors import OutputError
 
 
 def open_new(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> IO[Any]:
-    """Open a new, empty file; what had its name is unlinked, and not what a link leads to.
+    """Open a new, empty file; a file or link of that name is unlinked first, and the target of a link is left alone.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ def open_new(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> IO[A
     Raises
     ------
     OSError
-        Where it cannot be made, or what has its name cannot be unlinked.
+        Where it cannot be created, or what has its name cannot be unlinked.
     """
     Path(path).unlink(missing_ok=True)
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, 0o666), **how)
 
 
 def make_new(path: str | os.PathLike[str]) -> None:
-    """Make a new, empty file for a library that opens it by its name; errors as of `open_new`."""
+    """Create a new, empty file for a library that opens it by its name; errors as of `open_new`."""
     open_new(path).close()
 
 
@@ -43,37 +43,37 @@ def write_new(path: str | os.PathLike[str], content: bytes | str) -> None:
 
 
 def open_there(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
-    """Open a file to write to what may be there already, with a mode such as "a" or "r+b".
+    """Open a file that may exist already, with a mode such as "a" or "r+b".
 
     Raises
     ------
     OutputError
-        Where a link or anything else but a plain file has that name.
+        Where that name is a link, or anything else but a regular file without a second name.
     OSError
         Where it cannot be opened.
     """
     if os.path.islink(path):
-        raise OutputError(f"{path}: is a link, and what it leads to is not to be written to; remove it")
+        raise OutputError(f"{path}: is a link; unmix does not write through it: remove it")
 
     def opener(name: str, flags: int) -> int:
-        # Without O_NONBLOCK a pipe of that name would be waited for; a plain file knows no difference.
+        # Without O_NONBLOCK opening a pipe of that name would block; for a regular file it makes no difference.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             os.close(descriptor)
-            raise OutputError(f"{path}: is no plain file, or has another name, too (a hard link); remove it")
+            raise OutputError(f"{path}: is not a regular file, or has a second name (a hard link); remove it")
         return descriptor
 
     return open(path, mode, opener=opener, **how)
 
 
 def open_named(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
-    """Open a file that the user named, with a mode such as "a"; a link is followed where it is the user's own, or the system's.
+    """Open a file that the user named, with a mode such as "a"; follow a link only if this user or root owns it.
 
     Raises
     ------
     OutputError
-        Where it is a link that another user made.
+        Where it is a link that another user owns.
     OSError
         Where it cannot be opened.
     """

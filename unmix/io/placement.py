@@ -1,4 +1,4 @@
-"""From the sensor's geometry to the map: a table that says for every place on the map which pixel of the swath lies there."""
+"""Place maps in the sensor's geometry on a map grid, by a lookup table that holds the swath pixel of every grid cell."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import CubeError
 from .read import brief
 
-# A place beyond this is none, whatever the table is made of.
+# Entries at or above this are fill: no swath has as many lines or samples.
 LARGEST = 2.0**31
 
 
@@ -19,12 +19,12 @@ class Placement:
     Attributes
     ----------
     line, sample : datasets (lines, samples), int
-        The pixel of the swath at each place of the map, counted from 1; 0 is fill, a negative one was put there to fill a
-        gap and is a pixel all the same.
+        Line and sample of the swath pixel at each cell of the map, from 1. 0 means no pixel; a negative number marks a pixel
+        that the provider used to fill a gap, and is used like a positive one.
     fields : dict of str
-        Map information of the placed maps, as an ENVI header has it.
+        Map information of the placed maps, as fields of an ENVI header.
     begin : (int, int)
-        Line and sample where the part of the swath that was read begins.
+        Line and sample, from 0, at which the part of the swath that was read begins.
     """
 
     line: Any
@@ -34,28 +34,28 @@ class Placement:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Lines and samples of the map."""
+        """Return the lines and samples of the map."""
         return tuple(self.line.shape)
 
     def size(self) -> dict[str, int]:
-        """The same by name, for ``run.json``."""
+        """Return the lines and samples of the map by name, for ``run.json``."""
         return {"lines": int(self.shape[0]), "samples": int(self.shape[1])}
 
     def moved(self, line: int, sample: int) -> "Placement":
-        """The same for a part of the swath that begins there."""
+        """Return the placement of a part of the swath that begins that many lines and samples later."""
         return replace(self, begin=(self.begin[0] + line, self.begin[1] + sample))
 
     def place(self, swath: np.ndarray, lines: slice, fill: float) -> np.ndarray:
-        """Some lines of a placed map.
+        """Return some lines of the placed map.
 
         Parameters
         ----------
         swath : array (lines, bands, samples)
             A map in the sensor's geometry.
         lines : slice
-            Of the placed map.
+            Lines of the placed map.
         fill : float
-            Where no pixel lies.
+            Value of cells without a pixel.
 
         Returns
         -------
@@ -66,23 +66,23 @@ class Placement:
         CubeError
             Where the table cannot be read.
         """
-        y, x, there = self.look_up(lines, swath.shape[0], swath.shape[2])
+        y, x, has_pixel = self.look_up(lines, swath.shape[0], swath.shape[2])
         placed = np.full((*y.shape, swath.shape[1]), fill, swath.dtype)
-        placed[there] = swath[y[there], :, x[there]]
+        placed[has_pixel] = swath[y[has_pixel], :, x[has_pixel]]
         return placed.transpose(0, 2, 1)
 
     def look_up(self, lines: slice, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Line and sample of the pixel at each place of some lines of the map, and whether there is one; arrays (n, samples).
+        """Return for some lines of the map the line and sample (from 0) of each cell's pixel, and whether it has one.
 
-        The swath, or what was read of it, has ``height`` lines of ``width``.
+        All three are arrays (n, samples). The swath, or the part of it that was read, has ``height`` lines of ``width`` samples.
         """
         try:
             tables = (table[lines] for table in (self.line, self.sample))
             y, x = (np.abs(np.where(np.abs(table) < LARGEST, table, 0).astype(np.int64)) for table in tables)
-        except Exception as error:  # h5py has many words for a damaged file
+        except Exception as error:  # h5py raises many kinds of errors for a damaged file
             raise CubeError(
                 f"lookup table, lines {lines.start + 1} to {lines.stop}: cannot be read: {brief(error)}"
             ) from None
-        there = (y > 0) & (x > 0)
+        has_pixel = (y > 0) & (x > 0)
         y, x = y - 1 - self.begin[0], x - 1 - self.begin[1]
-        return y, x, there & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        return y, x, has_pixel & (y >= 0) & (y < height) & (x >= 0) & (x < width)

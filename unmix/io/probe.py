@@ -1,7 +1,7 @@
-"""A damaged HDF5 file can make its library turn in circles for ever, or crash; so a child process opens it first.
+"""Open an HDF5 file in a child process first, because a damaged one can make the library loop for ever, or crash.
 
-(10 000 damaged inputs: one never came back from reading an attribute. Nothing in this process could have stopped it: the library
-holds Python's lock.) A fork costs 5 ms, and is left out where there are threads already, which would not be in the child.
+Of 10 000 damaged inputs one never returned from reading an attribute, and nothing in this process could have stopped it: the library
+holds Python's lock. A fork costs 5 ms; it is skipped where other threads run already, because the child would not have them.
 """
 
 import contextlib
@@ -15,11 +15,12 @@ from typing import Any
 
 from ..errors import CubeError
 
+# Seconds that the child may take.
 PATIENCE = 20.0
 
 
 def survives(path: Path, function: Callable[[], Any]) -> None:
-    """Run something in a child process and forget what it says.
+    """Run a function in a child process and ignore its result; ``path`` is for messages.
 
     Raises
     ------
@@ -31,8 +32,8 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            for each in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(each, signal.SIG_DFL)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
             function()
         os._exit(0)
     status = wait_for(child)
@@ -43,12 +44,12 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
 
 
 def wait_for(child: int) -> int | None:
-    """The status of a child process, or None where it had to be killed; killed also where this process is to stop."""
+    """Return the exit status of a child, or None where it was killed after `PATIENCE`; an exception here kills it, too."""
     end, pause = time.monotonic() + PATIENCE, 5e-4
     try:
         while time.monotonic() < end:
-            found, status = os.waitpid(child, os.WNOHANG)
-            if found:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
                 return status
             time.sleep(pause)
             pause = min(0.02, 1.5 * pause)

@@ -1,4 +1,4 @@
-"""Positioned reads: the pieces of a block, several in flight, each straight to its place in memory."""
+"""Read the pieces of a block by their positions in a file, several in parallel, each straight into its place in memory."""
 
 import contextlib
 import functools
@@ -17,36 +17,37 @@ from ..errors import CubeError
 # Few threads and large pieces, because each piece ends in a wait for Python's lock: 10 million pixels through an H200
 # host of 16 cores took 0.66 s with 16 readers of 4 MiB and 8 writers, 0.38 s with 8 of 16 MiB and 4. A cold disk wants two to four.
 PIECE = 16 * 2**20
-# Lines that share chunks or tiles and take more than this are not read together, but inflated once (`unmix.io.scratch`).
+# Where the lines that share a chunk or tile take more bytes than this, the cube is inflated once instead (`unmix.io.scratch`).
 MOST_TOGETHER = 64 * 2**20
-# H5L_TYPE_EXTERNAL; this module does without h5py, which not every cube needs.
+# H5L_TYPE_EXTERNAL; written out because this module does not import h5py, which not every cube needs.
 EXTERNAL_LINK = 64
 FEWEST_READERS, MOST_READERS = 4, 8
+# An array of bytes to fill, and its offset in the file.
 Part = tuple[np.ndarray, int]
 
 
 @functools.cache
 def readers() -> ThreadPoolExecutor:
-    """The threads that read, one pool a process."""
+    """Return the pool of threads that read, one for the process."""
     return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")
 
 
 class Scratch:
-    """A scratch file of a whole cube, BSQ, that the first to read it makes, by ``make``; any number of threads may."""
+    """A scratch file of a whole cube (BSQ), made by ``make`` at the first read; any number of threads may read it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make, self.lock = make, threading.Lock()
         self.file: Any = None
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the descriptor of the file; make the file if this is the first call."""
         with self.lock:
             if self.file is None:
                 self.file = self.make()
         return int(self.file.fileno())
 
     def read_bsq(self, path: Path, height: int, lines: slice, filled: np.ndarray) -> None:
-        """Lines of every band, (bands, n, samples), where bands are ``height`` lines; ``path`` is for messages."""
+        """Fill an array (bands, n, samples) with lines of a cube of ``height`` lines; ``path`` is for messages."""
         flat, size = filled.reshape(-1).view(np.uint8), filled[0].nbytes
         line = filled[0, :1].nbytes
         descriptor = self.fileno()
@@ -55,49 +56,49 @@ class Scratch:
 
 
 def brief(error: BaseException | str) -> str:
-    """What an error or a name says, in a few words of one line."""
+    """Return an error's message, or a name, as one line of at most 160 characters."""
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= 160 else words[:160] + " …"
 
 
 def refuse_links(path: Path, data: Any) -> None:
-    """Raise where the values lie in other files: such links may lead anywhere, and in circles (seen: a crash in HDF5)."""
+    """Raise `CubeError` where the values lie in other files, which may form a loop (seen: a crash in HDF5)."""
     if data.is_virtual or data.external:
         raise CubeError(f"{path}: {brief(data.name)} has its values in other files; name the file that holds them")
 
 
 def refuse_links_out(path: Path, file: Any) -> None:
-    """Raise where a name in an HDF5 file leads into another file: what is there may change, and nobody would know."""
-    found: list[str] = []
+    """Raise `CubeError` where an HDF5 file links to another file, whose changes nothing would detect."""
+    links: list[str] = []
 
     def visit(name: bytes, link: Any) -> int | None:
         if link.type == EXTERNAL_LINK:
-            found.append(name.decode("utf-8", "replace"))
-        return len(found) or None  # anything but None ends the visit
+            links.append(name.decode("utf-8", "replace"))
+        return len(links) or None  # anything but None ends the visit
 
     file.id.links.visit(visit, info=True)
-    if found:
+    if links:
         raise CubeError(
-            f"{path}: '{brief(found[0])}' is a link into another file; name the file that holds the data, or copy it in"
+            f"{path}: '{brief(links[0])}' is a link into another file; name the file that holds the data, or copy it in"
         )
 
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:
-    """Let the system fetch ``(place, bytes)`` of a file while something else is done; nothing is lost where it cannot."""
+    """Ask the system to prefetch stretches ``(offset, bytes)`` of a file; do nothing where it cannot."""
     if not hasattr(os, "posix_fadvise"):
         return
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        for place, size in stretches:
-            os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
+        for offset, size in stretches:
+            os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
 
 
 def read_parts(path: Path, parts: Sequence[Part]) -> None:
-    """Fill every array of ``(bytes, place in the file)``.
+    """Fill every part from the file, in parallel.
 
     Raises
     ------
     CubeError
-        Where the file cannot be read any more, or ends too early. No thread writes to the arrays by then.
+        Where the file cannot be read any more, or ends too early. By then no thread writes to the arrays.
     """
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
@@ -120,34 +121,34 @@ def read_parts(path: Path, parts: Sequence[Part]) -> None:
 
 
 def shared_out(parts: Sequence[Part]) -> list[list[Part]]:
-    """Large parts cut, small ones together: about `PIECE` bytes for a thread at a time."""
+    """Split large parts and group small ones into shares of about `PIECE` bytes, one for a thread at a time."""
     shares: list[list[Part]] = [[]]
     size = 0
-    for part, where in parts:
+    for part, offset in parts:
         for first in range(0, len(part), PIECE):
             piece = part[first : first + PIECE]
             if size + len(piece) > PIECE and shares[-1]:
                 shares.append([])
                 size = 0
-            shares[-1].append((piece, where + first))
+            shares[-1].append((piece, offset + first))
             size += len(piece)
     return shares
 
 
 def fill_all(path: Path, descriptor: int, share: Sequence[Part]) -> None:
-    """Fill one thread's parts; errors as `read_parts`."""
-    for part, where in share:
-        fill(path, descriptor, part, where)
+    """Fill one thread's parts; errors as of `read_parts`."""
+    for part, offset in share:
+        fill(path, descriptor, part, offset)
 
 
 def fill(path: Path, descriptor: int, part: np.ndarray, where: int) -> None:
-    """Read bytes until an array is full; errors as `read_parts`."""
+    """Read bytes from an offset of the file until an array is full; errors as of `read_parts`."""
     done = 0
     while done < len(part):
         try:
-            got = os.preadv(descriptor, [part[done:].data], where + done)
+            count = os.preadv(descriptor, [part[done:].data], where + done)
         except OSError as error:
             raise CubeError(f"{path}: reading failed at byte {where + done}: {error.strerror}") from None
-        if got == 0:
+        if count == 0:
             raise CubeError(f"{path}: ends at byte {where + done}; it was longer when it was opened")
-        done += got
+        done += count

@@ -1,9 +1,9 @@
-"""What cannot be read from anywhere within is inflated once, into a scratch file without a name, gone with the process.
+"""Inflate a cube that cannot be read by lines into a temporary file, once; the file has no name and ends with the process.
 
-A gzip-compressed ENVI cube is one such; a dataset whose chunks hold far more lines than a block is another. Some products
-store a whole band a chunk. Read by lines they would be decompressed once a block; read by bands they could be projected,
-but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and what lies
-in the scratch file (BSQ) is read like any cube.
+Such are a gzip-compressed ENVI cube, and a dataset whose chunks hold far more lines than a block: some products store a
+whole band in a chunk. Read by lines, each chunk would be decompressed once for every block; read by bands, pixels could be
+projected, but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and
+the scratch file (BSQ) is then read like any cube.
 """
 
 import gzip
@@ -28,25 +28,25 @@ from .write import write_all
 
 log = logging.getLogger("unmix")
 PIECE = 16 * 2**20
-# Chunks that are being inflated at a time hold no more than this together, or there is one.
+# Bytes that all chunks being inflated at a time may take; a chunk that takes more is inflated alone.
 IN_FLIGHT = 256 * 2**20
 LARGEST_CHUNK = 2**30
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 def new_scratch(path: Path, size: int) -> Any:
-    """An empty scratch file for ``size`` bytes of a cube; `CubeError` where there is no room."""
+    """Return an empty scratch file for ``size`` bytes of a cube; raise `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
     if shutil.disk_usage(folder).free < size:
         raise CubeError(
-            f"{path}: is inflated once before it is read, to {size} bytes, for which {folder} has no room; set TMPDIR to a "
-            "folder that has"
+            f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set TMPDIR "
+            "to a folder that has"
         )
     return tempfile.TemporaryFile(prefix="unmix-", buffering=0)
 
 
 def gunzip(path: Path, size: int) -> Any:
-    """The scratch file of a gzip-compressed file that holds at least ``size`` bytes.
+    """Inflate a gzip-compressed file of at least ``size`` bytes into a scratch file, and return that.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def gunzip(path: Path, size: int) -> Any:
             while done < size and (piece := packed.read(min(PIECE, size - done))):
                 write_all(file.fileno(), np.frombuffer(piece, np.uint8), done)
                 done += len(piece)
-            while packed.read(PIECE):  # its checksum comes last
+            while packed.read(PIECE):  # to its end, where the checksum is
                 pass
     except (OSError, EOFError, zlib.error) as error:
         file.close()
@@ -72,7 +72,11 @@ def gunzip(path: Path, size: int) -> Any:
 
 
 def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndarray]], shape: list[int]) -> Any:
-    """The scratch file of a cube (bands, lines, samples) that comes in pieces, each with its place; errors as they come."""
+    """Write the pieces of a cube into a scratch file and return it.
+
+    Each piece is its place (band, line, sample) and its values (bands, lines, samples); ``shape`` is that of the whole cube. Errors
+    of ``pieces`` pass through; `CubeError` where a write fails.
+    """
     log.info(f"{path}: cannot be read by lines; inflating it once")
     file = new_scratch(path, size)
     try:
@@ -88,18 +92,18 @@ def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndar
 
 
 def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
-    """The scratch file of a dataset: bands, lines and samples in this order, in ``dtype``.
+    """Write a dataset into a scratch file as (bands, lines, samples), in ``dtype``, and return that.
 
     Parameters
     ----------
     path : Path
-        Named in messages.
+        The file, for messages.
     data : h5py.Dataset
         Of three axes, chunked or not.
     axes : str
-        Their order, such as yxb.
+        Order of its axes, such as yxb.
     dtype : dtype
-        Of the cube, in native byte order.
+        Type of the cube, in native byte order.
 
     Raises
     ------
@@ -127,7 +131,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         )
     most = max(
         1, min(2 * threads, IN_FLIGHT // (3 * math.prod(steps) * data.dtype.itemsize))
-    )  # packed, inflated, turned
+    )  # a chunk is held three times: packed, inflated, transposed
     under_way: deque[Future[None]] = deque()
     try:
         with ThreadPoolExecutor(threads, "inflate") as pool:
@@ -137,54 +141,55 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
                     under_way.popleft().result()
             for future in under_way:
                 future.result()
-    except Exception as error:  # h5py has many words for a damaged file
+    except Exception as error:  # h5py raises many kinds of errors for a damaged file
         file.close()
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
 
 
 def filters_of(data: Any) -> list[int] | None:
-    """The filters of its chunks in the order of writing.
+    """Return the filters of a dataset's chunks, in the order of writing.
 
-    None where chunks are left to the library: other filters and checksums, and integers with bits to spare (seen: 12 of 16).
+    None where only the HDF5 library can decode a chunk: other filters, checksums, integers that use a part of their bits (seen:
+    12 of 16).
     """
     properties = data.id.get_create_plist()
-    found = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
-    return found if plain and set(found) <= {DEFLATE, SHUFFLE} else None
+    return filters if plain and set(filters) <= {DEFLATE, SHUFFLE} else None
 
 
 def slab(data: Any) -> tuple[int, ...]:
-    """What to read at a time of a dataset without chunks: some of its first axis, about `PIECE` bytes."""
+    """Return the shape to read at a time from a dataset without chunks: a part of its first axis, about `PIECE` bytes."""
     size = data.dtype.itemsize * math.prod(data.shape[1:])
     return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
 
 
 def stored(data: Any, start: tuple[int, ...], steps: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
-    """A chunk as it lies in the file, or, where only the library can tell, its values."""
+    """Return the bytes of a chunk as stored, or its values where the HDF5 library must decode it."""
     whole_chunk = data.chunks is not None and all(at + n <= length for at, n, length in zip(start, steps, data.shape))
-    if filters is not None and whole_chunk:  # those at the edge may be stored without the filters
+    if filters is not None and whole_chunk:  # a chunk at the edge may be stored without the filters
         try:
             mask, raw = data.id.read_direct_chunk(start)
             if mask == 0:
                 return bytes(raw)
-        except (OSError, RuntimeError, ValueError, MemoryError):  # the last where it was never written
+        except (OSError, RuntimeError, ValueError, MemoryError):  # MemoryError: the chunk was never written
             pass  # the library knows the fill value, and other ways of storing
-    whole = np.empty(steps, data.dtype)
+    padded = np.empty(steps, data.dtype)
     within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, steps, data.shape))
     values = data[within]
-    whole[tuple(slice(0, length) for length in values.shape)] = values
-    return whole
+    padded[tuple(slice(0, length) for length in values.shape)] = values
+    return padded
 
 
 def decoded(raw: bytes, data: Any, filters: list[int] | None) -> np.ndarray:
-    """A chunk's values; holds no lock while it inflates."""
+    """Return the values of a chunk; zlib releases Python's lock while it inflates."""
     size = math.prod(data.chunks) * data.dtype.itemsize
     for kind in reversed(filters or []):
         if kind == DEFLATE:
             inflater = zlib.decompressobj()
             raw = inflater.decompress(raw, size + 1)
-            if len(raw) == size and not inflater.eof:  # its checksum comes last
+            if len(raw) == size and not inflater.eof:  # the checksum at the end is still to be read
                 raw += inflater.decompress(inflater.unconsumed_tail, 1)
             if not inflater.eof:
                 raise ValueError("a chunk is cut short, or inflates to more than it holds")
@@ -196,12 +201,12 @@ def decoded(raw: bytes, data: Any, filters: list[int] | None) -> np.ndarray:
 
 
 def write_chunk(descriptor: int, cube: np.ndarray, start: list[int], shape: list[int]) -> None:
-    """Put a chunk (bands, lines, samples) to its place; whole lines of a band at once where it has them."""
+    """Write a chunk (bands, lines, samples) to its place in a file; in one write for a band where its lines are whole."""
     band, line, sample = start
     for b, plane in enumerate(cube):
-        at = ((band + b) * shape[1] + line) * shape[2] + sample
+        first = ((band + b) * shape[1] + line) * shape[2] + sample
         if plane.shape[1] == shape[2]:
-            write_all(descriptor, plane, at * cube.itemsize)
+            write_all(descriptor, plane, first * cube.itemsize)
             continue
         for y, row in enumerate(plane):
-            write_all(descriptor, row, (at + y * shape[2]) * cube.itemsize)
+            write_all(descriptor, row, (first + y * shape[2]) * cube.itemsize)

@@ -1,4 +1,4 @@
-"""A part of a cube: some lines, some samples, and of these the pixels that a mask lets through."""
+"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps."""
 
 import contextlib
 from typing import Any
@@ -9,9 +9,9 @@ from ..errors import CubeError
 from .cube import Cube, as_stored, by_pixel, bytes_per_line, place_for
 from .formats.header import geotransform, leading_number
 
-# What is read beside its place in memory is read in pieces of so many bytes (or a chunk of the file).
+# Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need more.
 PIECE = 16 * 2**20
-# Where a type has no value to spare for the pixels that a mask takes out, they are read as the next that has.
+# Whole numbers without a nodata value have none to spare for masked pixels, so they are read as the next wider type.
 WIDER = {
     np.dtype(narrow): np.dtype(wide)
     for narrow, wide in (
@@ -27,19 +27,19 @@ WIDER = {
 
 
 class Window:
-    """A part of a cube; a `unmix.io.cube.Cube` itself.
+    """A part of a cube, which is itself a `unmix.io.cube.Cube`.
 
     Parameters
     ----------
     cube : Cube
         The whole scene.
     lines, samples : slice
-        What of it to read.
+        The part to read.
     nodata : float or None
-        In force, as stored. Pixels that the mask takes out hold it, or NaN; whole numbers without a nodata value are read
-        as the next wider type.
+        The nodata value in force, as stored. Masked pixels are set to it, or to NaN; whole numbers without a nodata value are
+        read as the next wider type.
     mask : (Cube, int), optional
-        A raster of the size of the scene, or of the part, and its band: 0 and no data take a pixel out.
+        A raster of the size of the scene, or of the part, and its band (from 0): pixels where it is 0 or nodata are masked.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Window:
         if "map info" in cube.fields and "map info" not in self.fields:
             self.problems = [
                 *cube.problems,
-                f"{cube.path}: its map info is not understood, and a part of it has no map",
+                f"{cube.path}: its map info is not understood, so the maps of a part of it have none",
             ]
         self.beside = [*cube.beside]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
@@ -74,7 +74,7 @@ class Window:
             self.take_mask(*mask)
 
     def take_mask(self, mask: Cube, band: int) -> None:
-        """Decide where the mask begins, and what stands in the pixels that it takes out."""
+        """Set the mask, the line and sample at which it begins, and the value of masked pixels."""
         if band >= mask.bands:
             raise CubeError(f"{mask.path}: has {mask.bands} bands; `mask` asks for band {band + 1}")
         if (mask.lines, mask.samples) == (self.cube.lines, self.cube.samples):
@@ -94,59 +94,58 @@ class Window:
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        there = slice(lines.start + self.first, lines.stop + self.first)
+        in_scene = slice(lines.start + self.first, lines.stop + self.first)
         if self.samples == self.cube.samples and self.dtype == self.cube.dtype:
-            filled = self.cube.read(there, out)
+            filled = self.cube.read(in_scene, out)
         else:
             filled = place_for(self, lines, out)
-            self.read_beside(there, filled)
+            self.read_part(in_scene, filled)
         if self.mask is not None:
-            gone = ~self.let_through(lines)
-            by_pixel(filled, self.interleave)[gone] = self.blank
+            masked = ~self.kept(lines)
+            by_pixel(filled, self.interleave)[masked] = self.blank
         return filled
 
-    def read_beside(self, lines: slice, filled: np.ndarray) -> None:
-        """Read whole lines of the scene a piece at a time, and take what is wanted of them."""
+    def read_part(self, lines: slice, filled: np.ndarray) -> None:
+        """Read whole lines of the scene, a few at a time, and copy the samples of this part, in its type."""
         together = max(min(self.lines_together, lines.stop - lines.start), PIECE // bytes_per_line(self.cube), 1)
         buffer = np.empty(min(together, lines.stop - lines.start) * bytes_per_line(self.cube), np.uint8)
         for first in range(lines.start, lines.stop, together):
             last = min(first + together, lines.stop)
             raw = self.cube.read(slice(first, last), buffer)
-            place = slice(first - lines.start, last - lines.start)
+            within = slice(first - lines.start, last - lines.start)
             if self.interleave == "bsq":
-                filled[:, place] = raw[..., self.across]
+                filled[:, within] = raw[..., self.across]
             else:
-                filled[place] = raw[:, self.across] if self.interleave == "bip" else raw[..., self.across]
+                filled[within] = raw[:, self.across] if self.interleave == "bip" else raw[..., self.across]
 
-    def let_through(self, lines: slice) -> np.ndarray:
-        """Which pixels the mask leaves in; bool array (n, samples)."""
+    def kept(self, lines: slice) -> np.ndarray:
+        """Return the pixels that the mask keeps; bool array (n, samples)."""
         assert self.mask is not None
         mask, band = self.mask
-        there = slice(lines.start + self.begin[0], lines.stop + self.begin[0])
-        raw = mask.read(there, np.empty((lines.stop - lines.start) * bytes_per_line(mask), np.uint8))
+        in_mask = slice(lines.start + self.begin[0], lines.stop + self.begin[0])
+        raw = mask.read(in_mask, np.empty((lines.stop - lines.start) * bytes_per_line(mask), np.uint8))
         values = by_pixel(raw, mask.interleave)[..., band]
         values = values[:, self.begin[1] : self.begin[1] + self.samples]
-        through = np.isfinite(values) & (values != 0)
+        keep = np.isfinite(values) & (values != 0)
         nodata = as_stored(mask.nodata, mask.dtype, mask.path, [])
-        return through if nodata is None else through & (values != nodata)
+        return keep if nodata is None else keep & (values != nodata)
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores the scene; see `unmix.io.cube.Cube.storage`."""
+        """Return how the file stores the scene; see `unmix.io.cube.Cube.storage`."""
         return self.cube.storage()
 
     def expect(self, lines: slice) -> None:
-        """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
+        """Announce that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
 
 
 def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
-    """Header fields for a part that begins so many lines and samples later: the tie point stays where it is on the map."""
+    """Return the header fields of a part that begins so many lines and samples later; the tie point keeps its place on the map."""
     fields = dict(fields)
     if "map info" in fields:
-        words = fields["map info"].split(",")
-        own = moved(words, lines, samples)
+        words = moved(fields["map info"].split(","), lines, samples)
         del fields["map info"]
-        fields |= {"map info": ",".join(own)} if own is not None else {}
+        fields |= {"map info": ",".join(words)} if words is not None else {}
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"
@@ -154,9 +153,9 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
 
 
 def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
-    """The words of a map info for a part, None where they are none; the tie point's pixel is counted from where the part begins.
+    """Return the entries of the map info of a part, or None where they are not understood; the tie point's pixel is moved.
 
-    On a turned map the pixel stays and its place moves: GDAL looks for the pixel along the map's axes, not the scene's.
+    On a turned map its coordinates are moved instead: GDAL counts the tie point's pixel along the map's axes, not the scene's.
     """
     transform = geotransform(",".join(words))
     if transform is None:
@@ -164,7 +163,7 @@ def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
     _, a, b, _, d, e = transform
     tie = [leading_number(word) or 0.0 for word in words[:5]]
     if b == d == 0:
-        places = {1: tie[1] - samples, 2: tie[2] - lines}
+        changed = {1: tie[1] - samples, 2: tie[2] - lines}
     else:
-        places = {3: tie[3] + a * samples + b * lines, 4: tie[4] + d * samples + e * lines}
-    return [f" {places[i]:.15g}" if i in places else word for i, word in enumerate(words)]
+        changed = {3: tie[3] + a * samples + b * lines, 4: tie[4] + d * samples + e * lines}
+    return [f" {changed[i]:.15g}" if i in changed else word for i, word in enumerate(words)]

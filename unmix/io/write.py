@@ -1,4 +1,4 @@
-"""Positioned writes: a block at its place, all of it."""
+"""Write a block at its position in a file, completely."""
 
 import os
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def write_all(descriptor: int, values: np.ndarray, where: int) -> None:
-    """Write an array at a place in a file, all of it."""
+    """Write an array at a byte offset of a file, completely."""
     block = values.reshape(-1).view(np.uint8)
     done = 0
     while done < len(block):

@@ -1,1 +1,1 @@
-"""A module for each family of formats."""
+"""Readers, one module for each family of formats."""

@@ -1,4 +1,4 @@
-"""ENVI cubes: a text header, and raw values that we read by position into buffers that we own."""
+"""Read ENVI cubes: a text header, and raw values that are read by position into buffers of the caller."""
 
 import functools
 import sys
@@ -34,12 +34,12 @@ TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def find_header(path: Path) -> Path:
-    """The header of an ENVI cube, of which ``path`` is the header or the data file.
+    """Return the header of an ENVI cube, of which ``path`` is the header or the data file.
 
     Raises
     ------
     CubeError
-        Where there is none.
+        Where there is no header, or ``path`` is no regular file, of another format, or not the data of the header beside it.
     """
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file")
@@ -50,19 +50,19 @@ def find_header(path: Path) -> Path:
         if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
             like = "HDF5 (NetCDF-4 does)" if kind in ("HDF5", "NetCDF") else "it"
             raise CubeError(f"{path}: is named like {kind}, but does not begin like {like}; is it whole?")
-        raise CubeError(f"{path}: {kind} is not read; name the cube itself")
+        raise CubeError(f"{path}: {kind} cannot be read; name the cube itself")
     if path.suffix.lower() == ".hdr":
         return path
     header = header_beside(path)
     if header is None:
         raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
     if path.suffix.lower() not in EXTENSIONS and header.stem.lower() == path.stem.lower():
-        raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that, or the header")
+        raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that file, or the header")
     return header
 
 
 def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
-    """The data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
+    """Return the data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
 
     Raises
     ------
@@ -70,28 +70,29 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
         Where there is none, or more than one (which are listed).
     """
     stem = header.name[:-4]
-    found = [
+    candidates = [
         entry
         for entry in sorted(header.parent.iterdir())
         if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in endings
     ]
-    if found and not any(entry.is_file() for entry in found):
-        raise CubeError(f"{found[0]}: is no file; {header.name} has no other data beside it")
-    found = [entry for entry in found if entry.is_file()]
-    if not found:
+    if candidates and not any(entry.is_file() for entry in candidates):
+        raise CubeError(f"{candidates[0]}: is no file; {header.name} has no other data file beside it")
+    candidates = [entry for entry in candidates if entry.is_file()]
+    if not candidates:
         looked = ", ".join(stem + ending for ending in endings[:3])
         raise CubeError(f"{header}: no data file beside it (looked for {looked}, …)")
-    if len(found) > 1:
-        listed = ", ".join(entry.name for entry in found)
+    if len(candidates) > 1:
+        listed = ", ".join(entry.name for entry in candidates)
         raise CubeError(f"{header}: more than one data file could be meant: {listed}; name the data file instead")
-    return found[0]
+    return candidates[0]
 
 
 @dataclass(eq=False)
 class EnviCube:
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
-    ``skip`` is the header offset in bytes; gzip-compressed data is read from a ``scratch`` file.
+    ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's; gzip-compressed data
+    is read from a ``scratch`` file.
     """
 
     path: Path
@@ -122,8 +123,8 @@ class EnviCube:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
         n = lines.stop - lines.start
         filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
-        size, places = self.pieces(lines)
-        parts = [(filled[i * size : (i + 1) * size], place) for i, place in enumerate(places)]
+        size, offsets = self.pieces(lines)
+        parts = [(filled[i * size : (i + 1) * size], offset) for i, offset in enumerate(offsets)]
         if self.scratch is not None:
             fill_all(self.path, self.scratch.fileno(), parts)
         else:
@@ -136,37 +137,37 @@ class EnviCube:
 
     @property
     def beside(self) -> list[Path]:
-        """The header; see `unmix.io.cube.Cube`."""
+        """Return the header; see `unmix.io.cube.Cube`."""
         return [self.header]
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         order = "swapped" if self.swapped else "native"
         return {"byte_order": order, "header_offset": self.skip, "compression": "gzip" if self.packed else None}
 
     @property
     def packed(self) -> bool:
-        """Whether the data is gzip-compressed."""
+        """Return whether the data is gzip-compressed."""
         return self.scratch is not None
 
     def expect(self, lines: slice) -> None:
-        """Say that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
+        """Announce that these lines will be read soon; see `unmix.io.cube.Cube.expect`."""
         if self.packed:
             return
-        size, places = self.pieces(lines)
-        announce(self.path, [(place, size) for place in places])
+        size, offsets = self.pieces(lines)
+        announce(self.path, [(offset, size) for offset in offsets])
 
     def pieces(self, lines: slice) -> tuple[int, list[int]]:
-        """The stretches of the file that hold some lines, in order: the bytes of each, and where they begin."""
-        line = self.samples * self.dtype.itemsize
+        """Return the stretches of the file that hold some lines, in order: the bytes of each, and the offsets at which they begin."""
+        line_bytes = self.samples * self.dtype.itemsize  # of one band
         n = lines.stop - lines.start
         if self.interleave == "bsq":
-            return n * line, [self.skip + (b * self.lines + lines.start) * line for b in range(self.bands)]
-        return n * line * self.bands, [self.skip + lines.start * line * self.bands]
+            return n * line_bytes, [self.skip + (b * self.lines + lines.start) * line_bytes for b in range(self.bands)]
+        return n * line_bytes * self.bands, [self.skip + lines.start * line_bytes * self.bands]
 
 
 def open_envi(path: Path) -> Cube:
-    """Open an ENVI cube by its header or its data file; reads the header only. A TIFF behind the header is opened as one.
+    """Open an ENVI cube by its header or its data file; read only the header. Where the data is a TIFF, open that.
 
     Parameters
     ----------
@@ -186,11 +187,11 @@ def open_envi(path: Path) -> Cube:
 
 
 def open_pair(path: Path) -> Cube:
-    """`open_envi`, but for what the file system has to say."""
+    """Open an ENVI cube; see `open_envi`, which turns errors of the file system into `CubeError`."""
     header = find_header(path)
     fields = read_header(header)
     if "library" in fields.get("file type", "").lower():
-        raise CubeError(f"{header}: is a spectral library, not a cube; give it to run with -e")
+        raise CubeError(f"{header}: is a spectral library, not a cube; give it as `endmembers`")
     if "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
         return open_tiff(find_data(header, TIFF_EXTENSIONS))
     data = find_data(header) if path == header else path
@@ -217,8 +218,10 @@ def open_pair(path: Path) -> Cube:
     skip = whole(fields, "header offset", header, 0)
     if skip < 0:
         raise CubeError(f"{header}: header offset {skip} is negative")
-    if packed and max(bands, samples, lines) > 2**24:  # the size of what is packed tells nothing
-        raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: too many to be true")
+    if packed and max(bands, samples, lines) > 2**24:  # the size of a compressed file does not limit that of its data
+        raise CubeError(
+            f"{header}: {lines} lines, {samples} samples, {bands} bands: implausible; is the header damaged?"
+        )
     size = lines * samples * bands * dtype.itemsize
     problems = [] if packed else check_size(data, header, skip, size)
     return EnviCube(
@@ -240,7 +243,7 @@ def open_pair(path: Path) -> Cube:
 
 
 def open_tiff(data: Path) -> Cube:
-    """See `unmix.io.formats.geotiff.open_geotiff`; imported here, because it imports what others have no use for."""
+    """Open the TIFF behind an ENVI header; imported here, because only TIFF files need `unmix.io.formats.geotiff`."""
     from .geotiff import open_geotiff
 
     with open(data, "rb") as file:
@@ -250,14 +253,14 @@ def open_tiff(data: Path) -> Cube:
 
 
 def unpack(data: Path, size: int) -> Any:
-    """See `unmix.io.scratch.gunzip`; imported here, because it imports h5py, which others have no use for."""
+    """Inflate the data into a scratch file; imported here, because `unmix.io.scratch` imports h5py, which ENVI files do not need."""
     from ..scratch import gunzip
 
     return gunzip(data, size)
 
 
 def check_size(data: Path, header: Path, skip: int, wanted: int) -> list[str]:
-    """Raise where the data file is shorter than the header promises; a warning where it is longer."""
+    """Raise `CubeError` where the data file is shorter than the header says; return a warning where it is longer."""
     size = data.stat().st_size
     if size < skip + wanted:
         raise CubeError(f"{data}: is truncated: {size} bytes, but {header.name} promises {skip + wanted}")

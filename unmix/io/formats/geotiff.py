@@ -1,4 +1,4 @@
-"""GeoTIFF through rasterio (extra `geo`): plain ones, those behind an ENVI header, and EnMAP L2A with its metadata."""
+"""Read GeoTIFF through rasterio (extra `geo`): plain files, files behind an ENVI header, and EnMAP L2A with its metadata."""
 
 import functools
 import logging
@@ -42,33 +42,33 @@ ENMAP = Kind(
     "the TIFF's nodata; `GainOfBand`, `OffsetOfBand`",
 )
 KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
-# GDAL's own cache of decoded blocks, instead of a twentieth of the machine's memory.
+# Bytes of GDAL's cache of decoded blocks; its default is a twentieth of the machine's memory.
 CACHE = 64 * 2**20
-# Real ones have 1 MiB.
+# Bytes of the longest EnMAP metadata that is read; real files have 1 MiB.
 LONGEST_XML = 16 * 2**20
-# A tile larger than this is worth a word.
+# Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
 
 
 def gdal() -> Any:
-    """rasterio, quiet; `CubeError` where it is not installed."""
+    """Return rasterio, silenced; raise `CubeError` where it is not installed."""
     try:
         import rasterio
     except ImportError:
         raise CubeError("GeoTIFF needs rasterio: pip install 'unmix[geo]'") from None
-    hush(rasterio)
+    silence(rasterio)
     return rasterio
 
 
 @functools.cache
-def hush(rasterio: Any) -> None:
-    """Let it say nothing on stderr: what matters comes as an exception."""
+def silence(rasterio: Any) -> None:
+    """Keep rasterio from writing to stderr: errors that matter are raised as exceptions."""
     logging.getLogger("rasterio").propagate = False
     warnings.filterwarnings("ignore", category=rasterio.errors.NotGeoreferencedWarning)
 
 
 def settings() -> Any:
-    """The settings that every call into GDAL runs under."""
+    """Return the GDAL settings that every call into it runs under."""
     return gdal().Env(GDAL_CACHEMAX=CACHE)
 
 
@@ -76,7 +76,7 @@ def settings() -> Any:
 class GeoTiffCube(CubeMetadata):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
-    Where the tiles of its lines together are too large for a block, it is read from a ``scratch`` file.
+    Where a row of tiles takes more than `unmix.io.read.MOST_TOGETHER`, the cube is read from a ``scratch`` file.
     """
 
     path: Path
@@ -104,16 +104,16 @@ class GeoTiffCube(CubeMetadata):
     def decode(
         self, filled: np.ndarray, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
     ) -> None:
-        """Fill an array with the bands (from 1; None: all) of a window ``((line, line), (sample, sample))``."""
+        """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
         try:
             with self.lock, settings():
                 self.source.read(bands, window=window, out=filled)
-        except Exception as error:  # GDAL has many words for a damaged file
+        except Exception as error:  # GDAL raises many kinds of errors for a damaged file
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
+        """Yield every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
         height, width = self.source.block_shapes[0]
         apart = not pixel_by_pixel(self.source)
         for band in range(1, self.bands + 1) if apart else (None,):
@@ -126,17 +126,17 @@ class GeoTiffCube(CubeMetadata):
                     yield [0 if band is None else band - 1, line, sample], values
 
     def inflate(self) -> Any:
-        """The scratch file of all bands, each tile decompressed once."""
+        """Write all bands into a scratch file, each tile decompressed once, and return that."""
         from ..scratch import from_pieces
 
         size = self.lines * self.samples * self.bands * self.dtype.itemsize
         return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
 
     def expect(self, lines: slice) -> None:
-        """Nothing: where tiles lie is the library's secret."""
+        """Do nothing: GDAL does not reveal where tiles lie in the file."""
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         pixels = "pixel" if pixel_by_pixel(self.source) else "band"
         compression = self.source.compression.name if self.source.compression is not None else None
         return {
@@ -147,12 +147,12 @@ class GeoTiffCube(CubeMetadata):
 
 
 def open_geotiff(path: Path) -> GeoTiffCube:
-    """Open a GeoTIFF; reads no pixel. What an ENVI header or EnMAP's metadata beside it say comes before what it says itself.
+    """Open a GeoTIFF; read no pixel. An ENVI header or EnMAP's metadata beside it takes precedence over its own metadata.
 
     Raises
     ------
     CubeError
-        Where rasterio is missing, the file cannot be read, or what stands beside it does not fit.
+        Where rasterio is missing, the file cannot be read, or the metadata beside it does not fit.
     """
     rasterio = gdal()
     try:
@@ -166,12 +166,12 @@ def open_geotiff(path: Path) -> GeoTiffCube:
 
 
 def describe(path: Path, source: Any) -> GeoTiffCube:
-    """The cube of an open GeoTIFF."""
+    """Return the cube of an open GeoTIFF."""
     pages = len(source.subdatasets)
     if pages > 1:
-        raise CubeError(f"{path}: has {pages} pages; a cube's bands are in one (gdal_translate makes one of them)")
+        raise CubeError(f"{path}: has {pages} pages, but a cube's bands must be in one; combine them with GDAL")
     if source.count > MOST_BANDS:
-        raise CubeError(f"{path}: has {source.count} bands; no spectrometer has as many")
+        raise CubeError(f"{path}: has {source.count} bands, more than any spectrometer; at most {MOST_BANDS} are read")
     kinds = set(source.dtypes)
     dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
     if dtype not in DTYPES.values():
@@ -187,63 +187,63 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     tile = int(np.prod(source.block_shapes[0])) * dtype.itemsize * (cube.bands if pixel_by_pixel(source) else 1)
     if tile > LARGE_TILE:
         cube.problems.append(
-            f"{path}: a tile of it is {tile >> 20} MiB, and is held in memory as a whole, whatever `memory` says"
+            f"{path}: a tile takes {tile >> 20} MiB and is held in memory as a whole, whatever `memory` allows"
         )
     cube.beside = [Path(name) for name in source.files if Path(name) != path]  # GDAL reads .aux.xml, .tfw and the like
-    own_words(cube)
-    for beside in BESIDE:
-        beside(cube)
+    add_own_metadata(cube)
+    for add_metadata in BESIDE:
+        add_metadata(cube)
     if any(flag.name in ("per_dataset", "alpha") for flags in source.mask_flag_enums for flag in flags):
-        cube.problems.append(f"{path}: has a mask of its own, which is not read; give it with `mask`")
+        cube.problems.append(f"{path}: has a mask of its own, which is ignored; give it as a raster with `mask`")
     return cube
 
 
 def pixel_by_pixel(source: Any) -> bool:
-    """Whether a tile holds all bands."""
+    """Return whether a tile holds all bands."""
     return bool(source.profile.get("interleave") == "pixel")
 
 
-def own_words(cube: GeoTiffCube) -> None:
-    """What the TIFF says itself: GDAL's metadata of its bands, scale, nodata, map."""
+def add_own_metadata(cube: GeoTiffCube) -> None:
+    """Set what the TIFF itself holds, as GDAL reads it: metadata of its bands, scale, nodata, map."""
     source = cube.source
     tags = [{key.lower(): word for key, word in source.tags(b + 1).items()} for b in range(cube.bands)]
     imagery = [source.tags(b + 1, ns="IMAGERY") for b in range(cube.bands)]
     waves, fwhm = (numbers_of(tags, key) for key in ("wavelength", "fwhm"))
-    said = {words.get("wavelength_units", "") for words in tags}
-    if len(said) > 1:
-        raise CubeError(f"{cube.path}: its bands have wavelengths in different units: {', '.join(sorted(said))}")
-    units = said.pop()
+    units = {words.get("wavelength_units", "") for words in tags}
+    if len(units) > 1:
+        raise CubeError(f"{cube.path}: its bands have wavelengths in different units: {', '.join(sorted(units))}")
+    unit = units.pop()
     if waves is None:  # as GDAL has it from 3.10 on
         waves, fwhm = (numbers_of(imagery, key) for key in ("CENTRAL_WAVELENGTH_UM", "FWHM_UM"))
-        units = "um"
-    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, units, cube.path, cube.problems)
+        unit = "um"
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, unit, cube.path, cube.problems)
     good = numbers_of(tags, "bbl")
     cube.good_bands = None if good is None else good != 0
     gain, offset = np.array(source.scales, float), np.array(source.offsets, float)
     if not np.all(np.isfinite(gain) & (gain != 0) & np.isfinite(offset)):
-        raise CubeError(f"{cube.path}: a scale or offset of its bands is none; give `scale`")
+        raise CubeError(f"{cube.path}: a scale or offset of its bands is not finite, or a scale is 0; give `scale`")
     if np.any(gain != 1) or np.any(offset != 0):
         cube.gain, cube.offset = gain, offset
-    values = {value for value in source.nodatavals if value is not None and value == value}
-    if len(values) > 1:
-        raise CubeError(f"{cube.path}: its bands have different nodata values ({len(values)}); give `nodata`")
-    cube.nodata = as_stored(values.pop() if values else None, cube.dtype, cube.path, cube.problems)
+    nodata = {value for value in source.nodatavals if value is not None and value == value}
+    if len(nodata) > 1:
+        raise CubeError(f"{cube.path}: its bands have {len(nodata)} different nodata values; give `nodata`")
+    cube.nodata = as_stored(nodata.pop() if nodata else None, cube.dtype, cube.path, cube.problems)
     names = [name for name in source.descriptions if name]
     if len(names) == cube.bands:
         cube.fields["band names"] = ", ".join(" ".join(name.replace(",", ";").split()) for name in names)
-    cube.fields |= map_in_envis_words(cube)
+    cube.fields |= envi_map_fields(cube)
 
 
 def numbers_of(tags: list[dict[str, str]], key: str) -> np.ndarray | None:
-    """A number of every band, or None where one has none."""
+    """Return the number of that key for every band, or None where a band has none."""
     try:
         return np.array([float(words[key]) for words in tags])
     except (KeyError, ValueError):
         return None
 
 
-def map_in_envis_words(cube: GeoTiffCube) -> dict[str, str]:
-    """Map information as an ENVI header has it: GDAL writes one, and reads it again to see that nothing is lost."""
+def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
+    """Return the map information as fields of an ENVI header, which GDAL writes and reads back to show that nothing is lost."""
     source = cube.source
     if source.crs is None and source.transform.is_identity:
         return {}
@@ -257,13 +257,13 @@ def map_in_envis_words(cube: GeoTiffCube) -> dict[str, str]:
             same = back.transform.almost_equals(source.transform, 1e-9 * max(map(abs, source.transform[:6])))
         fields = read_header(image.with_suffix(".hdr"))
     if not same:
-        cube.problems.append(f"{cube.path}: its map is sheared, which an ENVI header cannot say; outputs have no map")
+        cube.problems.append(f"{cube.path}: its map is sheared, which an ENVI header cannot hold; outputs have no map")
         return {}
     return {key: fields[key] for key in MAP_FIELDS if key in fields}
 
 
 def envi_header(cube: GeoTiffCube) -> None:
-    """An ENVI header beside it that says that its data is a TIFF (seen: HySU)."""
+    """Apply an ENVI header beside the TIFF that declares its data a TIFF (seen: HySU)."""
     header = header_beside(cube.path)
     if header is None:
         return
@@ -286,18 +286,18 @@ def envi_header(cube: GeoTiffCube) -> None:
 
 
 def enmap(cube: GeoTiffCube) -> None:
-    """EnMAP's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
+    """Apply EnMAP's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
     product = re.fullmatch(r"(.*)-SPECTRAL_IMAGE(_VNIR|_SWIR|_COG)?\.TIFF?", cube.path.name.upper())
-    if product is None:  # our own maps of one have its name, and more
+    if product is None:  # maps that unmix made of an EnMAP scene have its name and a suffix: they do not match
         return
     wanted = product[1] + "-METADATA.XML"
-    found = [entry for entry in sorted(cube.path.parent.iterdir()) if entry.name.upper() == wanted]
-    if not found:
-        cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and no scale but the TIFF's own")
+    xml = next((entry for entry in sorted(cube.path.parent.iterdir()) if entry.name.upper() == wanted), None)
+    if xml is None:
+        cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and only the TIFF's own scale")
         return
-    cube.beside.append(found[0])
+    cube.beside.append(xml)
     try:
-        root = ElementTree.fromstring(read_small(found[0], LONGEST_XML))
+        root = ElementTree.fromstring(read_small(xml, LONGEST_XML))
         bands = [node for node in root.iter("bandID") if node.find("wavelengthCenterOfBand") is not None]
         bands.sort(key=lambda node: int(node.get("number") or 0))
         columns = [
@@ -305,17 +305,17 @@ def enmap(cube: GeoTiffCube) -> None:
             for name in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
         ]
     except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
-        raise CubeError(f"{found[0]}: is not EnMAP's metadata: {brief(error)}") from None
+        raise CubeError(f"{xml}: is not EnMAP's metadata: {brief(error)}") from None
     if len(bands) != cube.bands:
-        raise CubeError(f"{found[0]}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
+        raise CubeError(f"{xml}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
     if [node.get("number", "") for node in bands] != [str(b + 1) for b in range(cube.bands)]:
-        raise CubeError(f"{found[0]}: its bandIDs are not numbered 1 to {cube.bands}, each once")
+        raise CubeError(f"{xml}: its bandIDs are not numbered 1 to {cube.bands}, each once")
     if not np.all(np.isfinite(columns)) or not np.all(columns[2] != 0):
-        raise CubeError(f"{found[0]}: a wavelength, FWHM, gain or offset of its bands is none")
+        raise CubeError(f"{xml}: a wavelength, FWHM, gain or offset of its bands is not finite, or a gain is 0")
     waves, fwhm, cube.gain, cube.offset = columns
-    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "nm", found[0], cube.problems)
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "nm", xml, cube.problems)
     cube.format = ENMAP.name
 
 
-# What may stand beside a TIFF and knows more of it.
+# Metadata that may lie beside a TIFF, in the order in which it is applied.
 BESIDE: tuple[Callable[[GeoTiffCube], None], ...] = (envi_header, enmap)

@@ -1,4 +1,4 @@
-"""A cube in an HDF5 or NetCDF-4 file, and what the products (`unmix.io.formats.products`) share in finding its parts."""
+"""A cube in an HDF5 or NetCDF-4 file, and the functions that the readers of products (`unmix.io.formats.products`) share."""
 
 import functools
 import math
@@ -17,16 +17,16 @@ from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..scratch import inflate
 from .header import MOST_BANDS, axis_in_nanometres
 
-# Any order of axes; those that are none of ours are inflated once, and are BSQ then.
+# The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
 STRAIGHT = ("yxb", "ybx", "byx")
-# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million of 8 bytes took gigabytes.
+# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million chunks of 8 bytes took gigabytes.
 MOST_CHUNKS = 20_000
 
 
 @dataclass
 class Part:
-    """Bands of a cube that lie in one dataset: which of its bands, in the cube's order, and how they are scaled here."""
+    """Bands of a cube that lie in one dataset: ``take`` indexes its bands, in the cube's order; ``gain`` and ``offset`` scale them."""
 
     data: Any  # h5py.Dataset
     take: np.ndarray
@@ -38,8 +38,8 @@ class Part:
 class Hdf5Cube(CubeMetadata):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
-    ``parts`` are the datasets it is made of. Where there are several, values are scaled as they are read, and a pixel of
-    zeros throughout becomes NaN. A dataset with a ``scratch`` file is read from there, and is BSQ whatever it was.
+    ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a pixel that
+    is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its own order.
     """
 
     path: Path
@@ -66,13 +66,13 @@ class Hdf5Cube(CubeMetadata):
                 self.read_parts(lines, filled)
         except CubeError:
             raise
-        except Exception as error:  # h5py has many words for a damaged file
+        except Exception as error:  # h5py raises many kinds of errors for a damaged file
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
         return exact(self, filled)
 
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
-        """Lines of the one dataset, some chunks at a time."""
+        """Read lines of the only dataset, at most `MOST_CHUNKS` chunks at a time."""
         data, axis = self.parts[0].data, 1 if self.interleave == "bsq" else 0
         step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
             data.chunks[axis] if data.chunks else filled.shape[axis]
@@ -84,7 +84,7 @@ class Hdf5Cube(CubeMetadata):
             data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
 
     def read_parts(self, lines: slice, filled: np.ndarray) -> None:
-        """Bands of several datasets (y, b, x) together, scaled; NaN where all are 0."""
+        """Read lines of several datasets (y, b, x), scaled; a pixel is NaN where all its bands are 0."""
         empty = np.ones((filled.shape[0], filled.shape[2]), bool)
         first = 0
         for part in self.parts:
@@ -95,38 +95,38 @@ class Hdf5Cube(CubeMetadata):
         np.moveaxis(filled, 1, 2)[empty] = np.nan
 
     def expect(self, lines: slice) -> None:
-        """Nothing: where chunks lie is the library's secret."""
+        """Do nothing: reading ahead would need the places of chunks in the file."""
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
-        data = [part.data for part in self.parts]
-        chunks = [list(one.chunks) if one.chunks else None for one in data]
+        """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
+        datasets = [part.data for part in self.parts]
+        chunks = [list(data.chunks) if data.chunks else None for data in datasets]
         return {
-            "datasets": [one.name for one in data],
+            "datasets": [data.name for data in datasets],
             "chunks": chunks,
-            "compression": [one.compression for one in data],
+            "compression": [data.compression for data in datasets],
         }
 
 
 def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
-    """The cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
+    """Return the cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
     if data.ndim != 3 or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
     refuse_links(path, data)
     if data.shape[axes.index("b")] > MOST_BANDS:
         raise CubeError(
-            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order another?"
+            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order of its axes another?"
         )
     if axes in STRAIGHT and chunks_across(data, axes.index("y")) > MOST_CHUNKS:
         raise CubeError(
-            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it, with h5repack -l CHUNK=…"
+            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it with h5repack -l CHUNK=…"
         )
     dtype = data.dtype.newbyteorder("=")
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
-    long = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, "HDF5", long["y"], long["x"], long["b"], dtype, LAYOUTS[axes],
-                    [Part(data, np.arange(long["b"]))], together(data, axes.index("y")))  # fmt: skip
+    length = dict(zip(axes, data.shape))
+    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes],
+                    [Part(data, np.arange(length["b"]))], together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
         cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))
@@ -140,19 +140,19 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
 
 
 def together(data: Any, axis: int) -> int:
-    """Lines that lie in one chunk: read together, each chunk is decompressed once."""
+    """Return the lines of a chunk, the fewest to read at once so that each chunk is decompressed once."""
     return int(data.chunks[axis]) if data.chunks else 1
 
 
 def chunks_across(data: Any, axis: int) -> int:
-    """How many chunks hold one line."""
+    """Return the number of chunks that hold one line."""
     if not data.chunks:
         return 1
     return math.prod(-(-n // step) for i, (n, step) in enumerate(zip(data.shape, data.chunks)) if i != axis)
 
 
 def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
-    """The values of an array or a dataset, one a band, as float64; counted before they are read."""
+    """Return an array or a dataset of one value a band as float64; `CubeError` for another count, checked before reading."""
     if np.size(values) != cube.bands:
         raise CubeError(f"{cube.path}: {np.size(values)} {name} for {cube.bands} bands")
     if isinstance(values, h5py.Dataset):
@@ -162,12 +162,12 @@ def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
 
 
 def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
-    """Wavelengths, FWHM and their unit by the names of their datasets; None where there is none."""
+    """Return wavelengths, FWHM and their unit by the names of their datasets; None where there is no dataset."""
     return root.get(waves), root.get(fwhm), unit_of(root[waves]) if waves in root else ""
 
 
 def unit_of(thing: Any) -> str:
-    """What its attributes call its unit; empty where they do not."""
+    """Return the unit that the attributes of a dataset name; empty where they name none."""
     unit = ""
     for key in ("Units", "units", "unit"):
         unit = text(thing.attrs.get(key, unit))
@@ -175,7 +175,7 @@ def unit_of(thing: Any) -> str:
 
 
 def fill_and_scale(cube: Hdf5Cube, data: Any) -> None:
-    """``_FillValue``, ``scale_factor`` and ``add_offset``, as NetCDF has them."""
+    """Set nodata, gain and offset from NetCDF's ``_FillValue``, ``scale_factor`` and ``add_offset``."""
     cube.nodata = as_stored(attribute(data, "_FillValue"), cube.dtype, cube.path, cube.problems)
     gain, offset = attribute(data, "scale_factor"), attribute(data, "add_offset")
     if gain is not None or offset is not None:
@@ -183,19 +183,19 @@ def fill_and_scale(cube: Hdf5Cube, data: Any) -> None:
 
 
 def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
-    """Let every band be scaled."""
+    """Set the same gain and offset for every band; `CubeError` where the gain is 0, or one is not finite."""
     if not (np.isfinite(gain) and gain != 0 and np.isfinite(offset)):
-        raise CubeError(f"{cube.path}: the scale {gain:g} and offset {offset:g} of its values are none; give `scale`")
+        raise CubeError(f"{cube.path}: its scale {gain:g} or offset {offset:g} is invalid; give `scale`")
     cube.gain, cube.offset = np.full(cube.bands, gain), np.full(cube.bands, offset)
 
 
 def attribute(thing: Any, name: str) -> float | None:
-    """A number, which may stand in an array."""
+    """Return an attribute as a number, the first of an array; None where there is no such attribute."""
     return float(np.asarray(thing.attrs[name], float).ravel()[0]) if name in thing.attrs else None
 
 
 def text(value: Any) -> str:
-    """A string, which may be bytes, or stand in an array or a dataset."""
+    """Return a string from a str, bytes, an array or a dataset; empty where there is none."""
     if isinstance(value, h5py.Dataset):
         value = value[()] if value.size in (0, 1) and not value.is_virtual and not value.external else ""
     if isinstance(value, h5py.Empty | h5py.Group):
@@ -206,14 +206,14 @@ def text(value: Any) -> str:
 
 
 def keep(cube: Hdf5Cube, key: str, value: Any) -> None:
-    """Carry a text over to the outputs' headers, where there is one."""
+    """Add a text, where there is one, to the header fields that outputs copy."""
     words = "" if value is None else " ".join(text(value).translate(str.maketrans("{}", "()")).split())
     if words:
         cube.fields[key] = words
 
 
 def map_info(system: str, west: float, north: float, across: float, down: float) -> str:
-    """ENVI's line for a map whose upper left corner is at (west, north)."""
+    """Return ENVI's map info of a map whose upper left corner is at (west, north) and whose pixels are ``across`` by ``down``."""
     zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
     name = "Arbitrary"
     ending = "units=Meters"

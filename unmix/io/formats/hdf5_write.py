@@ -1,8 +1,8 @@
-"""HDF5 files that are written where the disk may fail: an error becomes an exception, and nothing else.
+"""Write HDF5 files so that an error of the disk becomes an exception and does not crash the process.
 
 HDF5 writes much of a file when it is closed, and where that fails its library leaves objects behind that h5py closes once more: the
-process dies of SIGSEGV (at 11 of 50 places at which a write failed). So it writes through a file of ours that takes everything. From
-the first error on what it gets is held in memory, so that HDF5 reads back what it wrote and ends in peace; then the error is raised.
+process dies of SIGSEGV (at 11 of 50 places at which a write failed). So it writes through a file object that accepts every write.
+After the first error, writes are held in memory, so that HDF5 can read back what it wrote and close normally; then the error is raised.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from ..write import write_all
 
 
 class Target(io.RawIOBase):
-    """A file that HDF5 writes to and never hears an error from; `check` raises the first one.
+    """A file object that hides errors of writing from HDF5; `check` raises the first one.
 
     Parameters
     ----------
     path : Path
-        Made, or emptied.
+        The file, which is created or emptied.
 
     Raises
     ------
     OSError
-        Where it cannot be made.
+        Where it cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,10 +37,10 @@ class Target(io.RawIOBase):
         self.error: OSError | None = None
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         self.place = self.size = 0
-        self.held: list[tuple[int, bytes]] = []  # what came since the error, in order
+        self.held: list[tuple[int, bytes]] = []  # (offset, bytes) written since the first error, in order
 
     def check(self) -> None:
-        """Raise what went wrong, if something did."""
+        """Raise the first error, if there was one."""
         if self.error is not None:
             raise self.error
 
@@ -50,7 +50,7 @@ class Target(io.RawIOBase):
             self.error = OSError(error.errno, error.strerror or str(error), str(self.path))
 
     def write(self, data: Any) -> int:
-        """Write all of it; see `io.RawIOBase`."""
+        """Write all bytes, or hold them in memory after an error; see `io.RawIOBase`."""
         values = np.frombuffer(data, np.uint8)
         try:
             if self.error is None:
@@ -77,12 +77,12 @@ class Target(io.RawIOBase):
         return len(view)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; see `io.RawIOBase`."""
+        """Set the position; see `io.RawIOBase`."""
         self.place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
         return self.place
 
     def tell(self) -> int:
-        """Return the place; see `io.RawIOBase`."""
+        """Return the position; see `io.RawIOBase`."""
         return self.place
 
     def truncate(self, size: int | None = None) -> int:
@@ -95,7 +95,7 @@ class Target(io.RawIOBase):
         return self.size
 
     def finish(self) -> None:
-        """Flush to disk, let go of the file, and raise what went wrong."""
+        """Flush to disk, close the file, and raise the first error."""
         try:
             if self.error is None:
                 os.fsync(self.descriptor)
@@ -108,18 +108,18 @@ class Target(io.RawIOBase):
 
 @contextlib.contextmanager
 def new_hdf5(path: Path, **settings: Any) -> Iterator[tuple[h5py.File, Target]]:
-    """An HDF5 file to be written; whoever writes much calls the target's `check` now and then, so that it ends soon after an error.
+    """Open an HDF5 file for writing; during long writes call the target's `check` often, to stop soon after an error.
 
     Parameters
     ----------
     path : Path
     **settings
-        Of `h5py.File`, such as ``libver``.
+        Arguments of `h5py.File`, such as ``libver``.
 
     Raises
     ------
     OSError
-        Where something could not be written, with the path; the file is of no use then.
+        Where something could not be written, with the path; the file is then unusable.
     """
     target = Target(path)
     try:
@@ -128,6 +128,6 @@ def new_hdf5(path: Path, **settings: Any) -> Iterator[tuple[h5py.File, Target]]:
     except BaseException:
         with contextlib.suppress(OSError):
             target.finish()
-        target.check()  # the disk's word comes before what HDF5 makes of it
+        target.check()  # the error of the disk is the cause of what HDF5 raised
         raise
     target.finish()

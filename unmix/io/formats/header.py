@@ -1,7 +1,7 @@
-"""ENVI header text: ``key = value`` lines, values in braces over many lines, as they are in the wild.
+"""Read and write ENVI header text: ``key = value`` lines, with values in braces that may span lines, as found in real files.
 
-Our own reader, because `spectral` 0.25 splits the commas of a WKT, fails on a Latin-1 µ and wants a byte order; tested
-against it on every header that it can read.
+This is our own reader because `spectral` 0.25 splits a WKT at its commas, fails on a Latin-1 µ and requires a byte order; the two
+are compared in the tests on every header that `spectral` can read.
 """
 
 import math
@@ -14,8 +14,9 @@ import numpy as np
 
 from ...errors import CubeError
 
+# Bytes of the longest header that is read.
 LONGEST_HEADER = 64 * 2**20
-# No spectrometer has more (IASI has 8461); another axis was taken for theirs.
+# No spectrometer has more bands (IASI has 8461); where there are more, another axis was taken for the bands.
 MOST_BANDS = 16384
 BRACED = ("description", "map info", "projection info", "coordinate system string")
 TO_NANOMETRES = {
@@ -33,8 +34,8 @@ TO_NANOMETRES = {
     "centimeters": 1e7,
     "meters": 1e9,
 }
-# Units of what is no length, but has one: the wavelength in nm is this over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
-OVER = {
+# Units of wavenumbers and frequencies: the wavelength in nm is this number over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
+RECIPROCAL = {
     "wavenumber": 1e7,
     "wavenumbers": 1e7,
     "cm-1": 1e7,
@@ -44,11 +45,11 @@ OVER = {
     "mhz": 299792458e3,
 }
 
-# Where wavelengths (nm) of imaging spectrometers lie: names that say others speak of something else.
+# Range of the wavelengths (nm) of imaging spectrometers: band names with numbers outside it mean something else.
 PLAUSIBLE = (200.0, 20000.0)
-# So many of the bands have a wavelength of their own; where spectrometers overlap two may share one (seen: EnMAP's 986 nm).
-DISTINCT = 0.9
-IN_A_NAME = re.compile(
+# Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's 986 nm).
+LEAST_DISTINCT = 0.9
+WAVELENGTH_IN_NAME = re.compile(
     r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*(" + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True))) + r")(?!\w)",
     re.IGNORECASE,
 )  # fmt: skip
@@ -65,28 +66,28 @@ def read_header(path: Path) -> dict[str, str]:
     Returns
     -------
     dict of str
-        Raw values by lower-case key; a value in braces keeps its inner text, line breaks and all, without the braces.
+        Raw values by lower-case key; a value in braces is the text between them, with its line breaks.
 
     Raises
     ------
     CubeError
-        Where the file cannot be read, is no ENVI header, or has a brace without an end.
+        Where the file cannot be read, is no ENVI header, or has a brace that is never closed.
     """
     raw = read_small(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # any byte; a lone 0xB5 is µ
+        text = raw.decode("latin-1")  # decodes any byte; 0xB5 is µ
     return parse(text, path)
 
 
 def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
-    """The bytes of a header or table; `CubeError` where it is no regular file, too large, or cannot be read."""
+    """Return the bytes of a header or table; raise `CubeError` where it is no regular file, too large, or cannot be read."""
     try:
-        if not path.is_file():  # a pipe would wait for ever, a device never end
+        if not path.is_file():  # reading a pipe could block for ever, and a device never end
             raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
         with open(path, "rb") as file:
-            raw = file.read(min(os.fstat(file.fileno()).st_size, longest) + 1)  # it is allocated at once
+            raw = file.read(min(os.fstat(file.fileno()).st_size, longest) + 1)  # read() allocates all of it at once
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
     if len(raw) > longest:
@@ -100,8 +101,8 @@ def parse(text: str, path: Path) -> dict[str, str]:
     if not lines or lines[0].strip().upper() != "ENVI":
         keys = {line.split()[0].lower() for line in lines if line.split()}
         if keys & {"nrows", "nbits", "byteorder", "ulxmap"}:
-            raise CubeError(f"{path}: this is an ESRI header, not ENVI's; convert with gdal_translate -of ENVI")
-        raise CubeError(f"{path}: not an ENVI header (its first line is not ENVI)")
+            raise CubeError(f"{path}: is an ESRI header, not an ENVI header; convert it with gdal_translate -of ENVI")
+        raise CubeError(f"{path}: is not an ENVI header: its first line is not ENVI")
     fields: dict[str, str] = {}
     numbered = iter(enumerate(lines[1:], 2))
     for number, line in numbered:
@@ -123,7 +124,7 @@ def parse(text: str, path: Path) -> dict[str, str]:
 
 
 def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None = None) -> int:
-    """An integer field; `CubeError` where it is missing without a default, or no integer."""
+    """Return an integer field; raise `CubeError` where it is missing without a default, or no integer."""
     if key not in fields:
         if default is None:
             raise CubeError(f"{path}: the header has no '{key}'")
@@ -135,28 +136,28 @@ def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None =
 
 
 def words(fields: Mapping[str, str], key: str) -> list[str] | None:
-    """A list of names, or None where the field is absent or empty."""
+    """Return a field as a list of names, or None where it is absent or empty."""
     if not fields.get(key, "").strip():
         return None
     return [" ".join(word.split()) for word in fields[key].strip().rstrip(",").split(",")]
 
 
 def numbers(fields: Mapping[str, str], key: str, count: int, path: Path) -> np.ndarray | None:
-    """A list of ``count`` numbers as float64, or None where absent; `CubeError` for other counts or no numbers."""
+    """Return a field as ``count`` float64 numbers, or None where it is absent; raise `CubeError` for another count or no numbers."""
     texts = words(fields, key)
     if texts is None:
         return None
     try:
         values = np.array([float(text) for text in texts])
     except ValueError as error:
-        raise CubeError(f"{path}: '{key}' holds something that is no number: {error}") from None
+        raise CubeError(f"{path}: '{key}' holds something that is not a number: {error}") from None
     if len(values) != count:
         raise CubeError(f"{path}: '{key}' has {len(values)} entries for {count} bands")
     return values
 
 
 def number(fields: Mapping[str, str], key: str, path: Path) -> float | None:
-    """One number, or None where absent or empty."""
+    """Return a field as one number, or None where it is absent or empty; raise `CubeError` where it is no number."""
     text = fields.get(key, "").strip()
     if not text:
         return None
@@ -167,7 +168,7 @@ def number(fields: Mapping[str, str], key: str, path: Path) -> float | None:
 
 
 def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
-    """Wavelengths in nm; without a known unit, values that are all below 25 are taken for micrometres."""
+    """Return wavelengths in nm; where the unit is not known, values that are all below 25 are taken as micrometres."""
     if values is None:
         return None
     factor = TO_NANOMETRES.get(units.strip().lower())
@@ -179,10 +180,10 @@ def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
 def axis_in_nanometres(
     waves: np.ndarray | None, fwhm: np.ndarray | None, units: str, source: Path, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Wavelengths and FWHM in nm, checked; what is left out is added to ``problems``.
+    """Return wavelengths and FWHM in nm, checked; whatever is ignored is reported in ``problems``.
 
-    Wavenumbers and frequencies become wavelengths, which descend then; an index is no wavelength. Without a known unit FWHM go with
-    the wavelengths: they are always below 25.
+    Wavenumbers and frequencies are converted to wavelengths, which then descend; an index is not a wavelength. Without a known unit
+    the FWHM take the unit of the wavelengths, because their own values are always below 25.
 
     Raises
     ------
@@ -191,28 +192,29 @@ def axis_in_nanometres(
     """
     if waves is not None and not np.all(np.isfinite(waves)):
         raise CubeError(f"{source}: a wavelength is not finite")
-    said, units = units.strip(), units.strip().lower()
+    written, units = units.strip(), units.strip().lower()
     if waves is not None and is_no_axis(waves, units):
-        problems.append(f"{source}: its wavelengths are in '{said}', which is no unit; they are left out of account")
+        problems.append(f"{source}: its wavelengths are in '{written}', which is no unit; they are ignored")
         return None, None
-    if units in OVER:
+    if units in RECIPROCAL:
         return from_reciprocals(waves, fwhm, units, source, problems)
     if units not in TO_NANOMETRES:
         if units not in ("", "unknown") and waves is not None:
             problems.append(
-                f"{source}: the unit of its wavelengths, '{said[:40]}', is not known; nm or µm is guessed by their size"
+                f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; nm or µm is guessed by their size"
             )
         units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
-        problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
+        problems.append(f"{source}: an fwhm is not above 0; all are ignored")
         fwhm = None
     return nanometres(waves, units), nanometres(fwhm, units)
 
 
 def is_no_axis(values: np.ndarray, units: str) -> bool:
-    """Whether ENVI calls an axis none of wavelengths: an index, or a unit that is unknown.
+    """Return whether an axis holds no wavelengths: its unit is "index", or "unknown".
 
-    Of the latter real scenes have wavelengths in µm (HySU): values below 25 that do not just count are taken for these, no others.
+    Some real scenes with the unit "unknown" have wavelengths in µm (HySU), so values that are all below 25 and do not just count are
+    accepted as such.
     """
     counts = np.array_equal(values, np.arange(1, len(values) + 1)) or np.array_equal(values, np.arange(len(values)))
     return units == "index" or (units == "unknown" and (counts or bool(np.any(values >= 25.0))))
@@ -221,39 +223,39 @@ def is_no_axis(values: np.ndarray, units: str) -> bool:
 def from_reciprocals(
     values: np.ndarray | None, widths: np.ndarray | None, units: str, source: Path, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Wavelengths and FWHM in nm of wavenumbers or frequencies: ``λ = k / x``, and a small width of x is ``k / x²`` times it of λ."""
+    """Convert wavenumbers or frequencies x and their widths to nm: ``λ = k / x``; a small width is multiplied by ``k / x²``."""
     if values is None:
         return None, None
     if not np.all(values > 0):
-        problems.append(f"{source}: a {units} is not above 0; wavelengths are left out of account")
+        problems.append(f"{source}: a {units} is not above 0; its wavelengths are ignored")
         return None, None
-    waves = OVER[units] / values
+    waves = RECIPROCAL[units] / values
     if widths is not None and not np.all(np.isfinite(widths) & (widths > 0)):
-        problems.append(f"{source}: an fwhm is not above 0; all are left out of account")
+        problems.append(f"{source}: an fwhm is not above 0; all are ignored")
         widths = None
     return waves, None if widths is None else widths * waves / values
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
-    """Return the wavelengths (nm) that a header's band names hold, ``Band 12 (0.4567 Micrometers)`` or ``450.3 nm``.
+    """Return the wavelengths (nm) in a header's band names, such as ``Band 12 (0.4567 Micrometers)`` or ``450.3 nm``.
 
-    None unless every band has just one, all are plausible, and hardly any two are the same.
+    None unless every name has exactly one, all are in the range PLAUSIBLE, and hardly any two are equal.
     """
     names = words(fields, "band names")
     if names is None or len(names) != bands:
         return None
-    found = [IN_A_NAME.findall(name) for name in names]
-    if any(len(each) != 1 for each in found):
+    matches = [WAVELENGTH_IN_NAME.findall(name) for name in names]
+    if any(len(each) != 1 for each in matches):
         return None
-    waves = np.array([float(value) * TO_NANOMETRES[unit.lower()] for ((value, unit),) in found])
+    waves = np.array([float(value) * TO_NANOMETRES[unit.lower()] for ((value, unit),) in matches])
     plausible = (
-        np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) >= DISTINCT * bands
+        np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) >= LEAST_DISTINCT * bands
     )
     return waves if plausible else None
 
 
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
-    """Header text; sequences, and strings that have always had braces or need them, go in braces."""
+    """Return header text; sequences, the keys in BRACED, and strings with commas or line breaks are put in braces."""
     lines = ["ENVI"]
     for key, value in fields.items():
         if isinstance(value, int):
@@ -268,30 +270,30 @@ def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
 
 
 def clean(name: str) -> str:
-    """A name that survives an ENVI list, and every other format: no commas, braces, line breaks or control characters."""
+    """Return a name that is safe in an ENVI list and in every format: without commas, braces, line breaks or control characters."""
     words = " ".join(name.translate(str.maketrans(",{}", ";()")).split())
     return "".join(char for char in words if char.isprintable())
 
 
 def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:
-    """GDAL's six numbers of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5] line``.
+    """Return GDAL's geotransform of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5] line``.
 
-    None where it is no map info. A rotation is in degrees; the tie point's pixel is counted along the map's axes, which is how GDAL
-    reads it.
+    None where the map info is not understood. A rotation is in degrees; the tie point's pixel is counted along the map's axes, as
+    GDAL does.
     """
     entries = map_info.split(",")
     numbers = [leading_number(word) for word in entries[1:7]]
     if len(numbers) < 6 or None in numbers:
         return None
     sample, line, east, north, across, down = (number for number in numbers if number is not None)
-    turned = [leading_number(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
-    angle = math.radians((turned[0] if turned else 0.0) or 0.0)
+    turns = [leading_number(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
+    angle = math.radians((turns[0] if turns else 0.0) or 0.0)
     cos, sin = (math.cos(angle), math.sin(angle)) if angle else (1.0, 0.0)
     west, top = east - across * (sample - 1), north + down * (line - 1)
     return west, across * cos, across * sin + 0.0, top, down * sin + 0.0, -down * cos
 
 
 def leading_number(text: str) -> float | None:
-    """The number that a text begins with, as C's ``atof`` finds it; None where there is none."""
+    """Return the number at the start of a text, as C's ``atof`` reads it; None where there is none."""
     match = re.match(r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)", text, re.ASCII)
     return float(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5, its axes turned round.
+"""Read cubes in MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5 with reversed axes.
 
 A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any cube.
 """
@@ -28,9 +28,9 @@ KIND = Kind(
     "none",
     "NaN; `--nodata`, `--scale`",
 )
-# Numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
+# Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
 MOST_VALUES = 2**27
-# What variables beside a cube are called, where they have one value a band; from files seen.
+# Names of wavelength variables beside a cube, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
 Shapes = dict[str, tuple[int, ...]]
@@ -59,10 +59,10 @@ class MatlabCube(CubeMetadata):
         return exact(self, filled)
 
     def expect(self, lines: slice) -> None:
-        """Nothing: it is read from a scratch file."""
+        """Do nothing: the cube is read from a scratch file."""
 
     def storage(self) -> dict[str, Any]:
-        """How the file stores it; see `unmix.io.cube.Cube.storage`."""
+        """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         return {"variable": self.variable}
 
 
@@ -74,28 +74,28 @@ class Version5:
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, File5(path)
         variables = self.file.variables
-        self.shapes: Shapes = {name: one.shape for name, one in variables.items() if one.dtype is not None}
-        self.texts_of = [name for name, one in variables.items() if one.dtype is None]
+        self.shapes: Shapes = {name: each.shape for name, each in variables.items() if each.dtype is not None}
+        self.texts_of = [name for name, each in variables.items() if each.dtype is None]
 
     def dtype(self, name: str) -> np.dtype:
-        """The type of a variable."""
-        found = self.file.variables[name].dtype
-        assert found is not None
-        return found
+        """Return the type of a variable."""
+        dtype = self.file.variables[name].dtype
+        assert dtype is not None
+        return dtype
 
     def value(self, name: str) -> np.ndarray:
-        """A variable as MATLAB shows it."""
+        """Return a variable with its axes as in MATLAB."""
         refuse_large(self.path, name, self.shapes[name])
         return self.file.value(name)
 
     def planes(self, name: str) -> Iterator[np.ndarray]:
-        """A cube's bands one after the other, (lines, samples)."""
+        """Yield a cube's bands one after the other, (lines, samples)."""
         lines, samples, _ = self.shapes[name]
         for plane in self.file.pieces(name, lines * samples):
             yield plane.reshape(samples, lines).T
 
     def texts(self, name: str) -> list[str]:
-        """The strings of a variable."""
+        """Return the strings of a variable."""
         return self.file.texts(name)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Version5:
 
 
 class Version73:
-    """A file of version 7.3: datasets, their axes turned round."""
+    """A file of version 7.3: HDF5 datasets with reversed axes."""
 
     format = f"{KIND.name} v7.3"
 
@@ -114,27 +114,27 @@ class Version73:
         self.shapes: Shapes = {}
         self.texts_of: list[str] = []
         for name in self.file:
-            with contextlib.suppress(KeyError, RuntimeError, OSError, TypeError):  # a link that leads nowhere
+            with contextlib.suppress(KeyError, RuntimeError, OSError, TypeError):  # a broken link
                 data = self.file[name]
                 if isinstance(data, h5py.Dataset) and data.shape is not None and data.dtype.kind in "fiu":
                     self.shapes[name] = data.shape[::-1]
 
     def dataset(self, name: str) -> Any:
-        """A variable's dataset; `CubeError` where its values lie in other files."""
+        """Return a variable's dataset; raise `CubeError` where its values lie in other files."""
         refuse_links(self.path, self.file[name])
         return self.file[name]
 
     def dtype(self, name: str) -> np.dtype:
-        """The type of a variable."""
+        """Return the type of a variable, in native byte order."""
         return np.dtype(self.dataset(name).dtype.newbyteorder("="))
 
     def value(self, name: str) -> np.ndarray:
-        """A variable as MATLAB shows it."""
+        """Return a variable with its axes as in MATLAB."""
         refuse_large(self.path, name, self.shapes[name])
         return np.asarray(self.dataset(name)[()]).T
 
     def texts(self, name: str) -> list[str]:
-        """Nothing: strings lie behind references there."""
+        """Return no strings: in this version they lie behind references, which are not read."""
         return []
 
     def close(self) -> None:
@@ -143,9 +143,9 @@ class Version73:
 
 
 def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
-    """Raise where a variable that is to be held in memory is larger than any such one is."""
+    """Raise `CubeError` where a variable that must be held in memory has more than `MOST_VALUES` numbers."""
     if np.prod(shape, dtype=float) > MOST_VALUES:
-        raise CubeError(f"{path}: '{name}' has the shape {shape}, which is too large for what it is")
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, too many numbers to hold in memory")
 
 
 def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
@@ -155,12 +155,12 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     ----------
     path : Path
     dataset, wavelengths : str, optional
-        The variables of the cube, and of its wavelengths.
+        The names of the variables of the cube, and of its wavelengths.
 
     Raises
     ------
     CubeError
-        Where it cannot be read, or has no such variable, or more than one that could be meant; they are listed.
+        Where the file cannot be read, or has no such variable, or more than one that could be meant; they are listed.
     """
     try:
         file = open_variables(path)
@@ -170,12 +170,12 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
             file.close()
     except CubeError:
         raise
-    except Exception as error:  # whatever a damaged file throws
+    except Exception as error:  # a damaged file may raise anything
         raise CubeError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
 
 
 def open_variables(path: Path) -> Version5 | Version73:
-    """The variables of a MATLAB file of either version."""
+    """Open a MATLAB file of either version, and return its variables."""
     if not h5py.is_hdf5(path):
         return Version5(path)
     survives(path, lambda: Version73(path))
@@ -183,13 +183,13 @@ def open_variables(path: Path) -> Version5 | Version73:
 
 
 def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
-    """The cube of an open file."""
-    name = dataset.lstrip("/") if dataset is not None else the_cube(path, file.shapes)
+    """Return the cube of an open file."""
+    name = dataset.lstrip("/") if dataset is not None else find_cube(path, file.shapes)
     if name not in file.shapes:
-        raise CubeError(f"{path}: has no variable '{name}' of numbers; there are: {listed(file.shapes)}")
+        raise CubeError(f"{path}: has no variable '{name}' of numbers; it has: {listed(file.shapes)}")
     shape = file.shapes[name]
     if len(shape) == 2:
-        shape = spread(path, file, name)
+        shape = shape_of_pixels(path, file, name)
     if len(shape) == 3 and shape[2] > MOST_BANDS:
         raise CubeError(f"{path}: '{name}' has {shape[2]} bands; is it a cube of (lines, samples, bands)?")
     if len(shape) != 3 or 0 in shape:
@@ -203,7 +203,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
     if axis is not None:
         if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:
-            raise CubeError(f"{path}: '{axis}' is no variable of {bands} wavelengths; there are: {listed(file.shapes)}")
+            raise CubeError(f"{path}: '{axis}' is no variable of {bands} wavelengths; it has: {listed(file.shapes)}")
         waves = np.asarray(file.value(axis), float).ravel()
         if wavelengths is not None or (np.all(np.isfinite(waves)) and np.all(waves > 0)):
             widths = of_bands(file, ("fwhm",), bands)
@@ -214,48 +214,50 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     return cube
 
 
-def the_cube(path: Path, shapes: Shapes) -> str:
-    """The name of the one variable that is a cube; pictures of up to four bands beside another are none."""
-    found = [name for name, shape in shapes.items() if len(shape) == 3]
-    if len(found) > 1:
-        found = [name for name in found if shapes[name][2] > 4] or found
-    if not found and {ROWS, COLUMNS} <= set(shapes):
-        found = [name for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1]
-        if len(found) > 1:  # beside the endmembers, say
-            largest = max(np.prod(shapes[name]) for name in found)
-            found = [name for name in found if np.prod(shapes[name]) == largest]
-    if len(found) != 1:
-        what = "more than one variable could be the cube" if found else "no variable is a cube"
-        raise CubeError(f"{path}: {what}; name it with `dataset`: {listed(shapes)}")
-    return found[0]
+def find_cube(path: Path, shapes: Shapes) -> str:
+    """Return the name of the one variable that is a cube; images of up to four bands do not count where there is another."""
+    candidates = [name for name, shape in shapes.items() if len(shape) == 3]
+    if len(candidates) > 1:
+        candidates = [name for name in candidates if shapes[name][2] > 4] or candidates
+    if not candidates and {ROWS, COLUMNS} <= set(shapes):
+        candidates = [name for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1]
+        if len(candidates) > 1:  # such as the endmembers
+            largest = max(np.prod(shapes[name]) for name in candidates)
+            candidates = [name for name in candidates if np.prod(shapes[name]) == largest]
+    if len(candidates) != 1:
+        reason = "more than one variable could be the cube" if candidates else "no variable is a cube"
+        raise CubeError(f"{path}: {reason}; name it with `dataset`: {listed(shapes)}")
+    return candidates[0]
 
 
 def listed(shapes: Shapes) -> str:
-    """Some variables with their shapes."""
-    some = [f"{brief(name)} {shape}" for name, shape in list(shapes.items())[:8]]
-    return ", ".join(some) or "none of numbers"
+    """Return the first eight variables with their shapes, as text."""
+    entries = [f"{brief(name)} {shape}" for name, shape in list(shapes.items())[:8]]
+    return ", ".join(entries) or "none of numbers"
 
 
-def spread(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int, int]:
-    """The three axes of a variable (bands, pixels), or turned round, whose pixels are nRow x nCol, column by column."""
+def shape_of_pixels(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int, int]:
+    """Return (lines, samples, bands) of a variable (bands, pixels), or its transpose, of nRow x nCol pixels column by column."""
     if not {ROWS, COLUMNS} <= set(file.shapes):
-        raise CubeError(f"{path}: '{name}' has two axes, and no {ROWS} and {COLUMNS} beside it say how it is spread")
+        raise CubeError(
+            f"{path}: '{name}' has two axes, but there are no {ROWS} and {COLUMNS} to give its lines and samples"
+        )
     rows, columns = (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
     shape = file.shapes[name]
     if rows < 1 or columns < 1 or rows * columns not in shape:
         raise CubeError(f"{path}: '{name}' has the shape {shape}, but {ROWS} x {COLUMNS} is {rows} x {columns}")
-    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]  # (bands, pixels) where both fit
+    return rows, columns, shape[0] if shape[1] == rows * columns else shape[1]  # where both fit, (bands, pixels)
 
 
 def whole_number(path: Path, name: str, value: np.ndarray) -> int:
-    """The one whole number that a variable holds."""
+    """Return the one whole number that a variable holds."""
     if value.size != 1 or not np.isfinite(value.ravel()[0]) or value.ravel()[0] != int(value.ravel()[0]):
         raise CubeError(f"{path}: '{name}' is not a whole number")
     return int(value.ravel()[0])
 
 
 def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
-    """The variable of one of these names, in any case, that has one value a band."""
+    """Return the first variable with one of these names, in upper or lower case, and one value a band; or None."""
     for name, shape in file.shapes.items():
         if name.lower() in names and np.prod(shape) == bands and max(shape) == bands:
             return name
@@ -263,7 +265,7 @@ def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> 
 
 
 def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype) -> Any:
-    """The scratch file of a variable."""
+    """Write a variable into a scratch file, and return that."""
     from ..scratch import from_pieces
     from ..scratch import inflate as inflate_chunks
 

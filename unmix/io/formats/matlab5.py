@@ -1,7 +1,7 @@
-"""MATLAB files of version 5, read as a stream with every count checked.
+"""Read MATLAB files of version 5 as a stream, with every count checked.
 
-Our own reader, because one flipped byte in a file makes scipy's (1.17) crash: it looks up an element's type without a check.
-And because a variable can so be written to its scratch file in pieces, however large it is and however well compressed.
+This is our own reader because one flipped byte in a file makes scipy's (1.17) crash: it looks up an element's type without a check.
+Besides, it writes a variable to its scratch file in pieces, however large it is and however well compressed.
 (The format: MathWorks, MAT-File Format, "Level 5 MAT-Files".)
 """
 
@@ -28,14 +28,14 @@ PIECE = 2**20
 
 
 class Stream:
-    """Bytes of a part of a file, inflated where they are compressed; each read is exact."""
+    """The bytes of a part of a file, inflated where they are compressed; a read returns exactly what is asked for, or raises."""
 
     def __init__(self, path: Path, file: IO[bytes], size: int, packed: bool) -> None:
         self.path, self.file, self.left = path, file, size
         self.inflater = zlib.decompressobj() if packed else None
 
     def read(self, count: int) -> bytes:
-        """The next ``count`` bytes; `CubeError` where there are fewer."""
+        """Return the next ``count`` bytes; raise `CubeError` where there are fewer."""
         if self.inflater is None:
             raw = self.file.read(count) if count <= self.left else b""
             self.left -= len(raw)
@@ -46,7 +46,7 @@ class Stream:
         return raw
 
     def inflate(self, count: int) -> bytes:
-        """Up to ``count`` bytes out of the compressed ones."""
+        """Return the next ``count`` inflated bytes, or fewer where the data ends; none where it is damaged."""
         assert self.inflater is not None
         out = bytearray()
         try:
@@ -64,7 +64,7 @@ class Stream:
         return bytes(out)
 
     def tag(self, order: str) -> tuple[int, int, bytes | None]:
-        """The type and size of the next element, and its data where it is so small that it stands in the tag."""
+        """Return the type and size of the next element, and its data where that is in the tag itself (at most 4 bytes)."""
         raw = self.read(8)
         first = int.from_bytes(raw[:4], "little" if order == "<" else "big")
         if first >> 16:
@@ -73,7 +73,7 @@ class Stream:
         return first, int.from_bytes(raw[4:], "little" if order == "<" else "big"), None
 
     def element(self, order: str, most: int) -> tuple[int, bytes]:
-        """A whole small element: its type and its data."""
+        """Return the type and data of an element of at most ``most`` bytes."""
         kind, size, data = self.tag(order)
         if size > (4 if data is not None else most):
             raise CubeError(f"{self.path}: an element of a variable claims {size} bytes; the file is damaged")
@@ -85,9 +85,9 @@ class Stream:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable: what its head says, and where in the file it lies.
+    """A variable: the contents of its head, and where in the file it lies.
 
-    ``kind`` is the number of its class, ``dtype`` what it is of, None where it is not of numbers.
+    ``kind`` is the number of its class; ``dtype`` is the type of its numbers, None where it holds none.
     """
 
     name: str
@@ -106,7 +106,7 @@ class File5:
     Raises
     ------
     CubeError
-        Where it is damaged, or a name occurs twice.
+        Where the file is damaged, or a name occurs twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,33 +125,33 @@ class File5:
                 raise CubeError(
                     f"{path}: byte {place}: no variable begins here, or it is cut short; the file is damaged"
                 )
-            found = self.head(place + 8, size, kind == COMPRESSED)
-            if found.name and found.name in self.variables:
-                raise CubeError(f"{path}: the variable '{found.name}' is in it twice")
-            if found.name:
-                self.variables[found.name] = found
+            variable = self.head(place + 8, size, kind == COMPRESSED)
+            if variable.name and variable.name in self.variables:
+                raise CubeError(f"{path}: the variable '{variable.name}' is in it twice")
+            if variable.name:
+                self.variables[variable.name] = variable
             place += 8 + size + (0 if kind == COMPRESSED else -size % 8)
 
     def stream(self, place: int, size: int, packed: bool) -> Stream:
-        """The bytes of a variable, from behind its own tag."""
+        """Return the bytes of a variable after its own tag."""
         self.file.seek(place)
         stream = Stream(self.path, self.file, size, packed)
         if packed and stream.tag(self.order)[0] != MATRIX:
-            raise CubeError(f"{self.path}: byte {place}: compressed, but no variable; the file is damaged")
+            raise CubeError(f"{self.path}: byte {place}: the compressed data is no variable; the file is damaged")
         return stream
 
     def head(self, place: int, size: int, packed: bool) -> Variable:
-        """What a variable's first elements say."""
+        """Read the first elements of a variable: its class, shape and name."""
         kind, shape, name, is_complex = self.head_of(self.stream(place, size, packed))
         dtype = np.dtype(CLASSES[kind]) if kind in CLASSES else None
         return Variable(name, kind, shape, dtype, is_complex, place, size, packed)
 
     def head_of(self, stream: Stream) -> tuple[int, tuple[int, ...], str, bool]:
-        """Class, shape, name and whether it is complex."""
+        """Return the class, shape and name of a variable, and whether it is complex."""
         little = "little" if self.order == "<" else "big"
         _, raw = stream.element(self.order, 8)
         flags = int.from_bytes(raw[:4], little)  # type: ignore[arg-type]
-        if flags & 0xFF == 17:  # an object of MATLAB's own: no shape follows
+        if flags & 0xFF == 17:  # an opaque MATLAB object: no shape follows
             return 17, (), "", False
         _, raw = stream.element(self.order, 4 * MOST_AXES)
         shape = tuple(int(n) for n in np.frombuffer(raw[: len(raw) // 4 * 4], self.order + "i4"))
@@ -161,12 +161,12 @@ class File5:
         return flags & 0xFF, shape, raw.decode("ascii", "replace"), bool(flags & COMPLEX)
 
     def numbers(self, name: str) -> tuple[Stream, np.dtype, int]:
-        """The stream of a variable's numbers, the type they are stored in, and how many there are.
+        """Return the stream of a variable's numbers, the type they are stored in, and how many there are.
 
         Raises
         ------
         CubeError
-            Where it is complex, its bytes are not as many as its shape says, or whole numbers are stored as reals.
+            Where it is complex, has more or fewer bytes than its shape needs, or stores whole numbers as reals.
         """
         variable = self.variables[name]
         if variable.complex:
@@ -186,43 +186,43 @@ class File5:
         return stream, stored, count
 
     def pieces(self, name: str, count: int) -> Iterator[np.ndarray]:
-        """A variable's numbers in the order of the file, the first axis fastest, ``count`` at a time."""
+        """Yield a variable's numbers in the order of the file, the first axis fastest, ``count`` at a time."""
         stream, stored, left = self.numbers(name)
         dtype = self.variables[name].dtype
         while left > 0:
-            some = min(count, left)
-            yield np.frombuffer(stream.read(some * stored.itemsize), stored).astype(dtype)
-            left -= some
+            size = min(count, left)
+            yield np.frombuffer(stream.read(size * stored.itemsize), stored).astype(dtype)
+            left -= size
 
     def value(self, name: str) -> np.ndarray:
-        """A variable as MATLAB shows it."""
+        """Return a variable with its axes as in MATLAB."""
         variable = self.variables[name]
-        found = np.empty(math.prod(variable.shape), variable.dtype)
+        values = np.empty(math.prod(variable.shape), variable.dtype)
         done = 0
         for piece in self.pieces(name, PIECE):
-            found[done : done + len(piece)] = piece
+            values[done : done + len(piece)] = piece
             done += len(piece)
-        return found.reshape(variable.shape, order="F")
+        return values.reshape(variable.shape, order="F")
 
     def texts(self, name: str) -> list[str]:
-        """The strings of a cell of them, or the rows of an array of characters; `CubeError` where it is neither."""
+        """Return the strings of a cell array, or the rows of a character array; raise `CubeError` where a cell holds anything else."""
         variable = self.variables[name]
         stream = self.stream(variable.place, variable.size, variable.packed)
         self.head_of(stream)
         if variable.kind == CHAR:
             return self.rows(stream, variable.shape)
-        found: list[str] = []
+        texts: list[str] = []
         for _ in range(math.prod(variable.shape) if variable.kind == CELL else 0):
-            if stream.tag(self.order)[0] != MATRIX or len(found) > MOST_TEXT:
+            if stream.tag(self.order)[0] != MATRIX or len(texts) > MOST_TEXT:
                 raise CubeError(f"{self.path}: '{name}' is damaged")
             kind, shape, _, _ = self.head_of(stream)
             if kind != CHAR:
-                raise CubeError(f"{self.path}: '{name}' holds something that is no text")
-            found.append(" ".join(self.rows(stream, shape)))
-        return found
+                raise CubeError(f"{self.path}: '{name}' holds something that is not text")
+            texts.append(" ".join(self.rows(stream, shape)))
+        return texts
 
     def rows(self, stream: Stream, shape: tuple[int, ...]) -> list[str]:
-        """The rows of an array of characters, of which the first axis is the fastest."""
+        """Return the rows of a character array, which is stored with its first axis fastest."""
         kind, raw = stream.element(self.order, MOST_TEXT)
         count = math.prod(shape)
         if count == 0:
@@ -243,19 +243,19 @@ class File5:
 
 
 class Memory(Stream):
-    """The bytes of an element that stands in its own tag."""
+    """The bytes of an element whose data is in its tag."""
 
     def __init__(self, path: Path, raw: bytes) -> None:
         self.path, self.raw = path, raw
 
     def read(self, count: int) -> bytes:
-        """The next bytes."""
-        found, self.raw = self.raw[:count], self.raw[count:]
-        if len(found) != count:
+        """Return the next ``count`` bytes; raise `CubeError` where there are fewer."""
+        raw, self.raw = self.raw[:count], self.raw[count:]
+        if len(raw) != count:
             raise CubeError(f"{self.path}: a variable ends too early")
-        return found
+        return raw
 
 
 def character(code: Any) -> str:
-    """A character of a name; a blank for what is none that can be written."""
+    """Return the character of a code point; a blank for control characters, surrogates and numbers beyond Unicode."""
     return chr(int(code)) if 32 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else " "

@@ -1,4 +1,4 @@
-"""Products in HDF5 and NetCDF-4 files, as the data centres lay them out: a function each, and a table of them."""
+"""Read products in HDF5 and NetCDF-4 files, as the data centres lay them out: one function for each, and a table of them."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from .header import axis_in_nanometres
 
 
 def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """NEON AOP: ``/SITE/Reflectance/Reflectance_Data`` (y, x, b)."""
+    """Open NEON AOP: ``/SITE/Reflectance/Reflectance_Data`` (y, x, b)."""
     sites = [name for name in file if isinstance(file.get(f"{name}/Reflectance/Reflectance_Data"), h5py.Dataset)]
     if not sites:
         return None
@@ -50,15 +50,15 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
     scale = attribute(data, "Scale_Factor")
     if scale is not None:
         scaled(cube, 1.0 / scale if scale > 0 else np.nan, 0.0)
-    place = root.get("Metadata/Coordinate_System")
-    place = place if isinstance(place, h5py.Group) else {}
-    keep(cube, "map info", place.get("Map_Info"))
-    keep(cube, "coordinate system string", place.get("Coordinate_System_String"))
+    system = root.get("Metadata/Coordinate_System")
+    system = system if isinstance(system, h5py.Group) else {}
+    keep(cube, "map info", system.get("Map_Info"))
+    keep(cube, "coordinate system string", system.get("Coordinate_System_String"))
     return cube
 
 
 def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """EMIT L2A: ``/reflectance`` (downtrack, crosstrack, b), in the sensor's geometry."""
+    """Open EMIT L2A: ``/reflectance`` (downtrack, crosstrack, b), in the sensor's geometry."""
     if "sensor_band_parameters/wavelengths" not in file or not isinstance(file.get("reflectance"), h5py.Dataset):
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
@@ -72,19 +72,19 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     cube.placement = emit_placement(file)
     if cube.placement is None and "location/glt_x" in file:
         cube.problems.append(
-            f"{path}: its lookup table or geotransform is not understood; `ortho` cannot place its maps"
+            f"{path}: its lookup table or geotransform is not understood, so `ortho` cannot place its maps"
         )
     return cube
 
 
 def emit_placement(file: h5py.File) -> Placement | None:
-    """EMIT's lookup table and the map that it makes, or None where there is none."""
+    """Return EMIT's lookup table and the map information of its grid, or None where either is missing or not understood."""
     tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
     try:
         transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
     except (TypeError, ValueError):
         return None
-    if len(transform) != 6 or not np.all(np.isfinite(transform)) or transform[2] or transform[4]:  # or turned
+    if len(transform) != 6 or not np.all(np.isfinite(transform)) or transform[2] or transform[4]:  # or rotated
         return None
     for table in tables:
         if not isinstance(table, h5py.Dataset) or table.ndim != 2 or table.dtype.kind not in "iu":
@@ -101,7 +101,7 @@ def emit_placement(file: h5py.File) -> Placement | None:
 
 
 def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """AVIRIS-3 and -5: ``/reflectance/reflectance`` (b, y, x)."""
+    """Open AVIRIS-3 and -5: ``/reflectance/reflectance`` (b, y, x)."""
     if not isinstance(file.get("reflectance/reflectance"), h5py.Dataset):
         return None
     data = file["reflectance/reflectance"]
@@ -120,9 +120,9 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """PRISMA L2D: a cube of VNIR and one of SWIR (y, b, x), which become one with ascending wavelengths.
+    """Open PRISMA L2D: its VNIR and SWIR cubes (y, b, x) as one cube, each with ascending wavelengths.
 
-    Wavelengths of 0 are bands that are not used; of the two that overlap, SWIR's are called bad.
+    Bands with a wavelength of 0 are left out; where the two overlap, the SWIR bands are marked bad.
     """
     fields = file.get("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields", {})
     if "VNIR_Cube" not in fields or "SWIR_Cube" not in fields:
@@ -133,7 +133,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
         if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape or data.dtype.str[1:] != "u2":
             raise CubeError(f"{path}: {data.name} is not uint16 (y, b, x): {data}")
         refuse_links(path, data)
-        wave, width = (np.asarray(file.attrs[f"List_{what}_{name}"], float).ravel() for what in ("Cw", "Fwhm"))
+        wave, width = (np.asarray(file.attrs[f"List_{quantity}_{name}"], float).ravel() for quantity in ("Cw", "Fwhm"))
         if not len(wave) == len(width) == data.shape[1]:
             raise CubeError(f"{path}: {len(wave)} wavelengths for {data.shape[1]} bands of {data.name}")
         take = np.flatnonzero((wave > 0) & np.isfinite(wave))
@@ -143,7 +143,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
         low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
         if not (np.isfinite(high - low) and high > low):
             raise CubeError(
-                f"{path}: L2Scale{name}Min and Max are {low:g} and {high:g}, which make no scale of {data.name}"
+                f"{path}: L2Scale{name}Min and L2Scale{name}Max are {low:g} and {high:g}; {data.name} needs Max above Min"
             )
         parts.append(Part(data, take, (high - low) / 65535, low))
         waves.append(wave[take])
@@ -165,7 +165,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Tanager: ``/HDFEOS/{SWATHS,GRIDS}/HYP/Data Fields/…`` (b, y, x), everything else in the cube's attributes."""
+    """Open Tanager: ``/HDFEOS/{SWATHS,GRIDS}/HYP/Data Fields/…`` (b, y, x), with its metadata in the attributes of the cube."""
     for group in ("SWATHS", "GRIDS"):
         for name in ("surface_reflectance", "toa_radiance"):
             data = file.get(f"HDFEOS/{group}/HYP/Data Fields/{name}")
@@ -179,17 +179,17 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
     return None
 
 
-def grid_map(words: str) -> dict[str, str]:
-    """ENVI's map info of an HDF-EOS5 grid in UTM, from its StructMetadata; empty where it is none, or none of that."""
+def grid_map(meta: str) -> dict[str, str]:
+    """Return ENVI's map info of an HDF-EOS5 grid in UTM, from its StructMetadata; empty for any other text."""
     corners = [
-        re.search(rf"{name}=\(([-+.\deE]+),([-+.\deE]+)\)", words) for name in ("UpperLeftPointMtrs", "LowerRightMtrs")
+        re.search(rf"{name}=\(([-+.\deE]+),([-+.\deE]+)\)", meta) for name in ("UpperLeftPointMtrs", "LowerRightMtrs")
     ]
-    sizes = [re.search(rf"\b{name}=(\d+)", words) for name in ("XDim", "YDim")]
-    zone = re.search(r"ZoneCode=(-?\d+)", words)
-    if "HE5_GCTP_UTM" not in words or not all((*corners, *sizes, zone)):
+    sizes = [re.search(rf"\b{name}=(\d+)", meta) for name in ("XDim", "YDim")]
+    zone = re.search(r"ZoneCode=(-?\d+)", meta)
+    if "HE5_GCTP_UTM" not in meta or not all((*corners, *sizes, zone)):
         return {}
-    (west, north), (east, south) = ([float(number) for number in found.groups()] for found in corners if found)
-    samples, lines = (int(found[1]) for found in sizes if found)
+    (west, north), (east, south) = ([float(number) for number in corner.groups()] for corner in corners if corner)
+    samples, lines = (int(size[1]) for size in sizes if size)
     number = int(zone[1]) if zone else 0
     if not (samples and lines and 1 <= abs(number) <= 60):
         return {}
@@ -197,7 +197,7 @@ def grid_map(words: str) -> dict[str, str]:
     return {"map info": map_info(code, west, north, (east - west) / samples, (north - south) / lines)}
 
 
-# Asked in turn: each returns the cube of its product, or None.
+# Tried in turn: each function returns the cube of its product, or None.
 PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] = (
     (
         Kind("NEON AOP", "`/SITE/Reflectance/Reflectance_Data` (y, x, b)", "`Metadata/Spectral_Data`",
@@ -232,19 +232,21 @@ NAMED = Kind("HDF5", "any dataset: `--dataset /path`, or `/path:byx` with its ax
 
 
 def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
-    """Open the cube of a product that `PRODUCTS` knows, or the one that is named (`unmix.io.open_cube`); reads no pixel.
+    """Open the cube of a product in `PRODUCTS`, or the dataset that is named (`unmix.io.open_cube`); read no pixel.
 
     Raises
     ------
     CubeError
-        Where the file cannot be read, or is of no product that is known; it lists the cubes that are in it.
+        Where the file cannot be read, or is of no product in `PRODUCTS`; the message lists the cubes in it.
+    MethodError
+        Where ``wavelengths`` is given without ``dataset``, or the axes of ``dataset`` are not an order of y, x and b.
     """
-    survives(path, lambda: open_here(path, dataset, wavelengths))
-    return open_here(path, dataset, wavelengths)
+    survives(path, lambda: open_in_process(path, dataset, wavelengths))
+    return open_in_process(path, dataset, wavelengths)
 
 
-def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
-    """`open_hdf5`, in this process."""
+def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
+    """Open the cube in this process; see `open_hdf5`."""
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -254,52 +256,52 @@ def open_here(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5C
         if dataset is not None:
             return named(file, path, dataset, wavelengths)
         if wavelengths is not None:
-            raise MethodError("`wavelengths` goes with `dataset`")
+            raise MethodError("`wavelengths` goes with `dataset`, unless it is a file")
         for kind, read in PRODUCTS:
             cube = read(file, path)
             if cube is not None:
                 cube.format = kind.name
                 return cube
         raise CubeError(
-            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`: {three_axes(file)}"
+            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`: {candidates_in(file)}"
         )
     except (CubeError, MethodError):
         file.close()
         raise
-    except Exception as error:  # whatever a damaged file throws: h5py has ten kinds of it
+    except Exception as error:  # a damaged file: h5py raises ten kinds of errors
         file.close()
-        raise CubeError(f"{path}: is damaged, or laid out in a way that is not known: {brief(error)}") from None
+        raise CubeError(f"{path}: is damaged, or its layout is not known: {brief(error)}") from None
 
 
 def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
-    """Any dataset of three axes, with any dataset of wavelengths; fill and scale as NetCDF has them."""
+    """Open any dataset of three axes, with any dataset of wavelengths; fill value and scale are NetCDF's."""
     name, _, axes = dataset.partition(":")
     data = file.get(name)
     if not isinstance(data, h5py.Dataset):
-        raise CubeError(f"{path}: has no dataset '{name}'; of three axes there are: {three_axes(file)}")
+        raise CubeError(f"{path}: has no dataset '{name}'; of three axes there are: {candidates_in(file)}")
     waves = None
     if wavelengths is not None:
         if not isinstance(file.get(wavelengths), h5py.Dataset):
             raise CubeError(f"{path}: has no dataset '{wavelengths}'")
         waves = file[wavelengths]
     if not axes and waves is not None and data.ndim == 3:
-        fitting = [one for one in STRAIGHT if data.shape[one.index("b")] == np.size(waves)]
+        fitting = [order for order in STRAIGHT if data.shape[order.index("b")] == np.size(waves)]
         axes = fitting[0] if len(fitting) == 1 else ""
     axes = axes or "yxb"
     if axes not in LAYOUTS:
-        raise MethodError(f"`dataset` {dataset}: the axes are one of {', '.join(LAYOUTS)}, not '{axes}'")
+        raise MethodError(f"`dataset` {dataset}: the axes must be one of {', '.join(LAYOUTS)}, not '{axes}'")
     cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
     fill_and_scale(cube, data)
     return cube
 
 
-def three_axes(file: h5py.File) -> str:
-    """The names of all datasets that could be a cube."""
-    found: list[str] = []
+def candidates_in(file: h5py.File) -> str:
+    """Return the names and shapes of up to five datasets that could be a cube, as text."""
+    candidates: list[str] = []
 
     def visit(name: str, thing: Any) -> None:
-        if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(found) < 5:
-            found.append(f"/{brief(name)} {thing.shape}")
+        if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(candidates) < 5:
+            candidates.append(f"/{brief(name)} {thing.shape}")
 
     file.visititems(visit)
-    return ", ".join(found) or "none"
+    return ", ".join(candidates) or "none"
