@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import VERSION as __version__
-from .errors import CubeError, DeviceError, LibraryError, MethodError, OutputError, UnmixError
+from .errors import CubeError, DeviceError, InputError, LibraryError, MethodError, OutputError, UnmixError
 
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands
@@ -50,7 +50,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "LibraryError", "MethodError", "Options", "OutputError", "Programme",
-    "ReadOptions", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene", "nnls",
-    "nnqp", "open_cube", "run", "select_bands", "solve",
+    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "InputError", "LibraryError", "MethodError", "Options", "OutputError",
+    "Programme", "ReadOptions", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene",
+    "nnls", "nnqp", "open_cube", "run", "select_bands", "solve",
 ]  # fmt: skip
