@@ -21,7 +21,7 @@ from .main import NO_MEMORY
 
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
-unmixing = options.together(
+unmixing = options.combine(
     click.option(
         "--method",
         type=options.one_of(METHODS),
@@ -90,7 +90,7 @@ unmixing = options.together(
     options.reading,
 )
 
-scenes = options.together(
+scenes = options.combine(
     click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path)),
     click.option(
         "--list",
@@ -107,7 +107,7 @@ scenes = options.together(
     ),
 )
 
-said = options.together(
+reporting = options.combine(
     click.option(
         "--uncertified",
         type=options.one_of(["fail", "ok"]),
@@ -144,11 +144,11 @@ def chosen_scenes(
         raise click.UsageError("name a CUBE, or a --list of some")
     turn, of = (1, 1) if shard is None else parse_shard(shard)
     many = listed is not None or len(named) > 1
-    kept = without(named, is_map, "output of unmix", "outputs of unmix") if many else named
-    kept = scenes_of_their_own(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    refuse_outputs_of_each_other(kept, settings["out_dir"])
+    kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if many else named
+    kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
+    refuse_outputs_as_inputs(kept, settings["out_dir"])
     kept = kept[turn - 1 :: of]
-    kept = without(kept, is_library, "spectral library", "spectral libraries") if many else kept
+    kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if many else kept
     if not kept:
         source = f"--list {listed}" if listed is not None else "CUBE..."
         logging.getLogger("unmix").warning(
@@ -157,7 +157,7 @@ def chosen_scenes(
     return kept
 
 
-def refuse_outputs_of_each_other(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
+def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
     """`click.UsageError` where one scene is an output of another one: it would be replaced before it is read, or while it is."""
     from unmix.outputs.names import SUFFIXES
 
@@ -180,7 +180,7 @@ def parse_shard(shard: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def without(cubes: tuple[Path, ...], is_one: Callable[[Path], bool], one: str, some: str) -> tuple[Path, ...]:
+def leave_out(cubes: tuple[Path, ...], is_one: Callable[[Path], bool], one: str, some: str) -> tuple[Path, ...]:
     """Leave out what a search for cubes finds beside them, and say so."""
     others = [cube for cube in cubes if is_one(cube)]
     if others:
@@ -199,7 +199,7 @@ def is_library(path: Path) -> bool:
     return is_envi_library(path)
 
 
-def is_map(path: Path) -> bool:
+def is_output(path: Path) -> bool:
     """Whether that is an output of a run, finished or under way."""
     from unmix.outputs.completed import journal_of
     from unmix.outputs.names import SUFFIXES
@@ -226,7 +226,7 @@ def read_list(path: Path) -> list[Path]:
     return [Path(os.fsdecode(name)) for name in names if name.strip()]
 
 
-def scenes_of_their_own(
+def unique_scenes(
     cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
 ) -> tuple[Path, ...]:
     """Each scene once, however often and by whichever of its files it is named; inputs that do not open are left for later.
@@ -261,7 +261,7 @@ def scenes_of_their_own(
     return tuple(kept)
 
 
-def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
+def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
     """What became of a scene, in one line, and where its outputs are."""
     if result.get("skipped"):
         return f"{cube}: done already, skipped"
@@ -278,12 +278,12 @@ def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
     return (
         f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
-        + f"; {fit_in_words(result['fit']['relative_rmse'])}"
+        + f"; {fit_line(result['fit']['relative_rmse'])}"
         + f"; {result['seconds']['total']:.2f} s; {place}"
     )
 
 
-def fit_in_words(relative: dict[str, float | None]) -> str:
+def fit_line(relative: dict[str, float | None]) -> str:
     """How far the model is from the pixels, as shares of their lengths."""
     from unmix.outputs.judgement import percent
 
@@ -309,16 +309,16 @@ class Outcomes:
     def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:
         self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
         self.codes: list[int] = []
-        self.words = {"done": 0, "skipped": 0, "failed": 0}
+        self.counts = {"done": 0, "skipped": 0, "failed": 0}
         self.stdout_failed = False
         self.log = logging.getLogger("unmix")
 
-    def ended(self, cube: Path, result: dict[str, Any]) -> None:
+    def finished(self, cube: Path, result: dict[str, Any]) -> None:
         """A scene is done, or was skipped."""
-        self.words["skipped" if result.get("skipped") else "done"] += 1
+        self.counts["skipped" if result.get("skipped") else "done"] += 1
         is_open = result.get("exact", True) and not result.get("certified", True)
         self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
-        self.log.info(sentence(cube, result, self.out_dir))
+        self.log.info(result_line(cube, result, self.out_dir))
         if self.as_json or result.get("dry_run"):
             self.write(cube, result)
 
@@ -333,7 +333,7 @@ class Outcomes:
         named = cube.name.partition(".")[0] in str(error)
         self.log.error(str(error) if named else f"{cube}: {error}")
         self.codes.append(error.exit_code)
-        self.words["failed"] += 1
+        self.counts["failed"] += 1
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
         """A line of JSON; where stdout is full the others go on, and the exit code tells. (One that was closed ends everything.)"""
@@ -349,14 +349,14 @@ class Outcomes:
     def summary(self) -> int:
         """Say how many came to what; returns the exit code of all."""
         if self.count > 1:
-            words = self.words | {"not done": self.count - sum(self.words.values())}
+            words = self.counts | {"not done": self.count - sum(self.counts.values())}
             self.log.info(
                 f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count)
             )
-        return code_of_all(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+        return exit_code_of(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
 
 
-def code_of_all(codes: list[int]) -> int:
+def exit_code_of(codes: list[int]) -> int:
     """Return one exit code for many scenes: theirs where they have one, else whether some or all failed."""
     if len(set(codes)) <= 1:
         return codes[0] if codes else 0

@@ -51,7 +51,7 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
               help="How long to wait for a scheduler's file, its answer (at most 30), and a worker when there is none.")  # fmt: skip
 @archive.unmixing
-@archive.said
+@archive.reporting
 @options.logs
 def command(
     cubes: tuple[Path, ...],
@@ -76,23 +76,23 @@ def command(
     from unmix import batch
 
     options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.number_or_auto(settings["count"])
+    settings["count"] = options.parse_count(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
-    hush()
+    silence_dask()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)
         try:
             for cube, result in ended:
                 board.end(cube)
-                outcomes.ended(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+                outcomes.finished(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
         except DeviceError:
             outcomes.summary()
             raise
     return outcomes.summary()
 
 
-def hush() -> None:
+def silence_dask() -> None:
     """Dask says nothing: who was lost, and when, is said by us in one line."""
     with contextlib.suppress(ImportError):
         importlib.import_module("distributed")

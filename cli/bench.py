@@ -9,7 +9,7 @@ import click
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("bench")
@@ -73,4 +73,4 @@ def command(
                           f"{one['pixels_per_second'] / 1e6:.2f}", share))  # fmt: skip
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
-        tell("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())
+        print_out("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())

@@ -11,7 +11,7 @@ from unmix.errors import CubeError
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("check")
@@ -48,6 +48,6 @@ def command(
         width = max(len(one["about"]) for one in found["findings"])
         for one in found["findings"]:
             if not (quiet and one["severity"] == "info"):
-                tell(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
-        tell(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
+                print_out(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
+        print_out(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
     return 0 if found["sound"] else CubeError.exit_code

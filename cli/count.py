@@ -29,4 +29,4 @@ def command(
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)
-    click.echo(count_endmembers(scene, used, missing, options.size(memory), method, threads))
+    click.echo(count_endmembers(scene, used, missing, options.parse_memory(memory), method, threads))

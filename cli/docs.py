@@ -20,19 +20,19 @@ failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
 
 def command_line_page() -> str:
     """The page, as Markdown."""
-    sections = [HEAD, "## unmix\n", fenced(cli, "unmix", None)]
+    sections = [HEAD, "## unmix\n", help_block(cli, "unmix", None)]
     parent = click.Context(cli, info_name="unmix", **cli.context_settings)
     for name in COMMANDS:
         command = cli.get_command(parent, name)
         assert command is not None
-        sections += [f"## unmix {name}\n", fenced(command, name, parent)]
+        sections += [f"## unmix {name}\n", help_block(command, name, parent)]
         inner = click.Context(command, info_name=name, parent=parent)
         for each, one in getattr(command, "commands", {}).items():
-            sections += [f"### unmix {name} {each}\n", fenced(one, each, inner)]
+            sections += [f"### unmix {name} {each}\n", help_block(one, each, inner)]
     return "\n".join(sections)
 
 
-def fenced(command: click.Command, name: str, parent: click.Context | None) -> str:
+def help_block(command: click.Command, name: str, parent: click.Context | None) -> str:
     """The help of a command, 100 columns wide."""
     width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
     context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("endmembers")
@@ -42,8 +42,8 @@ def command(
     scene, used, missing = options.open_for_reading(cube, **reading)
     watch = Watch(scene)
     found, _ = extract_endmembers(
-        scene, used, missing, options.number_or_auto(count) or "auto", extract, seed, options.size(memory), threads
+        scene, used, missing, options.parse_count(count) or "auto", extract, seed, options.parse_memory(memory), threads
     )
     folder = out_dir if out_dir is not None else scene.path.parent
     for path in save_library(found, folder, scene.stem, overwrite, watch):
-        tell(str(path))
+        print_out(str(path))

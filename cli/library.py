@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import options
-from .main import tell
+from .main import print_out
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
 SELECT = click.option(
@@ -50,16 +50,16 @@ def info(library: Path, select: str | None, as_json: bool) -> None:
         for key, value in one.items():
             if value is not None and value != [] and value != {}:
                 whole = select is not None and key == "names"  # to see what a pattern chooses
-                tell(f"{key.replace('_', ' '):{width}}  {words_of(value, whole)}")
+                print_out(f"{key.replace('_', ' '):{width}}  {format_fact(value, whole)}")
 
 
-def words_of(value: Any, whole: bool) -> str:
+def format_fact(value: Any, whole: bool) -> str:
     """Return a fact on one line; lists by their ends unless they are wanted ``whole``."""
-    from .info import short
+    from .info import format_value
 
     if isinstance(value, dict):
         return ", ".join(f"{key} ({count})" for key, count in value.items())
-    return f"{', '.join(value)} ({len(value)})" if whole else short(value)
+    return f"{', '.join(value)} ({len(value)})" if whole else format_value(value)
 
 
 def describe(library: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
         )
     for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
-        tell(str(path))
+        print_out(str(path))
 
 
 @command.command("resample")
@@ -134,4 +134,4 @@ def resample(
     scene, used, _ = options.open_for_reading(cube, **reading)
     found = fit(chosen(library, select), scene, used.index)
     for path in write_library(found, out, overwrite, inputs_of(scene, library=library)):
-        tell(str(path))
+        print_out(str(path))

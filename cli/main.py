@@ -41,7 +41,7 @@ PARAMETER = re.compile("`([a-z][a-z_]*)`")
 NO_MEMORY = "not enough memory; lower --memory or --threads, or is the file damaged?"
 
 
-class Stopped(BaseException):
+class Terminated(BaseException):
     """SIGTERM, as an exception, so that everything is put away on the way out."""
 
 
@@ -78,11 +78,11 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
         context.exit()
 
 
-def stop(number: int, frame: FrameType | None) -> NoReturn:
+def stop_on_signal(number: int, frame: FrameType | None) -> NoReturn:
     """The first signal stops; further ones may not disturb the putting away."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt if number == signal.SIGINT else Stopped
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def as_options(text: str) -> str:
@@ -90,12 +90,12 @@ def as_options(text: str) -> str:
     return PARAMETER.sub(lambda name: "--" + name[1].replace("_", "-"), text)
 
 
-def tell(text: str) -> None:
+def print_out(text: str) -> None:
     """One line on stdout for people, whatever is in it; JSON and numbers, which programs read, need no such care."""
     click.echo(printable(as_options(text)))
 
 
-def say(text: str) -> None:
+def print_err(text: str) -> None:
     """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
     shown = printable(as_options(text))
     line = f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}"
@@ -103,7 +103,7 @@ def say(text: str) -> None:
         ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)
 
 
-def fail(error: Exception, text: str) -> None:
+def report_error(error: Exception, text: str) -> None:
     """An error's one line to stderr and to the log file; its traceback with -v."""
     log = logging.getLogger("unmix")
     if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
@@ -111,49 +111,49 @@ def fail(error: Exception, text: str) -> None:
     for handler in log.handlers:
         if isinstance(handler, logging.FileHandler):
             handler.emit(log.makeRecord("unmix", logging.ERROR, "", 0, text, (), None))
-    say(f"error: {text}")
+    print_err(f"error: {text}")
 
 
 def main() -> None:
     """The entry point: exit codes are those of the errors, 130 for Ctrl-C, 143 for SIGTERM."""
-    hold_standard_streams()
+    open_closed_streams()
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, stop)
+        signal.signal(each, stop_on_signal)
     try:
         code = cli.main(prog_name="unmix", standalone_mode=False)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
-        fail(error, f"{error.format_message().rstrip('.')}; see {path} --help")
+        report_error(error, f"{error.format_message().rstrip('.')}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:
-        fail(error, str(error))
+        report_error(error, str(error))
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("stopped by Ctrl-C; what was not finished left nothing under a final name")
+        print_err("stopped by Ctrl-C; what was not finished left nothing under a final name")
         code = 130
-    except Stopped:
-        say("stopped by SIGTERM; what was not finished left nothing under a final name")
+    except Terminated:
+        print_err("stopped by SIGTERM; what was not finished left nothing under a final name")
         code = 143
     except BrokenPipeError:
         code = 1
     except OSError as error:
-        fail(error, f"{error.filename or 'stdout'}: {error.strerror}")
+        report_error(error, f"{error.filename or 'stdout'}: {error.strerror}")
         code = 1
     except MemoryError as error:
-        fail(error, NO_MEMORY)
+        report_error(error, NO_MEMORY)
         code = 1
     except Exception as error:
-        fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
+        report_error(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
         code = 1
-    if not let_go_of("stdout") and code == 0:
+    if not flush_stream("stdout") and code == 0:
         code = 1
-    let_go_of("stderr")
+    flush_stream("stderr")
     if code:
         sys.exit(code)
 
 
-def hold_standard_streams() -> None:
+def open_closed_streams() -> None:
     """Open what was closed (``>&-``) for nothing to be lost in silence: no file of ours gets its number, and writing to stdout fails.
 
     Python's stdout is None then, to which `click.echo` writes nothing and says nothing.
@@ -168,7 +168,7 @@ def hold_standard_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
 
 
-def let_go_of(name: str) -> bool:
+def flush_stream(name: str) -> bool:
     """Flush a standard stream; where that fails, keep Python from trying again on its way out, and returning 120."""
     try:
         getattr(sys, name).flush()

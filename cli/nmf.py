@@ -63,7 +63,7 @@ def command(
 
     log = options.set_up_log(verbose, quiet, log_file)
     with Board(progress_kind, what="steps") as board:
-        number = options.number_or_auto(count)
+        number = options.parse_count(count)
         found = nmf_scene(cube, count=number, progress=board.scene(cube), command=sys.argv, **settings)
     if as_json:
         click.echo(json.dumps(found))

@@ -13,12 +13,12 @@ import click
 from unmix.errors import printable
 from unmix.io.opening import open_named
 
-from .main import as_options, say
+from .main import as_options, print_err
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Several options as one decorator, in the order given."""
 
     def decorate(command: Command) -> Command:
@@ -46,14 +46,14 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
-located = together(
+opening = combine(
     click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
     click.option("--wavelengths", metavar="FILE",
                  help="Wavelengths where the cube has none, or others: text or CSV, a band a line, wavelength and perhaps FWHM "
                  "(nm; all below 25 are µm), or what has an ENVI header; or, with --dataset, their path in the HDF5 file."),
 )  # fmt: skip
 
-reading = together(
+reading = combine(
     click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
     click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
     click.option("--bands", default="good", metavar="WHICH", show_default=True,
@@ -63,10 +63,10 @@ reading = together(
     click.option("--lines", metavar="A:B", help="Lines to read: from A (from 0), without B."),
     click.option("--samples", metavar="A:B", help="Samples to read; the map information is shifted to fit."),
     click.option("--mask", metavar="FILE[:BAND]", help="A raster of the same size: pixels where it is 0 are left out."),
-    located,
+    opening,
 )  # fmt: skip
 
-extraction = together(
+extraction = combine(
     click.option("-n", "--count", metavar="N",
                  help="How many endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
                  "many).  [default: auto]"),
@@ -75,7 +75,7 @@ extraction = together(
     click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
 )  # fmt: skip
 
-outputs = together(
+outputs = combine(
     click.option(
         "-o",
         "--out-dir",
@@ -86,21 +86,21 @@ outputs = together(
     click.option("--overwrite", is_flag=True, help="Replace outputs that exist."),
 )
 
-budget = together(
+budget = combine(
     click.option("--memory", default="1G", metavar="SIZE", help="Bound on blocks in memory.", show_default=True),
     click.option("--threads", type=click.IntRange(1), metavar="K", help="CPU threads.  [default: all]"),
 )
 
 gpu_memory = click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
 
-logs = together(
+logs = combine(
     click.option("-v", "--verbose", is_flag=True, help="Say more; show tracebacks."),
     click.option("-q", "--quiet", is_flag=True, help="Say errors only."),
     click.option("--log-file", type=click.Path(dir_okay=False), metavar="F", help="Also write the log to F."),
 )
 
 
-class OneLine(logging.Formatter):
+class LogLine(logging.Formatter):
     """`warning: text`, without the level for what is merely said."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -108,21 +108,21 @@ class OneLine(logging.Formatter):
         return f"{level}{record.getMessage()}"
 
 
-class ToStderr(logging.Handler):
+class StderrHandler(logging.Handler):
     """Writes to whatever stderr is at the time."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        print_err(self.format(record))
 
 
-class Dated(logging.Formatter):
+class DatedLine(logging.Formatter):
     """A line of the log file; one line, whatever is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(as_options(super().format(record)))
 
 
-class ToFile(logging.FileHandler):
+class LogFileHandler(logging.FileHandler):
     """Writes to the log file; says once where that cannot be written, and goes on."""
 
     failed = False
@@ -133,31 +133,31 @@ class ToFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.failed:
             self.failed = True
-            say(f"warning: --log-file {self.baseFilename}: {sys.exc_info()[1]}; lines are missing there")
+            print_err(f"warning: --log-file {self.baseFilename}: {sys.exc_info()[1]}; lines are missing there")
 
 
 def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
     """Point the package's log at stderr, and at a file where one is named."""
     log = logging.getLogger("unmix")
     log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
-    log.handlers = [ToStderr()]
-    log.handlers[0].setFormatter(OneLine())
+    log.handlers = [StderrHandler()]
+    log.handlers[0].setFormatter(LogLine())
     if log_file == "-":
         raise click.UsageError("--log-file -: the log is on stderr already; name a file")
     if log_file is not None:
-        refuse_log(log_file)
+        refuse_log_in_use(log_file)
         try:
             if os.path.isfile(log_file) and not is_log(log_file):
                 raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
-            handler = ToFile(log_file, encoding="utf-8")
+            handler = LogFileHandler(log_file, encoding="utf-8")
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
-        handler.setFormatter(Dated("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(DatedLine("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
     return log
 
 
-def refuse_log(log_file: str) -> None:
+def refuse_log_in_use(log_file: str) -> None:
     """`click.UsageError` where the log would go into a file that the command line names for something else, links counting."""
     from unmix.outputs.names import file_of, inode
 
@@ -178,7 +178,7 @@ def is_log(path: str) -> bool:
     return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
 
 
-def number_or_auto(text: str | None) -> int | str | None:
+def parse_count(text: str | None) -> int | str | None:
     """The value of --count."""
     if text is None or text == "auto":
         return text
@@ -187,7 +187,7 @@ def number_or_auto(text: str | None) -> int | str | None:
     return int(text)
 
 
-def size(text: str) -> int:
+def parse_memory(text: str) -> int:
     """Bytes of --memory."""
     from unmix.blocks import parse_size
 

@@ -39,16 +39,16 @@ class Board:
             self.kind = "bar" if sys.stderr is not None and sys.stderr.isatty() else "none"
         self.lock = threading.Lock()
         self.began = time.monotonic()
-        self.said: dict[Path, float] = {}
+        self.last_printed: dict[Path, float] = {}
         self.last: dict[Path, int] = {}
         self.pixels = self.bytes = 0
         self.shown: Any = None
 
     def __enter__(self) -> "Board":
         if self.kind == "bar":
-            self.shown = bars(self.what)
+            self.shown = new_bars(self.what)
             self.shown.start()
-            ABOVE_BARS.append(self.above)
+            ABOVE_BARS.append(self.print_above)
             self.all = self.shown.add_task("all", total=self.scenes, rate="scenes") if self.scenes > 1 else None
             self.tasks: dict[Path, Any] = {}
         return self
@@ -57,10 +57,10 @@ class Board:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.shown is not None:
-            ABOVE_BARS.remove(self.above)
+            ABOVE_BARS.remove(self.print_above)
             self.shown.stop()
 
-    def above(self, line: str) -> None:
+    def print_above(self, line: str) -> None:
         """A line above the bars."""
         self.shown.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
@@ -76,14 +76,14 @@ class Board:
             new = step.done - self.last.get(path, step.first)
             self.last[path] = step.done
             self.pixels, self.bytes = self.pixels + new * step.pixels, self.bytes + new * step.bytes
-            (self.draw if self.kind == "bar" else self.say)(path, step)
+            (self.update_bar if self.kind == "bar" else self.print_json)(path, step)
 
     def end(self, path: Path) -> None:
         """That scene is done, or has failed."""
         with self.lock:
             self.ended += 1
             self.last.pop(path, None)
-            self.said.pop(path, None)
+            self.last_printed.pop(path, None)
             if self.kind == "bar":
                 task = self.tasks.pop(path, None)
                 if task is not None and self.scenes > 1:
@@ -99,7 +99,7 @@ class Board:
             "gigabytes_per_second": round(self.bytes / seconds / 1e9, 3),
         }
 
-    def draw(self, path: Path, step: Step) -> None:
+    def update_bar(self, path: Path, step: Step) -> None:
         """A bar for each scene under way."""
         if path not in self.tasks:
             self.tasks[path] = self.shown.add_task(printable(path.name), total=step.total, rate=self.what)
@@ -109,12 +109,12 @@ class Board:
             self.tasks[path], completed=step.done, total=step.total, rate=rate if step.pixels else self.what
         )
 
-    def say(self, path: Path, step: Step) -> None:
+    def print_json(self, path: Path, step: Step) -> None:
         """A line of JSON, at most one a second for each scene, and its last."""
         now = time.monotonic()
-        if step.done < step.total and now - self.said.get(path, 0.0) < 1:
+        if step.done < step.total and now - self.last_printed.get(path, 0.0) < 1:
             return
-        self.said[path] = now
+        self.last_printed[path] = now
         line: dict[str, Any] = {"scene": path.name, f"{self.what}_done": step.done, self.what: step.total}
         line |= {"scenes_done": self.ended, "scenes": self.scenes} if self.scenes > 1 else {}
         line |= {**self.rates(), "device": step.device} if step.pixels else {}
@@ -122,7 +122,7 @@ class Board:
             click.echo(json.dumps(line), err=True)
 
 
-def bars(what: str) -> Any:
+def new_bars(what: str) -> Any:
     """The terminal's bars."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -22,7 +22,7 @@ NEARLY, AHEAD = 0.8, 256 * 2**20
 @archive.scenes
 @archive.unmixing
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@archive.said
+@archive.reporting
 @options.logs
 def command(
     cubes: tuple[Path, ...],
@@ -50,23 +50,23 @@ def command(
     from unmix.devices import kind_of
 
     options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.number_or_auto(settings["count"])
+    settings["count"] = options.parse_count(settings["count"])
     Options.of(**settings)  # what is wrong for every scene is said before the first
     kind_of(settings["device"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
-            report = looking_ahead(board.scene(cube), following)
+            report = with_prefetch(board.scene(cube), following)
             try:
-                outcomes.ended(cube, run(cube, progress=report, command=sys.argv, **settings))
+                outcomes.finished(cube, run(cube, progress=report, command=sys.argv, **settings))
             except (UnmixError, MemoryError) as error:
                 outcomes.failed(cube, error)
             board.end(cube)
     return outcomes.summary()
 
 
-def looking_ahead(report: Report | None, following: Path | None) -> Report:
+def with_prefetch(report: Report | None, following: Path | None) -> Report:
     """The report of a scene, which also lets the system read the first of the next one while the last of this one is written."""
     asked = False
 
@@ -74,14 +74,14 @@ def looking_ahead(report: Report | None, following: Path | None) -> Report:
         nonlocal asked
         if following is not None and not asked and step.done >= NEARLY * step.total:
             asked = True
-            will_need(following)
+            prefetch(following)
         if report is not None:
             report(step)
 
     return both
 
 
-def will_need(cube: Path) -> None:
+def prefetch(cube: Path) -> None:
     """Ask the system to read the beginning of a cube's data ahead."""
     for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
         with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ import click
 from unmix.errors import printable
 
 from . import options
-from .main import tell
+from .main import print_out
 
 TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
 
@@ -73,4 +73,4 @@ def command(
     words += [f"--snr {snr}", *(["--pure"] if pure else [])]
     words += [f"--dtype {dtype} --interleave {interleave} --byte-order {byte_order}"]
     for path in synthesise(out, scene, overwrite, parse_size(memory), " ".join(words)):
-        tell(str(path))
+        print_out(str(path))

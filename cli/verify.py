@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .main import say, tell
+from .main import print_err, print_out
 
 
 @click.command("verify")
@@ -35,9 +35,9 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     if as_json:
         click.echo(json.dumps(asdict(verdict)))
     for fault in verdict.faults:
-        say(f"error: {fault}")
+        print_err(f"error: {fault}")
     if not as_json and not verdict.faults:
-        tell(
+        print_out(
             f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
             "(float32 rounding: 6e-08); every file is what the run wrote"
         )

@@ -23,7 +23,7 @@ SCALE_RANGE = (0.02, 50.0)
 SAMPLE = 100_000
 # Pixels that are enough to check the scale: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
 FEW = 10_000
-# Of a chunked file a sample reads at least `FEWEST_PLACES` chunks, or as many as `MOST_READ` bytes allow, but never fewer than three.
+# From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
 BRIGHTEST = 1.2
@@ -76,9 +76,7 @@ class ReadOptions:
         if self.mask is not None:
             path, band = mask_of(self.mask)
             absolute["mask"] = f"{path.absolute()}:{band + 1}"
-        if self.wavelengths is not None and os.path.isfile(
-            self.wavelengths
-        ):  # otherwise it is a name inside the cube's file
+        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
             absolute["wavelengths"] = os.path.abspath(self.wavelengths)
         return replace(self, **absolute)
 
@@ -114,7 +112,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
         kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])
         if len(kept) == 0:
             raise CubeError(
-                f"{cube.path}: all bands are dead, constant or out of physical range; set `bands` to all to use them anyway"
+                f"{cube.path}: all bands in use are dead, constant or out of physical range; set `bands` to all to use them anyway"
             )
         for fault, numbers in faults.items():
             if numbers:
@@ -123,8 +121,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):
         raise CubeError(
-            f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them out with "
-            "`bands`, or set `scale`"
+            f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
+            "out with `bands`, or set `scale`"
         )
     return cube, bands, nodata
 
@@ -134,7 +132,8 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     cube = open_cube(path, reading.dataset, reading.wavelengths)
     if bytes_per_line(cube) > LONGEST_LINE:
         raise CubeError(
-            f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are lines, samples, bands and interleave right?"
+            f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are "
+            " lines, samples, bands and interleave right?"
         )
     problems = list(cube.problems)
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
@@ -250,7 +249,7 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
 
 
 def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
-    """Yield about ``most`` pixels, evenly spread over the scene, as stored, in pieces.
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces.
 
     Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
     taken.
@@ -284,7 +283,7 @@ class Survey:
     index : array, int64
         The bands, from 0.
     pixels, masked, partly : int
-        Pixels in the sample; those without a value in every band; those without a value in some bands.
+        Pixels in the sample; those with no value in any band; those with values in some bands only.
     missing, negative, bright : arrays, int64
         Numbers of the pixels not masked that have no value in the band, one below 0, or one above `BRIGHTEST`.
     low, high : arrays, float64
@@ -370,8 +369,8 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} brings them together, "
-        f"`scale` {1 / gain:g} keeps them if this is intended"
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} "
+        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended"
     )
 
 
