@@ -1,4 +1,4 @@
-"""`unmix info`: what a cube is."""
+"""`unmix info`: show what a cube's headers say."""
 
 import json
 from pathlib import Path
@@ -11,16 +11,16 @@ from unmix.errors import UnmixError
 from . import archive, options
 from .main import print_err, print_out
 
-# Shown of a number; --json has all.
+# Digits shown of a number; --json has all.
 DIGITS = 7
 
 
 @click.command("info")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
 @options.opening
-@click.option("--json", "as_json", is_flag=True, help="As JSON, a line for each cube.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each cube.")
 def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
-    """What each CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the headers only."""
+    """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube
 
     codes: list[int] = []
@@ -47,7 +47,7 @@ def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelen
 
 
 def describe(scene: Any) -> dict[str, Any]:
-    """The facts, ready for JSON."""
+    """Return the facts about a cube, ready for JSON."""
     waves, good = scene.wavelengths, scene.good_bands
     return {
         "path": str(scene.path),
@@ -72,12 +72,12 @@ def describe(scene: Any) -> dict[str, Any]:
 
 
 def format_value(value: Any) -> str:
-    """A value on one line: long lists by their ends."""
+    """Return a value as text on one line, with long lists shortened to their ends."""
     if isinstance(value, list):
         if len(set(map(str, value))) == 1 and len(value) > 1:
             return f"{format_value(value[0])} (all {len(value)})"
-        words = [format_value(one) for one in value]
+        words = [format_value(item) for item in value]
         ends = ", ".join(words) if len(words) <= 6 else f"{words[0]}, {words[1]}, … {words[-1]}"
         return f"{ends} ({len(words)})" if len(words) > 6 else ends
-    # A wavelength of 0.3756 µm is 375.59999999999997 nm to a computer.
+    # Rounded, because a wavelength of 0.3756 µm is 375.59999999999997 nm in float64.
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else " ".join(str(value).split())

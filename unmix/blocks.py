@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from .errors import MethodError
 
-# Bytes; a larger block gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels through an H100:
-# 0.22 s with blocks of 64 MiB, 0.18 with 128.)
+# Bytes; a larger block gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels through an
+# H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
 LARGEST_BLOCK = 128 * 2**20
 # Bytes; a smaller block costs more to start than its overlap saves: 1.5 ms of Python for a block on a GPU.
 SMALLEST_BLOCK = 32 * 2**20

@@ -66,7 +66,7 @@ SOLVERS = {
         ),
         Solver(
             "delete-only",
-            "from all endmembers, only ever takes one out; fast to write down, not the optimum",
+            "starts from all endmembers and only ever removes one; simple, but not the optimum",
             "Li and Li, Algorithm 3; Heinz and Chang 2001",
             False,
             "delete_only",
@@ -74,7 +74,7 @@ SOLVERS = {
         ),
         Solver(
             "qr",
-            "Lawson-Hanson by updates of a QR; for libraries of hundreds of spectra, more than bands too",
+            "Lawson-Hanson by updates of a QR factorisation; for libraries of hundreds of spectra, also more than bands",
             "Luo and Duraiswami 2011",
             True,
             "qr",
@@ -82,7 +82,7 @@ SOLVERS = {
         ),
         Solver(
             "multiplicative",
-            "multiplicative updates, at most 10 000, and the support that shows solved; what is not certified is counted",
+            "multiplicative updates, at most 10 000, then a solve on the support they show; uncertified pixels are counted",
             "Sha, Lin, Saul and Lee 2007",
             False,
             "multiplicative",
