@@ -69,7 +69,7 @@ unmixing = options.combine(
         default=4,
         metavar="K",
         show_default=True,
-        help="Blocks of lines processed at a time, on each GPU.",
+        help="Blocks of lines in memory at a time, for each device.",
     ),
     click.option("--residual", is_flag=True, help="Also write the residual cube y - E a, STEM_residual."),
     click.option(

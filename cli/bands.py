@@ -28,7 +28,7 @@ from . import options
 @click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
               help="Significance level of the F test that removes bands with little effect; 0 keeps all.")  # fmt: skip
 @click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
-              help="Regression on 1, 2, 3, ... bands: add a band to the last one, or solve each anew, for comparison.")  # fmt: skip
+              help="Regression on 1, 2, 3, ... bands: updated band by band, or solved anew each time, for comparison.")  # fmt: skip
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -42,7 +42,7 @@ from .main import print_out
     multiple=True,
     type=click.IntRange(1),
     metavar="K",
-    help="Blocks of lines processed at a time; give it again to time several numbers.  [default: 4]",
+    help="Blocks of lines in memory at a time; give it again to time several numbers.  [default: 4]",
 )
 @click.option(
     "-o",
@@ -65,7 +65,8 @@ def command(
 ) -> None:  # fmt: skip
     """Time a run of CUBE on each device, and a plain copy: the same reads, transfers and writes without arithmetic.
 
-    No run can be faster than the copy. Both are run in turn in one process, after a first run that is not timed. Outputs are deleted.
+    The copy is the bound on the speed of a run. Both are run in turn in one process, after a first run that is not timed. Outputs are
+    deleted.
     """
     from unmix.jobs.bench import bench
 

@@ -82,7 +82,7 @@ SOLVERS = {
         ),
         Solver(
             "multiplicative",
-            "multiplicative updates, at most 10 000, then a solve on the support they show; uncertified pixels are counted",
+            "multiplicative updates, at most 10 000, with solves on the support they show; uncertified pixels are counted",
             "Sha, Lin, Saul and Lee 2007",
             False,
             "multiplicative",

@@ -42,7 +42,7 @@ class Options:
     memory, gpu_memory : str or int
         Bounds on the blocks held in host memory and in the memory of each GPU, such as "256M", or in bytes.
     threads, streams : int
-        CPU threads (default: all); blocks processed at a time, on each GPU.
+        CPU threads (default: all); blocks in memory at a time, for each device.
     residual, certificate : bool
         Also write the residual cube; also write κ, δ and the number of steps of each pixel.
     format : str
