@@ -1,4 +1,4 @@
-"""What `run` and `batch` share: the options of an unmixing, the list of scenes, and what became of each."""
+"""What `run` and `batch` share: options, the list of scenes, and the report of each scene's outcome."""
 
 import json
 import logging
@@ -19,110 +19,126 @@ from unmix.methods import METHODS, SOLVERS
 from . import options
 from .main import NO_MEMORY
 
+# Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
-unmixing = options.together(
+unmixing = options.combine(
     click.option(
         "--method",
         type=options.one_of(METHODS),
         default="fcls",
         show_default=True,
-        help="The constraints: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+        help="The constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
     ),
     click.option(
         "--solver",
         type=options.one_of(SOLVERS),
         default=None,
-        help="How: "
+        help="The algorithm: "
         + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
-        + ".  [default: active-set, or direct without a search]",
+        + ".  [default: direct for ucls and scls, active-set for nnls and fcls]",
     ),
     click.option(
         "-e",
         "--endmembers",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Spectra to use: CSV, ENVI or MATLAB library, text of the USGS or ECOSTRESS, or a folder of such.  [default: "
-        "extracted from the cube]",
+        help="Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
+        "[default: endmembers are extracted from the cube]",
     ),
-    click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out."),
+    click.option(
+        "--select",
+        metavar="A,B*,...",
+        help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
+    ),
     options.extraction,
     options.outputs,
-    click.option("--skip-existing", is_flag=True, help="Leave scenes alone that are finished, with the same options."),
+    click.option("--skip-existing", is_flag=True, help="Skip scenes that are already finished with the same options."),
     click.option(
         "--device",
         default="auto",
         metavar="NAME",
         show_default=True,
-        help="auto (the first GPU, else the CPU), cpu, cuda, cuda:K, cuda:K,L or cuda:all.",
+        help="Where to compute: auto (the first GPU, else the CPU), cpu, cuda, cuda:K, cuda:K,L or cuda:all.",
     ),
     options.budget,
     options.gpu_memory,
     click.option(
-        "--streams", type=click.IntRange(1), default=4, metavar="K", show_default=True, help="Blocks in flight."
+        "--streams",
+        type=click.IntRange(1),
+        default=4,
+        metavar="K",
+        show_default=True,
+        help="Blocks of lines in memory at a time, for each device.",
     ),
-    click.option("--residual", is_flag=True, help="Also write the residual cube, y - E a."),
-    click.option("--certificate", is_flag=True, help="Also write kappa, delta and the steps of each pixel."),
+    click.option("--residual", is_flag=True, help="Also write the residual cube y - E a, STEM_residual."),
+    click.option(
+        "--certificate",
+        is_flag=True,
+        help="Also write kappa, delta and the number of steps of each pixel, STEM_certificate.",
+    ),
     click.option(
         "--max-delta",
         type=float,
         default=1e-4,
         metavar="D",
         show_default=True,
-        help="Certified are abundances that are proved to be no further than this from the optimum; of others only the fit is.",
+        help="Certify a pixel if its abundances are proved to be within D of the optimum; of others only the fit can be certified.",
     ),
     click.option(
         "--top",
         type=click.IntRange(1),
         metavar="K",
-        help="Write only the K largest abundances of each pixel, and whose they are: STEM_abundance and STEM_index.",
+        help="Write only the K largest abundances of each pixel, STEM_abundance, and the numbers of their endmembers, STEM_index.",
     ),
     click.option(
-        "--ortho", is_flag=True, help="Also place the maps of a swath on the map, by its lookup table (EMIT)."
+        "--ortho",
+        is_flag=True,
+        help="Also write the maps of a swath orthorectified by its lookup table (EMIT), STEM_abundance_ortho and so on.",
     ),
     click.option(
         "--format",
         type=options.one_of(FORMATS),
         default="envi",
         show_default=True,
-        help="Of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
+        help="File format of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
     ),
     options.reading,
 )
 
-scenes = options.together(
+scenes = options.combine(
     click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path)),
     click.option(
         "--list",
         "listed",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
-        help="More cubes, one a line, or with NUL between them (find -print0); - is stdin. One that is named twice counts once; of "
-        "several, spectral libraries and outputs of unmix are left out. An empty list is no error.",
+        help="Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
+        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error.",
     ),
     click.option(
         "--shard",
         metavar="I/N",
-        help="Only the I-th of every N cubes, I from 1: for array jobs, each with the same list.",
+        help="Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
     ),
 )
 
-said = options.together(
+reporting = options.combine(
     click.option(
         "--uncertified",
         type=options.one_of(["fail", "ok"]),
         default="fail",
         show_default=True,
-        help="Whether pixels that an exact solver left open make the exit code 1, or are only counted and named.",
+        help="Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="A JSON line for each scene on stdout."),
+    click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each scene on stdout."),
     click.option(
         "--progress",
         "progress_kind",
         type=options.one_of(["auto", "bar", "json", "none"]),
         default="auto",
         show_default=True,
-        help="A bar on a terminal, JSON lines, or nothing; on stderr.",
+        help="Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none.",
     ),
 )  # fmt: skip
 
@@ -130,35 +146,35 @@ said = options.together(
 def chosen_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
 ) -> tuple[Path, ...]:
-    """Return the cubes of the command line and of the list, each once, or this shard's.
+    """Return the cubes of the command line and of the list, each once; with ``shard`` only its share.
 
-    A list without any is none of the user's faults: what searched for them found nothing to do.
+    An empty list is not an error: the search that made it found nothing to do.
 
     Raises
     ------
     click.UsageError
-        Where none is named, or two of one stem are.
+        If no cube and no list is given, or two cubes have the same stem.
     """
     named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
-        raise click.UsageError("name a CUBE, or a --list of some")
-    turn, of = (1, 1) if shard is None else parse_shard(shard)
-    many = listed is not None or len(named) > 1
-    kept = without(named, is_map, "output of unmix", "outputs of unmix") if many else named
-    kept = scenes_of_their_own(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    refuse_outputs_of_each_other(kept, settings["out_dir"])
-    kept = kept[turn - 1 :: of]
-    kept = without(kept, is_library, "spectral library", "spectral libraries") if many else kept
+        raise click.UsageError("give at least one CUBE, or a --list of cubes")
+    shard_number, shards = (1, 1) if shard is None else parse_shard(shard)
+    several = listed is not None or len(named) > 1
+    kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
+    kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
+    refuse_outputs_as_inputs(kept, settings["out_dir"])
+    kept = kept[shard_number - 1 :: shards]
+    kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if several else kept
     if not kept:
         source = f"--list {listed}" if listed is not None else "CUBE..."
         logging.getLogger("unmix").warning(
-            f"{source}: no scene is named there{'' if of == 1 else ' for this shard'}; nothing is done"
+            f"{source}: no scene is named{'' if shards == 1 else ' for this shard'}; there is nothing to do"
         )
     return kept
 
 
-def refuse_outputs_of_each_other(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
-    """`click.UsageError` where one scene is an output of another one: it would be replaced before it is read, or while it is."""
+def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
+    """Raise `click.UsageError` if a scene is an output of another one: it would be replaced before or while it is read."""
     from unmix.outputs.names import SUFFIXES
 
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
@@ -168,30 +184,32 @@ def refuse_outputs_of_each_other(cubes: tuple[Path, ...], out_dir: Path | None) 
             writer = writers.get((os.path.realpath(cube.parent), stem))
             if writer is not None:
                 raise click.UsageError(
-                    f"{cube}: is an output of {writer}, which this command writes; run them one by one, each with its -o"
+                    f"{cube}: is an output of {writer}, which this command would replace; run them one by one, each with its own -o"
                 )
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
-    """I and N of ``I/N``."""
+    """Return I and N of ``I/N``."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard, re.ASCII)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise click.UsageError(f"--shard {shard}: write I/N, I from 1 to N, such as 3/16 (sbatch --array=1-16)")
     return int(match[1]), int(match[2])
 
 
-def without(cubes: tuple[Path, ...], is_one: Callable[[Path], bool], one: str, some: str) -> tuple[Path, ...]:
-    """Leave out what a search for cubes finds beside them, and say so."""
-    others = [cube for cube in cubes if is_one(cube)]
+def leave_out(
+    cubes: tuple[Path, ...], recognise: Callable[[Path], bool], singular: str, plural: str
+) -> tuple[Path, ...]:
+    """Return the cubes without those that ``recognise`` matches, and log which these are."""
+    others = [cube for cube in cubes if recognise(cube)]
     if others:
         shown = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
-        what = f"1 {one} is" if len(others) == 1 else f"{len(others)} {some} are"
-        logging.getLogger("unmix").info(f"{what} left out: {shown}")
+        number = f"1 {singular} is" if len(others) == 1 else f"{len(others)} {plural} are"
+        logging.getLogger("unmix").info(f"{number} left out: {shown}")
     return tuple(cube for cube in cubes if cube not in set(others))
 
 
 def is_library(path: Path) -> bool:
-    """Whether that is a spectral library, by its header; of other endings than these nobody asks, for the time it would take."""
+    """Return whether a path is an ENVI spectral library; only files with its usual endings are opened, to save time."""
     if path.suffix.lower() not in (".hdr", ".sli", ".lib"):
         return False
     from unmix.library import is_envi_library
@@ -199,8 +217,8 @@ def is_library(path: Path) -> bool:
     return is_envi_library(path)
 
 
-def is_map(path: Path) -> bool:
-    """Whether that is an output of a run, finished or under way."""
+def is_output(path: Path) -> bool:
+    """Return whether a path is an output of a run, finished or not."""
     from unmix.outputs.completed import journal_of
     from unmix.outputs.names import SUFFIXES
 
@@ -212,7 +230,7 @@ def is_map(path: Path) -> bool:
 
 
 def read_list(path: Path) -> list[Path]:
-    """The cubes that a file names, or stdin: between NULs where there are any, else one a line."""
+    """Read names of cubes from a file or stdin, separated by NUL if it has any, else one in each line."""
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
     try:
@@ -226,26 +244,26 @@ def read_list(path: Path) -> list[Path]:
     return [Path(os.fsdecode(name)) for name in names if name.strip()]
 
 
-def scenes_of_their_own(
+def unique_scenes(
     cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
 ) -> tuple[Path, ...]:
-    """Each scene once, however often and by whichever of its files it is named; inputs that do not open are left for later.
+    """Return each scene once, even if it is named more than once or by its other file; inputs that do not open are kept.
 
     Raises
     ------
     click.UsageError
-        Where two scenes would write the same outputs.
+        If two scenes would write the same outputs.
     """
     from unmix import open_cube
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
-    # A stem begins as its file's name does: who shares that with nobody need not be opened.
+    # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
     names = [(os.path.realpath(out_dir or cube.parent), cube.name.partition(".")[0]) for cube in cubes]
-    alike = Counter(names)
+    name_counts = Counter(names)
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []
     for cube, name in zip(cubes, names):
-        if alike[name] > 1:
+        if name_counts[name] > 1:
             try:
                 scene = open_cube(cube, dataset, wavelengths)
             except UnmixError:
@@ -254,37 +272,39 @@ def scenes_of_their_own(
             first, data = seen.setdefault((name[0], scene.stem), (cube, os.path.realpath(scene.path)))
             if data != os.path.realpath(scene.path):
                 hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
-                raise click.UsageError(f"{first} and {cube} have one stem and would write the same outputs; {hint}")
+                raise click.UsageError(
+                    f"{first} and {cube} have one stem, so they would write the same outputs; {hint}"
+                )
             if first is not cube:
                 continue
         kept.append(cube)
     return tuple(kept)
 
 
-def sentence(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
-    """What became of a scene, in one line, and where its outputs are."""
+def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
+    """Return a line for the log: the result of a scene, and where its outputs are."""
     if result.get("skipped"):
-        return f"{cube}: done already, skipped"
+        return f"{cube}: is finished already, skipped"
     if result.get("dry_run"):
-        return f"{cube}: nothing was done (--dry-run)"
+        return f"{cube}: nothing was written (--dry-run)"
     pixels = result["pixels"]
-    words = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
-    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {words}"
+    kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
+    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}"
     if pixels["fit_certified"]:
         proof += f", {pixels['fit_certified']} only in their fit"
-    place = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
+    files = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (
         f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
-        + f"; {fit_in_words(result['fit']['relative_rmse'])}"
-        + f"; {result['seconds']['total']:.2f} s; {place}"
+        + f"; {fit_line(result['fit']['relative_rmse'])}"
+        + f"; {result['seconds']['total']:.2f} s; {files}"
     )
 
 
-def fit_in_words(relative: dict[str, float | None]) -> str:
-    """How far the model is from the pixels, as shares of their lengths."""
+def fit_line(relative: dict[str, float | None]) -> str:
+    """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
     from unmix.outputs.judgement import percent
 
     shares = (percent(float("inf") if value is None else value) for value in relative.values())
@@ -292,51 +312,51 @@ def fit_in_words(relative: dict[str, float | None]) -> str:
 
 
 class Outcomes:
-    """What became of each scene: a line of JSON on stdout, a sentence in the log, an exit code for all.
+    """Reports the outcome of each scene, as JSON on stdout and a line in the log, and collects the exit code.
 
     Parameters
     ----------
     count : int
-        Scenes in all.
+        Number of scenes.
     as_json : bool
-        Whether each gets a line on stdout.
+        Whether to print a line of JSON for each on stdout.
     out_dir : Path, optional
-        Where outputs go.
+        Folder of the outputs.
     uncertified : {"fail", "ok"}
-        Whether open pixels of an exact solver are a failure.
+        Whether uncertified pixels of an exact solver are a failure.
     """
 
     def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:
         self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
         self.codes: list[int] = []
-        self.words = {"done": 0, "skipped": 0, "failed": 0}
+        self.counts = {"done": 0, "skipped": 0, "failed": 0}
         self.stdout_failed = False
         self.log = logging.getLogger("unmix")
 
-    def ended(self, cube: Path, result: dict[str, Any]) -> None:
-        """A scene is done, or was skipped."""
-        self.words["skipped" if result.get("skipped") else "done"] += 1
+    def finished(self, cube: Path, result: dict[str, Any]) -> None:
+        """Report a scene that is done or was skipped."""
+        self.counts["skipped" if result.get("skipped") else "done"] += 1
         is_open = result.get("exact", True) and not result.get("certified", True)
         self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
-        self.log.info(sentence(cube, result, self.out_dir))
+        self.log.info(result_line(cube, result, self.out_dir))
         if self.as_json or result.get("dry_run"):
             self.write(cube, result)
 
     def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
-        """A scene failed; raises the error again where it is the only one."""
+        """Report a scene that failed; if it is the only one, raise the error."""
         if isinstance(error, MemoryError):
             error = OutputError(f"{cube}: {NO_MEMORY}")
         if self.as_json:
             self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
         if self.count == 1:
             raise error
-        named = cube.name.partition(".")[0] in str(error)
-        self.log.error(str(error) if named else f"{cube}: {error}")
+        names_the_cube = cube.name.partition(".")[0] in str(error)
+        self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
         self.codes.append(error.exit_code)
-        self.words["failed"] += 1
+        self.counts["failed"] += 1
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
-        """A line of JSON; where stdout is full the others go on, and the exit code tells. (One that was closed ends everything.)"""
+        """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
         try:
             click.echo(json.dumps({"scene": str(cube)} | line))
         except BrokenPipeError:
@@ -347,17 +367,17 @@ class Outcomes:
                 self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
 
     def summary(self) -> int:
-        """Say how many came to what; returns the exit code of all."""
+        """Log how many scenes were done, skipped or failed, and return the exit code."""
         if self.count > 1:
-            words = self.words | {"not done": self.count - sum(self.words.values())}
+            counts = self.counts | {"not done": self.count - sum(self.counts.values())}
             self.log.info(
-                f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in words.items() if count)
+                f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             )
-        return code_of_all(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+        return exit_code_of(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
 
 
-def code_of_all(codes: list[int]) -> int:
-    """Return one exit code for many scenes: theirs where they have one, else whether some or all failed."""
+def exit_code_of(codes: list[int]) -> int:
+    """Return one exit code for many scenes: the one they share, else that for some or for all failed."""
     if len(set(codes)) <= 1:
         return codes[0] if codes else 0
     return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED

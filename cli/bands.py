@@ -14,43 +14,53 @@ from . import options
 @click.option(
     "--target",
     metavar="Y.csv",
-    help="What the bands are to predict: the last column; of a cube, after line and sample.",
+    help="CSV with the values that the bands are to predict in its last column; for a cube, line and sample come first.",
 )
 @click.option("-m", "--most", type=click.IntRange(1), metavar="M",
-              help="Bands of a chain.  [default: samples less one, bands, or 100, the least; without a target 10]")  # fmt: skip
-@click.option("--folds", type=int, metavar="K", help="Measure errors by cross-validation.  [default: 5]")
-@click.option("--validation", type=float, metavar="SHARE", help="Or on a share of the samples, drawn by --seed.")
-@click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
-              help="Significance of the F test by which weak bands are left out; 0 keeps all.")  # fmt: skip
-@click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
-              help="How prefixes are regressed: each grows by a band; or each is inverted anew, for comparison.")  # fmt: skip
+              help="Most bands to choose.  [default: the least of samples - 1, bands and 100; without a target 10]")  # fmt: skip
+@click.option("--folds", type=int, metavar="K", help="Measure errors by cross-validation with K folds.  [default: 5]")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="Of folds and validation samples."
+    "--validation",
+    type=float,
+    metavar="SHARE",
+    help="Measure errors on this share of the samples instead, drawn at random by --seed.",
+)
+@click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
+              help="Significance level of the F test that removes bands with little effect; 0 keeps all.")  # fmt: skip
+@click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
+              help="Regression on 1, 2, 3, ... bands: updated band by band, or solved anew each time, for comparison.")  # fmt: skip
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Seed of the folds and validation samples.",
 )
 @options.outputs
-@click.option("--device", default="auto", metavar="NAME", show_default=True, help="As for run.")
+@click.option("--device", default="auto", metavar="NAME", show_default=True, help="Where to compute, as for run.")
 @options.budget
 @options.reading
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON on stdout, not the list of bands.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout instead of the list of bands.")
 @options.logs
 def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Choose bands by successive projections: those that predict a target best or, without one, are the least collinear.
 
-    TABLE has a spectrum a row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
-    STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, as
-    --bands of other commands takes them: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
+    TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
+    STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, in the
+    form that --bands of other commands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
     from unmix.jobs.bands import bands_of
 
     log = options.set_up_log(verbose, quiet, log_file)
     names = ("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "mask", "dataset", "wavelengths")
     reading = {name: settings.pop(name) for name in names}
-    found = bands_of(source, reading=reading, command=sys.argv, **settings)
-    click.echo(json.dumps(found) if as_json else ",".join(str(band) for band in sorted(found["bands"])))
-    if "rmsep" in found:
+    chosen = bands_of(source, reading=reading, command=sys.argv, **settings)
+    click.echo(json.dumps(chosen) if as_json else ",".join(str(band) for band in sorted(chosen["bands"])))
+    if "rmsep" in chosen:
         log.info(
-            f"{source}: bands chosen: {len(found['bands'])}, RMSEP {found['rmsep']:.4g}; before weak ones were left out: "
-            f"{len(found['before_elimination'])}, RMSEP {found['least_rmsep']:.4g} (both optimistic: they were chosen by it)"
+            f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left out: "
+            f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: they were chosen by it)"
         )
-    for path in found["files"]:
+    for path in chosen["files"]:
         log.info(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""`unmix batch`: many scenes over many machines."""
+"""`unmix batch`: unmix many scenes on many machines."""
 
 import contextlib
 import importlib
@@ -18,11 +18,13 @@ from .progress import Board
 
 
 def port_of(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """The port of --dashboard."""
+    """Return the port of --dashboard; 0 for any free one."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 2**16):
-        raise click.UsageError(f"--dashboard {text}: write a port, or --dashboard behind the cubes for any")
+        raise click.UsageError(
+            f"--dashboard {text}: write a port number, or give --dashboard after the cubes for any free port"
+        )
     return int(text)
 
 
@@ -31,27 +33,33 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option(
     "--scheduler",
     metavar="URL",
-    help="Of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: workers on this machine]",
+    help="Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: start workers on this machine]",
 )
-@click.option("--scheduler-file", type=click.Path(), metavar="FILE", help="The file that its scheduler wrote.")
+@click.option(
+    "--scheduler-file", type=click.Path(), metavar="FILE", help="File that the scheduler wrote, instead of its URL."
+)
 @click.option("--tls-ca", type=click.Path(), metavar="FILE",
-              help="For a scheduler with TLS: who signed its certificate.  [default: Dask's configuration]")  # fmt: skip
-@click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The same: a certificate of yours.")
-@click.option("--tls-key", type=click.Path(), metavar="FILE", help="The same: its key.")
+              help="For a scheduler with TLS: the authority that signed its certificate.  [default: Dask's configuration]")  # fmt: skip
+@click.option("--tls-cert", type=click.Path(), metavar="FILE", help="For a scheduler with TLS: your certificate.")
+@click.option(
+    "--tls-key", type=click.Path(), metavar="FILE", help="For a scheduler with TLS: the key of your certificate."
+)
 @click.option(
     "--workers",
     type=click.IntRange(1),
     metavar="N",
-    help="Without a scheduler: how many.  [default: one a GPU, or one]",
+    help="Without a scheduler: number of workers.  [default: one for each GPU, or one]",
 )
 @click.option("--dashboard", is_flag=False, flag_value="0", metavar="[PORT]", callback=port_of,
-              help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, where every user of this machine can look "
-              "at it; with no PORT, at any.")  # fmt: skip
-@click.option("--unit", default="1G", metavar="SIZE", show_default=True, help="Of a scene, for a worker at a time.")
+              help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, where every user of this machine can see it; "
+              "without PORT at any free one.")  # fmt: skip
+@click.option(
+    "--unit", default="1G", metavar="SIZE", show_default=True, help="Amount of a scene that a worker gets at a time."
+)
 @click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
-              help="How long to wait for a scheduler's file, its answer (at most 30), and a worker when there is none.")  # fmt: skip
+              help="How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.")  # fmt: skip
 @archive.unmixing
-@archive.said
+@archive.reporting
 @options.logs
 def command(
     cubes: tuple[Path, ...],
@@ -65,35 +73,35 @@ def command(
     log_file: str | None,
     **settings: Any,
 ) -> int:
-    """Unmix scenes over the workers of a Dask cluster: what run does, and the same bytes.
+    """Unmix scenes on the workers of a Dask cluster; outputs are the same, byte for byte, as those of run.
 
-    A scene goes to the workers in units of lines, which they write to their place; one that dies costs its unit. Cubes and outputs
-    lie where all of them see them, and --memory, --threads and --streams are each worker's. Without --scheduler or --scheduler-file
-    the workers are started on this machine, one a GPU, and nobody else can talk to them. A batch that was cut off goes on when the
-    same command is given again, and so does unmix run with the same options. docs/cluster.md has SLURM, ssh and array jobs, and what
-    to know of clusters that others can reach.
+    Workers get units of lines of a scene, and write their results directly into the outputs; if a worker dies, only its unit is done
+    again. Cubes and outputs must be on a file system that all workers share, and --memory, --threads and --streams apply to each
+    worker. Without --scheduler or --scheduler-file the workers are started on this machine, one for each GPU, and nobody else can
+    connect to them. An interrupted batch continues when the same command, or unmix run with the same options, is given again.
+    docs/cluster.md explains SLURM, ssh and array jobs, and the security of clusters that others can reach.
     """
     from unmix import batch
 
     options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.number_or_auto(settings["count"])
+    settings["count"] = options.parse_count(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
-    hush()
+    silence_dask()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)
         try:
             for cube, result in ended:
                 board.end(cube)
-                outcomes.ended(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+                outcomes.finished(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
         except DeviceError:
             outcomes.summary()
             raise
     return outcomes.summary()
 
 
-def hush() -> None:
-    """Dask says nothing: who was lost, and when, is said by us in one line."""
+def silence_dask() -> None:
+    """Silence Dask's own log: unmix reports lost workers itself, in one line."""
     with contextlib.suppress(ImportError):
         importlib.import_module("distributed")
     for name in ["distributed", "asyncio", "tornado", *logging.root.manager.loggerDict]:

@@ -1,4 +1,4 @@
-"""unmix bench: how fast this machine is, beside the copy that bounds it."""
+"""`unmix bench`: time a run and compare it with a plain copy of the same data."""
 
 import json
 from pathlib import Path
@@ -9,48 +9,64 @@ import click
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("bench")
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option(
-    "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Spectra to use."
+    "-e",
+    "--endmembers",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Spectral library to use.",
 )
-@click.option("--method", type=options.one_of(METHODS), default="fcls", show_default=True, help="The constraints.")
-@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="How.")
 @click.option(
-    "--device", "devices", multiple=True, metavar="NAME", help="As for run; may be given again.  [default: auto]"
+    "--method",
+    type=options.one_of(METHODS),
+    default="fcls",
+    show_default=True,
+    help="The constraints on abundances, as for run.",
+)
+@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="The algorithm, as for run.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME",
+    help="Where to compute, as for run; give it again to time several devices.  [default: auto]",
 )
 @click.option(
     "--streams",
     multiple=True,
     type=click.IntRange(1),
     metavar="K",
-    help="Blocks in flight; may be given again.  [default: 4]",
+    help="Blocks of lines in memory at a time; give it again to time several numbers.  [default: 4]",
 )
 @click.option(
     "-o",
     "--out-dir",
     metavar="DIR",
     type=options.Folder(),
-    help="Where maps go for the time.  [default: temporary]",
+    help="Folder for the maps while they are timed.  [default: a temporary folder]",
 )
 @click.option(
-    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of each; medians are given."
+    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Number of runs of each; medians are shown."
 )
 @options.gpu_memory
 @options.budget
 @options.reading
-@click.option("--json", "as_json", is_flag=True, help="A JSON line for each row instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each row instead of the table.")
 @options.logs
 def command(
     as_json: bool, verbose: bool, quiet: bool, log_file: str | None, devices: tuple[str, ...], streams: tuple[int, ...],
     **settings: Any,
 ) -> None:  # fmt: skip
-    """Time a scene on each device beside the copy that bounds it: the same reads, transfers and writes, no arithmetic.
+    """Time a run of CUBE on each device, and a plain copy: the same reads, transfers and writes without arithmetic.
 
-    Both are run in turn in one process, after one run that warms up; endmembers are given. Nothing is kept.
+    The copy is the bound on the speed of a run. Both are run in turn in one process, after a first run that is not timed. Outputs are
+    deleted.
     """
     from unmix.jobs.bench import bench
 
@@ -65,12 +81,12 @@ def command(
     lines = [head]
     for row in rows:
         for what in ("copy", "run"):
-            one = row[what]
-            taken = [f"{one[stage]:.3f}" for stage in stages]
-            share = "-" if one["hidden"] is None else f"{100 * one['hidden']:.0f} %"
+            timing = row[what]
+            taken = [f"{timing[stage]:.3f}" for stage in stages]
+            share = "-" if timing["hidden"] is None else f"{100 * timing['hidden']:.0f} %"
             name = what if what == "copy" else f"{row['method']}, {row['ratio']:.2f} x"
-            lines.append((row["device"], str(row["streams"]), name, *taken, f"{one['gigabytes_per_second']:.2f}",
-                          f"{one['pixels_per_second'] / 1e6:.2f}", share))  # fmt: skip
+            lines.append((row["device"], str(row["streams"]), name, *taken, f"{timing['gigabytes_per_second']:.2f}",
+                          f"{timing['pixels_per_second'] / 1e6:.2f}", share))  # fmt: skip
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
-        tell("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())
+        print_out("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())

@@ -1,4 +1,4 @@
-"""`unmix check`: would this run be sound?"""
+"""`unmix check`: look for everything that would make a run wrong, before it."""
 
 import json
 import logging
@@ -11,43 +11,57 @@ from unmix.errors import CubeError
 from unmix.methods import METHODS, SOLVERS
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("check")
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option(
-    "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="The spectra that a run would use."
+    "-e",
+    "--endmembers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Spectral library that the run would use.",
 )
-@click.option("--select", metavar="A,B*,...", help="Of these, the ones with such names or classes; !A leaves out.")
-@click.option("--method", type=options.one_of(METHODS), default="fcls", show_default=True, help="The constraints.")
-@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="How.")
+@click.option(
+    "--select",
+    metavar="A,B*,...",
+    help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
+)
+@click.option(
+    "--method",
+    type=options.one_of(METHODS),
+    default="fcls",
+    show_default=True,
+    help="The constraints on abundances, as for run.",
+)
+@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="The algorithm, as for run.")
 @options.budget
 @options.reading
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @options.logs
 def command(
     cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
 ) -> int:  # fmt: skip
-    """Everything that would make a run of CUBE wrong, before it; looks at headers and a sample of pixels only.
+    """Check before a run of CUBE whether its results would be sound; reads headers and a sample of pixels only.
 
-    Units, whether the library reaches the bands, scale, condition of the endmembers, bands that are dead, constant or out of
-    physical range, masked pixels, and what a run will cost. Exit code 3 where a run would be unsound.
+    Checks units, the wavelength range of the library, scale, the condition number of the endmembers, bands that are dead, constant or
+    out of physical range, and masked pixels; estimates what a run will cost. Exit code 3 means that a run would be unsound.
     """
     from unmix import check
 
     log = options.set_up_log(verbose, quiet, log_file)
-    log.handlers[0].setLevel(logging.ERROR)  # stderr: the findings are on stdout
-    found = check(cube, endmembers, **settings)
-    for one in found["findings"]:
-        level = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}[one["severity"]]
-        log.log(level, f"{cube}: {one['severity']}: {one['about']}: {one['message']}")
+    log.handlers[0].setLevel(logging.ERROR)  # of stderr, because the findings are printed on stdout
+    report = check(cube, endmembers, **settings)
+    for finding in report["findings"]:
+        level = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}[finding["severity"]]
+        log.log(level, f"{cube}: {finding['severity']}: {finding['about']}: {finding['message']}")
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(report))
     else:
-        width = max(len(one["about"]) for one in found["findings"])
-        for one in found["findings"]:
-            if not (quiet and one["severity"] == "info"):
-                tell(f"{one['severity']:8} {one['about']:{width}}  {one['message']}")
-        tell(f"{cube}: {'sound' if found['sound'] else 'a run would be unsound'}")
-    return 0 if found["sound"] else CubeError.exit_code
+        width = max(len(finding["about"]) for finding in report["findings"])
+        for finding in report["findings"]:
+            if not (quiet and finding["severity"] == "info"):
+                print_out(f"{finding['severity']:8} {finding['about']:{width}}  {finding['message']}")
+        print_out(f"{cube}: {'sound' if report['sound'] else 'a run would be unsound'}")
+    return 0 if report["sound"] else CubeError.exit_code

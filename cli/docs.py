@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/formats.md, made from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
+"""Make docs/cli.md and docs/formats.md from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
 
 import sys
 from collections.abc import Sequence
@@ -13,27 +13,27 @@ HEAD = """# The command line
 
 Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
 stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
-2 the command line is wrong; 3 the input is wrong; 4 of many scenes some failed; 5 the device or cluster asked for is not there or
-failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
+2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
+or failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
 """
 
 
 def command_line_page() -> str:
-    """The page, as Markdown."""
-    sections = [HEAD, "## unmix\n", fenced(cli, "unmix", None)]
+    """Return the page of the command line, as Markdown."""
+    sections = [HEAD, "## unmix\n", help_block(cli, "unmix", None)]
     parent = click.Context(cli, info_name="unmix", **cli.context_settings)
     for name in COMMANDS:
         command = cli.get_command(parent, name)
         assert command is not None
-        sections += [f"## unmix {name}\n", fenced(command, name, parent)]
+        sections += [f"## unmix {name}\n", help_block(command, name, parent)]
         inner = click.Context(command, info_name=name, parent=parent)
-        for each, one in getattr(command, "commands", {}).items():
-            sections += [f"### unmix {name} {each}\n", fenced(one, each, inner)]
+        for sub_name, subcommand in getattr(command, "commands", {}).items():
+            sections += [f"### unmix {name} {sub_name}\n", help_block(subcommand, sub_name, inner)]
     return "\n".join(sections)
 
 
-def fenced(command: click.Command, name: str, parent: click.Context | None) -> str:
-    """The help of a command, 100 columns wide."""
+def help_block(command: click.Command, name: str, parent: click.Context | None) -> str:
+    """Return the help of a command, 100 columns wide, as a block of code."""
     width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
     context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)
     return f"```\n{command.get_help(context)}\n```\n"
@@ -63,21 +63,21 @@ Of a gzip-compressed cube the checksum counts; anything behind the compressed da
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in lines)
 
 
 def formats_page() -> str:
-    """The page of formats, as Markdown."""
+    """Return the page of formats, as Markdown."""
     from unmix.io import kinds
     from unmix.io.export import FORMATS as OUTPUTS
     from unmix.library import FORMATS as LIBRARIES
 
     cubes = [(kind.name, kind.cube, kind.axis, kind.place, kind.fill) for kind in kinds()]
-    libraries = [(one.name, one.what) for one in LIBRARIES]
+    libraries = [(row.name, row.what) for row in LIBRARIES]
     outputs = [
-        (f"`--format {one.name}`", one.summary, ", ".join(f"`{e}`" for e in one.endings)) for one in OUTPUTS.values()
+        (f"`--format {row.name}`", row.summary, ", ".join(f"`{e}`" for e in row.endings)) for row in OUTPUTS.values()
     ]
     return (
         FORMATS_HEAD

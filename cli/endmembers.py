@@ -1,4 +1,4 @@
-"""`unmix endmembers`: extract endmembers to a library."""
+"""`unmix endmembers`: extract endmembers from a cube to a library."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from . import options
-from .main import tell
+from .main import print_out
 
 
 @click.command("endmembers")
@@ -30,9 +30,9 @@ def command(
     log_file: str | None,
     **reading: Any,
 ) -> None:
-    """Extract endmembers of CUBE to STEM_endmembers.sli and .csv, each with the line and sample that it came from.
+    """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample in the scene.
 
-    The names of the files that were written go to stdout.
+    The names of the written files are printed on stdout.
     """
     from unmix.endmembers import extract_endmembers
     from unmix.io.identity import Watch
@@ -41,9 +41,9 @@ def command(
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)
     watch = Watch(scene)
-    found, _ = extract_endmembers(
-        scene, used, missing, options.number_or_auto(count) or "auto", extract, seed, options.size(memory), threads
+    library, _ = extract_endmembers(
+        scene, used, missing, options.parse_count(count) or "auto", extract, seed, options.parse_memory(memory), threads
     )
     folder = out_dir if out_dir is not None else scene.path.parent
-    for path in save_library(found, folder, scene.stem, overwrite, watch):
-        tell(str(path))
+    for path in save_library(library, folder, scene.stem, overwrite, watch):
+        print_out(str(path))

@@ -1,4 +1,4 @@
-"""`unmix info`: what a cube is."""
+"""`unmix info`: show what a cube's headers say."""
 
 import json
 from pathlib import Path
@@ -9,18 +9,18 @@ import click
 from unmix.errors import UnmixError
 
 from . import archive, options
-from .main import say, tell
+from .main import print_err, print_out
 
-# Shown of a number; --json has all.
+# Digits shown of a number; --json has all.
 DIGITS = 7
 
 
 @click.command("info")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=click.Path(path_type=Path))
-@options.located
-@click.option("--json", "as_json", is_flag=True, help="As JSON, a line for each cube.")
+@options.opening
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each cube.")
 def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
-    """What each CUBE is: size, type, interleave, wavelengths, bad bands, nodata, scale, map. Reads the headers only."""
+    """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube
 
     codes: list[int] = []
@@ -31,7 +31,7 @@ def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelen
             if len(cubes) == 1:
                 raise
             codes.append(error.exit_code)
-            say(f"error: {error}")
+            print_err(f"error: {error}")
             continue
         codes.append(0)
         if as_json:
@@ -42,12 +42,12 @@ def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelen
         width = max(len(key) for key in facts)
         for key, value in facts.items():
             if value is not None and value != []:
-                tell(f"{key.replace('_', ' '):{width}}  {short(value)}")
-    return archive.code_of_all(codes)
+                print_out(f"{key.replace('_', ' '):{width}}  {format_value(value)}")
+    return archive.exit_code_of(codes)
 
 
 def describe(scene: Any) -> dict[str, Any]:
-    """The facts, ready for JSON."""
+    """Return the facts about a cube, ready for JSON."""
     waves, good = scene.wavelengths, scene.good_bands
     return {
         "path": str(scene.path),
@@ -71,13 +71,13 @@ def describe(scene: Any) -> dict[str, Any]:
     }
 
 
-def short(value: Any) -> str:
-    """A value on one line: long lists by their ends."""
+def format_value(value: Any) -> str:
+    """Return a value as text on one line, with long lists shortened to their ends."""
     if isinstance(value, list):
         if len(set(map(str, value))) == 1 and len(value) > 1:
-            return f"{short(value[0])} (all {len(value)})"
-        words = [short(one) for one in value]
+            return f"{format_value(value[0])} (all {len(value)})"
+        words = [format_value(item) for item in value]
         ends = ", ".join(words) if len(words) <= 6 else f"{words[0]}, {words[1]}, … {words[-1]}"
         return f"{ends} ({len(words)})" if len(words) > 6 else ends
-    # A wavelength of 0.3756 µm is 375.59999999999997 nm to a computer.
+    # Rounded, because a wavelength of 0.3756 µm is 375.59999999999997 nm in float64.
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else " ".join(str(value).split())

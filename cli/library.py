@@ -1,4 +1,4 @@
-"""`unmix library`: spectral libraries."""
+"""`unmix library`: inspect, convert and resample spectral libraries."""
 
 import json
 from pathlib import Path
@@ -7,25 +7,27 @@ from typing import Any
 import click
 
 from . import options
-from .main import tell
+from .main import print_out
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
 SELECT = click.option(
-    "--select", metavar="A,B*,...", help="Only the spectra with such names or classes; !A leaves out."
+    "--select",
+    metavar="A,B*,...",
+    help="Use only the spectra with these names or classes; * and ? are wildcards, !A leaves A out.",
 )
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 
 
 @click.group("library")
 def command() -> None:
-    """Spectral libraries: what they hold, in another format, on the bands of a cube.
+    """Inspect spectral libraries, convert them to another format, or resample them to the bands of a cube.
 
-    Read are CSV, ENVI (.sli, .lib), MATLAB, text of the USGS (splib06) and ECOSTRESS, and folders of such text.
+    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of such text files.
     """
 
 
-def chosen(library: Path, select: str | None) -> list[Any]:
-    """The spectra of a library, those on one axis together."""
+def load_selected(library: Path, select: str | None) -> list[Any]:
+    """Load the selected spectra of a library, as one `Endmembers` for each axis."""
     from unmix.library import load_parts
     from unmix.library import select as choose
 
@@ -36,41 +38,41 @@ def chosen(library: Path, select: str | None) -> list[Any]:
 @command.command("info")
 @LIBRARY
 @SELECT
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 def info(library: Path, select: str | None, as_json: bool) -> None:
-    """What LIBRARY holds: spectra, classes, wavelengths, deleted channels, and spectra that are the same."""
-    facts = [describe(part) for part in chosen(library, select)]
+    """Show the spectra, classes, wavelengths and deleted channels of LIBRARY, and which spectra are the same."""
+    facts = [describe(part) for part in load_selected(library, select)]
     if as_json:
         click.echo(json.dumps(facts))
         return
-    for i, one in enumerate(facts):
+    for i, library_facts in enumerate(facts):
         if i:
             click.echo()
-        width = max(len(key) for key in one)
-        for key, value in one.items():
+        width = max(len(key) for key in library_facts)
+        for key, value in library_facts.items():
             if value is not None and value != [] and value != {}:
-                whole = select is not None and key == "names"  # to see what a pattern chooses
-                tell(f"{key.replace('_', ' '):{width}}  {words_of(value, whole)}")
+                whole = select is not None and key == "names"  # show all names, to see what a pattern selects
+                print_out(f"{key.replace('_', ' '):{width}}  {format_fact(value, whole)}")
 
 
-def words_of(value: Any, whole: bool) -> str:
-    """Return a fact on one line; lists by their ends unless they are wanted ``whole``."""
-    from .info import short
+def format_fact(value: Any, whole: bool) -> str:
+    """Return a fact as text on one line; long lists are shortened to their ends unless ``whole``."""
+    from .info import format_value
 
     if isinstance(value, dict):
         return ", ".join(f"{key} ({count})" for key, count in value.items())
-    return f"{', '.join(value)} ({len(value)})" if whole else short(value)
+    return f"{', '.join(value)} ({len(value)})" if whole else format_value(value)
 
 
 def describe(library: Any) -> dict[str, Any]:
-    """The facts of spectra on one axis, ready for JSON."""
+    """Return the facts about spectra on one axis, ready for JSON."""
     import numpy as np
 
     from unmix.library import duplicates
 
     waves, valid = library.wavelengths, library.valid
     classes = {kind: library.classes.count(kind) for kind in dict.fromkeys(library.classes or ())}
-    some = np.where(valid, library.matrix, np.nan)
+    values = np.where(valid, library.matrix, np.nan)
     return {
         "source": library.source,
         "spectra": len(library.names),
@@ -80,8 +82,8 @@ def describe(library: Any) -> dict[str, Any]:
         "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],
         "wavelengths_ascend": None if waves is None else bool(np.all(np.diff(waves) > 0)),
         "fwhm_nm": None if library.fwhm is None else [float(width) for width in library.fwhm],
-        "smallest": float(np.nanmin(some)) if valid.any() else None,
-        "largest": float(np.nanmax(some)) if valid.any() else None,
+        "smallest": float(np.nanmin(values)) if valid.any() else None,
+        "largest": float(np.nanmax(values)) if valid.any() else None,
         "deleted_values": int((~valid).sum()),
         "spectra_with_deleted_values": int((~valid).any(axis=0).sum()),
         "the_same": [f"{a} = {b}" for a, b in duplicates(library)],
@@ -94,18 +96,18 @@ def describe(library: Any) -> dict[str, Any]:
 @SELECT
 @OVERWRITE
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
-    """Write LIBRARY as OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels as they are."""
+    """Convert LIBRARY to OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels do not change."""
     from unmix.errors import LibraryError
     from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = chosen(library, select)
+    parts = load_selected(library, select)
     if len(parts) > 1:
         raise LibraryError(
-            f"{library}: its spectra are on {len(parts)} different axes; bring them to one with resample"
+            f"{library}: its spectra are on {len(parts)} different axes; bring them to one with unmix library resample"
         )
     for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
-        tell(str(path))
+        print_out(str(path))
 
 
 @command.command("resample")
@@ -120,10 +122,10 @@ def resample(
     library: Path, cube: Path, out: Path, select: str | None, overwrite: bool, verbose: bool, quiet: bool,
     log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
-    """Bring LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
+    """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
-    Bands are Gaussians of the cube's FWHM (of its spacing, where it has none), and a library's own FWHM is taken off.
-    Wavelengths within a tenth of the FWHM pass through untouched; a band outside the library's range is an error. `unmix run`
+    Band responses are Gaussians with the cube's FWHM (or the band spacing, if it has none), reduced by the library's own FWHM.
+    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range is an error. unmix run
     does the same with -e LIBRARY.
     """
     from unmix.library import fit
@@ -132,6 +134,6 @@ def resample(
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
-    found = fit(chosen(library, select), scene, used.index)
-    for path in write_library(found, out, overwrite, inputs_of(scene, library=library)):
-        tell(str(path))
+    resampled = fit(load_selected(library, select), scene, used.index)
+    for path in write_library(resampled, out, overwrite, inputs_of(scene, library=library)):
+        print_out(str(path))

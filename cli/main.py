@@ -1,4 +1,4 @@
-"""`unmix`: finds the command, and turns what goes wrong into one line and an exit code."""
+"""`unmix`: finds the command, and reports errors as one line and an exit code."""
 
 import contextlib
 import importlib
@@ -17,32 +17,31 @@ import click
 from unmix._version import build
 from unmix.errors import UnmixError, printable
 
-# Commands in the order of the help, with the line that stands there: a command's own file is imported when it runs.
+# Commands in the order of the help, with the line shown there; the file of a command is imported when it runs.
 COMMANDS = {
-    "run": "Endmembers, then certified abundances; the main job.",
-    "batch": "Many scenes over many machines.",
-    "info": "What a cube is.",
-    "check": "Would this run be sound? Headers and a sample of pixels.",
+    "run": "Unmix scenes: endmembers, then certified abundances; the main command.",
+    "batch": "Unmix many scenes on many machines.",
+    "info": "Show what a cube's headers say.",
+    "check": "Check before a run: headers, units, library, bands and a sample of pixels.",
     "count": "Estimate the number of endmembers.",
-    "library": "Spectral libraries: look, convert, resample.",
-    "endmembers": "Extract endmembers to a library.",
-    "nmf": "Endmembers and abundances found together, by factorisation.",
+    "library": "Inspect, convert and resample spectral libraries.",
+    "endmembers": "Extract endmembers from a cube to a library.",
+    "nmf": "Find endmembers and abundances together, by non-negative factorisation.",
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
-    "solve": "Non-negative least squares and quadratic programmes of any size.",
-    "verify": "Check a finished run against its cube.",
-    "bench": "Time a scene beside the copy that bounds it.",
+    "solve": "Solve non-negative least squares and quadratic programmes of any size.",
+    "verify": "Check the outputs of a finished run against its cube.",
+    "bench": "Time a run and compare it with a plain copy of the same data.",
     "synth": "Make a synthetic scene with known truth.",
 }
 
-
-# Who writes a line to stderr while bars are shown there.
+# Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
 PARAMETER = re.compile("`([a-z][a-z_]*)`")
-NO_MEMORY = "not enough memory; lower --memory or --threads, or is the file damaged?"
+NO_MEMORY = "not enough memory; lower --memory or --threads, or check whether the file is damaged"
 
 
-class Stopped(BaseException):
-    """SIGTERM, as an exception, so that everything is put away on the way out."""
+class Terminated(BaseException):
+    """SIGTERM as an exception, so that temporary files and locks are cleaned up."""
 
 
 class Commands(click.Group):
@@ -62,7 +61,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: show_version(*given),
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *arguments: show_version(*arguments),
               help="Show the version and exit.")  # fmt: skip
 def cli() -> None:
     """Hyperspectral unmixing that is exact and proves it, pixel by pixel.
@@ -72,108 +71,110 @@ def cli() -> None:
 
 
 def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Say which build this is: the sources are read for that only when it is asked."""
+    """Print the version and build, for which all sources are read, and exit."""
     if wanted and not context.resilient_parsing:
         click.echo(f"unmix, version {build()}")
         context.exit()
 
 
-def stop(number: int, frame: FrameType | None) -> NoReturn:
-    """The first signal stops; further ones may not disturb the putting away."""
+def stop_on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """Raise an exception for the first signal, and ignore further ones, which would interrupt the cleaning up."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt if number == signal.SIGINT else Stopped
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def as_options(text: str) -> str:
-    """Write what the package calls `` `max_delta` ``, a parameter, as the option that it is here: ``--max-delta``."""
+    """Replace parameters in messages of the package, such as `` `max_delta` ``, by their options, ``--max-delta``."""
     return PARAMETER.sub(lambda name: "--" + name[1].replace("_", "-"), text)
 
 
-def tell(text: str) -> None:
-    """One line on stdout for people, whatever is in it; JSON and numbers, which programs read, need no such care."""
+def print_out(text: str) -> None:
+    """Print one line for people on stdout, with unprintable characters escaped; JSON and numbers are printed as they are."""
     click.echo(printable(as_options(text)))
 
 
-def say(text: str) -> None:
-    """One line on stderr, whatever is in it: names and headers may hold line breaks and control characters."""
+def print_err(text: str) -> None:
+    """Print one line on stderr, with unprintable characters escaped: names and headers may hold control characters."""
     shown = printable(as_options(text))
     line = f"unmix: {shown if len(shown) < 2000 else shown[:2000] + '…'}"
     with contextlib.suppress(OSError, ValueError):
         ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)
 
 
-def fail(error: Exception, text: str) -> None:
-    """An error's one line to stderr and to the log file; its traceback with -v."""
+def report_error(error: Exception, text: str) -> None:
+    """Print an error as one line on stderr and to the log file; with -v also its traceback."""
     log = logging.getLogger("unmix")
     if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
         click.echo("\n".join(map(printable, traceback.format_exc().splitlines())), err=True)
     for handler in log.handlers:
         if isinstance(handler, logging.FileHandler):
             handler.emit(log.makeRecord("unmix", logging.ERROR, "", 0, text, (), None))
-    say(f"error: {text}")
+    print_err(f"error: {text}")
 
 
 def main() -> None:
-    """The entry point: exit codes are those of the errors, 130 for Ctrl-C, 143 for SIGTERM."""
-    hold_standard_streams()
+    """Run the command line and exit with the code of the error, 130 for Ctrl-C, 143 for SIGTERM."""
+    open_closed_streams()
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, stop)
+        signal.signal(each, stop_on_signal)
     try:
         code = cli.main(prog_name="unmix", standalone_mode=False)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
-        fail(error, f"{error.format_message().rstrip('.')}; see {path} --help")
+        report_error(error, f"{error.format_message().rstrip('.')}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:
-        fail(error, str(error))
+        report_error(error, str(error))
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("stopped by Ctrl-C; what was not finished left nothing under a final name")
+        print_err("stopped by Ctrl-C; unfinished outputs have not taken their final names")
         code = 130
-    except Stopped:
-        say("stopped by SIGTERM; what was not finished left nothing under a final name")
+    except Terminated:
+        print_err("stopped by SIGTERM; unfinished outputs have not taken their final names")
         code = 143
     except BrokenPipeError:
         code = 1
     except OSError as error:
-        fail(error, f"{error.filename or 'stdout'}: {error.strerror}")
+        report_error(error, f"{error.filename or 'stdout'}: {error.strerror}")
         code = 1
     except MemoryError as error:
-        fail(error, NO_MEMORY)
+        report_error(error, NO_MEMORY)
         code = 1
     except Exception as error:
-        fail(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
+        report_error(
+            error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}"
+        )
         code = 1
-    if not let_go_of("stdout") and code == 0:
+    if not flush_stream("stdout") and code == 0:
         code = 1
-    let_go_of("stderr")
+    flush_stream("stderr")
     if code:
         sys.exit(code)
 
 
-def hold_standard_streams() -> None:
-    """Open what was closed (``>&-``) for nothing to be lost in silence: no file of ours gets its number, and writing to stdout fails.
+def open_closed_streams() -> None:
+    """Open closed standard streams (``>&-``), so that no file of ours gets their number, and writing to stdout fails.
 
-    Python's stdout is None then, to which `click.echo` writes nothing and says nothing.
+    Python's stdout is None if it was closed, and `click.echo` then drops its text silently.
     """
     try:
         while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:
             pass
         os.close(descriptor)
-    except OSError:  # no descriptor is left, or no /dev/null
+    except OSError:  # no descriptor is left, or there is no /dev/null
         return
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
 
 
-def let_go_of(name: str) -> bool:
-    """Flush a standard stream; where that fails, keep Python from trying again on its way out, and returning 120."""
+def flush_stream(name: str) -> bool:
+    """Flush a standard stream; if that fails, keep Python from trying again at exit, which would change the exit code to 120."""
     try:
         getattr(sys, name).flush()
     except AttributeError:
-        return True  # there is none
+        return True  # the stream is closed
     except (OSError, ValueError):
         setattr(sys, name, None)
         return False

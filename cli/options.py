@@ -1,4 +1,4 @@
-"""Options that commands share, and the log that -v, -q and --log-file steer."""
+"""Options that commands share, and the log that -v, -q and --log-file control."""
 
 import logging
 import os
@@ -13,13 +13,13 @@ import click
 from unmix.errors import printable
 from unmix.io.opening import open_named
 
-from .main import as_options, say
+from .main import as_options, print_err
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, in the order given."""
+def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine several options into one decorator, in the order given."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -30,100 +30,116 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 def one_of(names: Iterable[str]) -> click.Choice:
-    """Return a choice of names, in which case does not count."""
+    """Return an option type that accepts one of the names, in any case."""
     return click.Choice(list(names), case_sensitive=False)
 
 
 class Folder(click.Path):
-    """A folder for outputs; ``-``, which elsewhere is stdout, is refused rather than made."""
+    """A folder for outputs; ``-``, which often means stdout, is refused instead of created."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "-":
-            self.fail("outputs are files in a folder, and cannot go to stdout; name a folder (./- if it is called so)")
+            self.fail("outputs are files, and cannot be written to stdout; name a folder (./- for one with that name)")
         return super().convert(value, param, ctx)
 
 
-located = together(
-    click.option("--dataset", metavar="PATH[:yxb]", help="The cube in an HDF5 file of no known product, and its axes."),
+opening = combine(
+    click.option("--dataset", metavar="PATH[:yxb]",
+                 help="Path of the cube in an HDF5 file that is not of a known product, and the order of its axes."),
     click.option("--wavelengths", metavar="FILE",
-                 help="Wavelengths where the cube has none, or others: text or CSV, a band a line, wavelength and perhaps FWHM "
-                 "(nm; all below 25 are µm), or what has an ENVI header; or, with --dataset, their path in the HDF5 file."),
+                 help="Use these wavelengths instead of the cube's: a text or CSV file with a line for each band, wavelength and "
+                 "optionally FWHM (nm; µm if all are below 25), or a file with an ENVI header; or, with --dataset, their path in the "
+                 "HDF5 file."),
 )  # fmt: skip
 
-reading = together(
-    click.option("--scale", type=float, metavar="F", help="Divide stored values by F, whatever the file says."),
-    click.option("--nodata", type=float, metavar="V", help="The stored value that means no data."),
+reading = combine(
+    click.option("--scale", type=float, metavar="F",
+                 help="Divide stored values by F, instead of applying the scale factor, gains and offsets in the file."),
+    click.option("--nodata", type=float, metavar="V", help="Stored value that means no data; replaces the one in the file."),
     click.option("--bands", default="good", metavar="WHICH", show_default=True,
-                 help="good (by the file's own list), all, auto (good ones that are not dead, constant or out of physical "
-                 "range (more than half of a sample below 0, or above 1.2 where most bands are not), or a list, from 1: 1-50,60."),
-    click.option("--ignore-nm", metavar="A-B,...", help="Wavelengths to leave out, in nm: 1350-1420,1800-1950."),
-    click.option("--lines", metavar="A:B", help="Lines to read: from A (from 0), without B."),
-    click.option("--samples", metavar="A:B", help="Samples to read; the map information is shifted to fit."),
-    click.option("--mask", metavar="FILE[:BAND]", help="A raster of the same size: pixels where it is 0 are left out."),
-    located,
+                 help="Bands to use: good (by the bad band list in the file), all, auto (the good ones that are not dead, constant "
+                 "or out of physical range: more than half of a sample below 0, or above 1.2 where most bands are not), or a list "
+                 "from 1: 1-50,60."),
+    click.option("--ignore-nm", metavar="A-B,...",
+                 help="Leave out bands with wavelengths in these ranges, in nm: 1350-1420,1800-1950."),
+    click.option("--lines", metavar="A:B", help="Read only lines A to B, counted from 0, B excluded."),
+    click.option("--samples", metavar="A:B",
+                 help="Read only samples A to B, counted like lines; map information is shifted accordingly."),
+    click.option("--mask", metavar="FILE[:BAND]",
+                 help="Leave out pixels where this raster of the same size is 0 or nodata; BAND counts from 1."),
+    opening,
 )  # fmt: skip
 
-extraction = together(
+extraction = combine(
     click.option("-n", "--count", metavar="N",
-                 help="How many endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
+                 help="Number of endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
                  "many).  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
-                 help="How to extract them: vca (random directions), spa (successive projections; nothing random)."),
-    click.option("--seed", type=click.IntRange(0), default=0, metavar="S", help="Seed of the extraction.", show_default=True),
+                 help="Algorithm that extracts endmembers: vca (random directions) or spa (successive projections, not random)."),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="S", show_default=True,
+                 help="Seed of the random directions of vca."),
 )  # fmt: skip
 
-outputs = together(
+outputs = combine(
     click.option(
         "-o",
         "--out-dir",
         type=Folder(),
         metavar="DIR",
-        help="Where outputs go.  [default: beside the cube]",
+        help="Folder for outputs.  [default: the folder of the cube]",
     ),
     click.option("--overwrite", is_flag=True, help="Replace outputs that exist."),
 )
 
-budget = together(
-    click.option("--memory", default="1G", metavar="SIZE", help="Bound on blocks in memory.", show_default=True),
-    click.option("--threads", type=click.IntRange(1), metavar="K", help="CPU threads.  [default: all]"),
+budget = combine(
+    click.option(
+        "--memory",
+        default="1G",
+        metavar="SIZE",
+        help="Bound on the memory for blocks, such as 256M or 2G.",
+        show_default=True,
+    ),
+    click.option("--threads", type=click.IntRange(1), metavar="K", help="Number of CPU threads.  [default: all cores]"),
 )
 
-gpu_memory = click.option("--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on GPU memory.")
+gpu_memory = click.option(
+    "--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on the memory for blocks on each GPU."
+)
 
-logs = together(
-    click.option("-v", "--verbose", is_flag=True, help="Say more; show tracebacks."),
-    click.option("-q", "--quiet", is_flag=True, help="Say errors only."),
-    click.option("--log-file", type=click.Path(dir_okay=False), metavar="F", help="Also write the log to F."),
+logs = combine(
+    click.option("-v", "--verbose", is_flag=True, help="Log details, and show tracebacks of errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Log errors only."),
+    click.option("--log-file", type=click.Path(dir_okay=False), metavar="FILE", help="Also append the log to FILE."),
 )
 
 
-class OneLine(logging.Formatter):
-    """`warning: text`, without the level for what is merely said."""
+class LogLine(logging.Formatter):
+    """Formats a record as ``warning: text``; without the level if it is only information."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         return f"{level}{record.getMessage()}"
 
 
-class ToStderr(logging.Handler):
-    """Writes to whatever stderr is at the time."""
+class StderrHandler(logging.Handler):
+    """Writes to stderr, above the progress bars if there are any."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        print_err(self.format(record))
 
 
-class Dated(logging.Formatter):
-    """A line of the log file; one line, whatever is in it."""
+class DatedLine(logging.Formatter):
+    """Formats a record as one printable line of the log file."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(as_options(super().format(record)))
 
 
-class ToFile(logging.FileHandler):
-    """Writes to the log file; says once where that cannot be written, and goes on."""
+class LogFileHandler(logging.FileHandler):
+    """Writes to the log file; if that fails, warns once and goes on."""
 
     failed = False
 
@@ -133,53 +149,57 @@ class ToFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.failed:
             self.failed = True
-            say(f"warning: --log-file {self.baseFilename}: {sys.exc_info()[1]}; lines are missing there")
+            print_err(f"warning: --log-file {self.baseFilename}: {sys.exc_info()[1]}; lines are missing from it")
 
 
 def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
-    """Point the package's log at stderr, and at a file where one is named."""
+    """Send the package's log to stderr, and to a file if one is named; return the logger."""
     log = logging.getLogger("unmix")
     log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
-    log.handlers = [ToStderr()]
-    log.handlers[0].setFormatter(OneLine())
+    log.handlers = [StderrHandler()]
+    log.handlers[0].setFormatter(LogLine())
     if log_file == "-":
-        raise click.UsageError("--log-file -: the log is on stderr already; name a file")
+        raise click.UsageError("--log-file -: the log goes to stderr anyway; name a file")
     if log_file is not None:
-        refuse_log(log_file)
+        refuse_log_in_use(log_file)
         try:
             if os.path.isfile(log_file) and not is_log(log_file):
-                raise click.UsageError(f"--log-file {log_file}: exists and is no log of ours; name another file")
-            handler = ToFile(log_file, encoding="utf-8")
+                raise click.UsageError(
+                    f"--log-file {log_file}: exists and is no log of ours (its first line has no date); name another file"
+                )
+            handler = LogFileHandler(log_file, encoding="utf-8")
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
-        handler.setFormatter(Dated("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(DatedLine("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
     return log
 
 
-def refuse_log(log_file: str) -> None:
-    """`click.UsageError` where the log would go into a file that the command line names for something else, links counting."""
+def refuse_log_in_use(log_file: str) -> None:
+    """Raise `click.UsageError` if the log file is also another argument of the command, directly or through a link."""
     from unmix.outputs.names import file_of, inode
 
     context = click.get_current_context(silent=True)
     for name, value in (context.params if context is not None else {}).items():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            own = None if name == "log_file" or not isinstance(one, str | Path) else inode(file_of(one))
-            if own is not None and own == inode(Path(log_file)):
+        for argument in value if isinstance(value, list | tuple) else [value]:
+            argument_inode = (
+                None if name == "log_file" or not isinstance(argument, str | Path) else inode(file_of(argument))
+            )
+            if argument_inode is not None and argument_inode == inode(Path(log_file)):
                 raise click.UsageError(
-                    f"--log-file {log_file}: is {one}, which this command reads or writes; name another file"
+                    f"--log-file {log_file}: is the same file as {argument}, which this command reads or writes; name another"
                 )
 
 
 def is_log(path: str) -> bool:
-    """Whether a file may be appended to: it is empty, or begins with a date as our logs do."""
+    """Return whether the log may be appended to a file: it is empty, or begins with a date as our logs do."""
     with open(path, "rb") as file:
         head = file.read(10)
     return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
 
 
-def number_or_auto(text: str | None) -> int | str | None:
-    """The value of --count."""
+def parse_count(text: str | None) -> int | str | None:
+    """Return the value of --count."""
     if text is None or text == "auto":
         return text
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
@@ -187,15 +207,15 @@ def number_or_auto(text: str | None) -> int | str | None:
     return int(text)
 
 
-def size(text: str) -> int:
-    """Bytes of --memory."""
+def parse_memory(text: str) -> int:
+    """Return the value of --memory in bytes."""
     from unmix.blocks import parse_size
 
     return parse_size(text)
 
 
 def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:
-    """A cube with the bands and the nodata value that the reading options choose."""
+    """Open a cube; return it, and the bands and nodata value that the reading options choose."""
     from unmix.scene import ReadOptions, open_scene
 
     return open_scene(cube, ReadOptions(**reading))

@@ -1,4 +1,4 @@
-"""Progress of scenes: bars on a terminal, JSON lines a second for programs, nothing in cron."""
+"""Progress of scenes: bars on a terminal, a line of JSON each second for programs, nothing in cron jobs."""
 
 import contextlib
 import json
@@ -21,16 +21,16 @@ Report = Callable[[Step], None]
 
 
 class Board:
-    """Shows how far each scene is, and how far all of them are; any thread may report.
+    """Shows the progress of each scene and of all of them; any thread may report.
 
     Parameters
     ----------
     kind : {"auto", "bar", "json", "none"}
-        "auto" is a bar where stderr is a terminal, else none.
+        "auto" is a bar if stderr is a terminal, else none.
     scenes : int
-        In all.
+        Number of scenes.
     what : str
-        What a scene's steps count.
+        The unit of progress: lines, or steps of a factorisation.
     """
 
     def __init__(self, kind: str, scenes: int = 1, what: str = "lines") -> None:
@@ -39,16 +39,16 @@ class Board:
             self.kind = "bar" if sys.stderr is not None and sys.stderr.isatty() else "none"
         self.lock = threading.Lock()
         self.began = time.monotonic()
-        self.said: dict[Path, float] = {}
+        self.last_printed: dict[Path, float] = {}
         self.last: dict[Path, int] = {}
         self.pixels = self.bytes = 0
         self.shown: Any = None
 
     def __enter__(self) -> "Board":
         if self.kind == "bar":
-            self.shown = bars(self.what)
+            self.shown = new_bars(self.what)
             self.shown.start()
-            ABOVE_BARS.append(self.above)
+            ABOVE_BARS.append(self.print_above)
             self.all = self.shown.add_task("all", total=self.scenes, rate="scenes") if self.scenes > 1 else None
             self.tasks: dict[Path, Any] = {}
         return self
@@ -57,33 +57,33 @@ class Board:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.shown is not None:
-            ABOVE_BARS.remove(self.above)
+            ABOVE_BARS.remove(self.print_above)
             self.shown.stop()
 
-    def above(self, line: str) -> None:
-        """A line above the bars."""
+    def print_above(self, line: str) -> None:
+        """Print a line above the bars."""
         self.shown.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def scene(self, path: Path) -> Report | None:
-        """The function to call with a `Step` of that scene; None where nothing is shown."""
+        """Return the function to call with each `Step` of a scene; None if nothing is shown."""
         if self.kind == "none":
             return None
         return lambda step: self.report(path, step)
 
     def report(self, path: Path, step: Step) -> None:
-        """Show a step."""
+        """Show the progress of a scene."""
         with self.lock:
-            new = step.done - self.last.get(path, step.first)
+            increase = step.done - self.last.get(path, step.first)
             self.last[path] = step.done
-            self.pixels, self.bytes = self.pixels + new * step.pixels, self.bytes + new * step.bytes
-            (self.draw if self.kind == "bar" else self.say)(path, step)
+            self.pixels, self.bytes = self.pixels + increase * step.pixels, self.bytes + increase * step.bytes
+            (self.update_bar if self.kind == "bar" else self.print_json)(path, step)
 
     def end(self, path: Path) -> None:
-        """That scene is done, or has failed."""
+        """Count a scene that is done or has failed, and remove its bar."""
         with self.lock:
             self.ended += 1
             self.last.pop(path, None)
-            self.said.pop(path, None)
+            self.last_printed.pop(path, None)
             if self.kind == "bar":
                 task = self.tasks.pop(path, None)
                 if task is not None and self.scenes > 1:
@@ -92,42 +92,42 @@ class Board:
                     self.shown.update(self.all, completed=self.ended)
 
     def rates(self) -> dict[str, float]:
-        """Pixels and gigabytes a second, since the beginning, of all scenes."""
+        """Return pixels and gigabytes per second of all scenes, since the start."""
         seconds = max(time.monotonic() - self.began, 1e-9)
         return {
             "pixels_per_second": round(self.pixels / seconds),
             "gigabytes_per_second": round(self.bytes / seconds / 1e9, 3),
         }
 
-    def draw(self, path: Path, step: Step) -> None:
-        """A bar for each scene under way."""
+    def update_bar(self, path: Path, step: Step) -> None:
+        """Update the bar of a scene, or add it."""
         if path not in self.tasks:
             self.tasks[path] = self.shown.add_task(printable(path.name), total=step.total, rate=self.what)
-        now = self.rates()
-        rate = f"{self.what}  {now['pixels_per_second'] / 1e6:.2f} Mpixel/s  {now['gigabytes_per_second']:.2f} GB/s  {step.device}"
+        rates = self.rates()
+        rate = f"{self.what}  {rates['pixels_per_second'] / 1e6:.2f} Mpixel/s  {rates['gigabytes_per_second']:.2f} GB/s  {step.device}"
         self.shown.update(
             self.tasks[path], completed=step.done, total=step.total, rate=rate if step.pixels else self.what
         )
 
-    def say(self, path: Path, step: Step) -> None:
-        """A line of JSON, at most one a second for each scene, and its last."""
+    def print_json(self, path: Path, step: Step) -> None:
+        """Print progress as JSON: at most one line per second for each scene, and always its last."""
         now = time.monotonic()
-        if step.done < step.total and now - self.said.get(path, 0.0) < 1:
+        if step.done < step.total and now - self.last_printed.get(path, 0.0) < 1:
             return
-        self.said[path] = now
+        self.last_printed[path] = now
         line: dict[str, Any] = {"scene": path.name, f"{self.what}_done": step.done, self.what: step.total}
         line |= {"scenes_done": self.ended, "scenes": self.scenes} if self.scenes > 1 else {}
         line |= {**self.rates(), "device": step.device} if step.pixels else {}
-        with contextlib.suppress(OSError, ValueError):  # who watched is gone; the work is not
+        with contextlib.suppress(OSError, ValueError):  # the reader of stderr is gone; the work goes on
             click.echo(json.dumps(line), err=True)
 
 
-def bars(what: str) -> Any:
-    """The terminal's bars."""
+def new_bars(what: str) -> Any:
+    """Return the progress display of the terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    # A scene may be called [red] or [/], which is no markup.
+    # The name of a scene may look like markup, such as [red] or [/].
     name, rate = (TextColumn(what, markup=False) for what in ("{task.description}", "{task.fields[rate]}"))
     columns = (name, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,4 +1,4 @@
-"""`unmix run`: endmembers, then certified abundances."""
+"""`unmix run`: unmix scenes: endmembers, then certified abundances."""
 
 import contextlib
 import os
@@ -14,15 +14,15 @@ from unmix.pipeline import Step
 from . import archive, options
 from .progress import Board, Report
 
-# When the next scene's first bytes are asked for, and how many.
+# At this share of a scene's lines, so many bytes of the next scene are read ahead.
 NEARLY, AHEAD = 0.8, 256 * 2**20
 
 
 @click.command("run")
 @archive.scenes
 @archive.unmixing
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@archive.said
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
+@archive.reporting
 @options.logs
 def command(
     cubes: tuple[Path, ...],
@@ -38,53 +38,53 @@ def command(
 ) -> int:
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
-    Outputs stand beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, the last when all is
-    done. Exit code 0 means that every pixel of an exact solver is certified, unless --uncertified ok says that it need
-    not be. Library and cube must be in one unit: the scale factor and gains of the header are applied, or --scale instead.
+    Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. Exit code 0
+    means that every pixel of an exact solver is certified, unless --uncertified ok allows others. Library and cube must have the same
+    unit: the scale factor and gains of the header are applied, or --scale instead.
 
-    A run that was cut off (Ctrl-C, kill -9, a full disk, a power loss) goes on from what was flushed when the same command is
-    given again. Of many cubes, one that fails does not stop the others (exit code 4):
+    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues from its last saved state when the same command is given
+    again. Of several cubes, one that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     from unmix import Options, run
     from unmix.devices import kind_of
 
     options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.number_or_auto(settings["count"])
-    Options.of(**settings)  # what is wrong for every scene is said before the first
+    settings["count"] = options.parse_count(settings["count"])
+    Options.of(**settings)  # options that are wrong for every scene are reported before the first
     kind_of(settings["device"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
-            report = looking_ahead(board.scene(cube), following)
+            report = with_prefetch(board.scene(cube), following)
             try:
-                outcomes.ended(cube, run(cube, progress=report, command=sys.argv, **settings))
+                outcomes.finished(cube, run(cube, progress=report, command=sys.argv, **settings))
             except (UnmixError, MemoryError) as error:
                 outcomes.failed(cube, error)
             board.end(cube)
     return outcomes.summary()
 
 
-def looking_ahead(report: Report | None, following: Path | None) -> Report:
-    """The report of a scene, which also lets the system read the first of the next one while the last of this one is written."""
-    asked = False
+def with_prefetch(report: Report | None, following: Path | None) -> Report:
+    """Return a report function that also prefetches the next scene while the end of this one is written."""
+    prefetched = False
 
-    def both(step: Step) -> None:
-        nonlocal asked
-        if following is not None and not asked and step.done >= NEARLY * step.total:
-            asked = True
-            will_need(following)
+    def report_and_prefetch(step: Step) -> None:
+        nonlocal prefetched
+        if following is not None and not prefetched and step.done >= NEARLY * step.total:
+            prefetched = True
+            prefetch(following)
         if report is not None:
             report(step)
 
-    return both
+    return report_and_prefetch
 
 
-def will_need(cube: Path) -> None:
-    """Ask the system to read the beginning of a cube's data ahead."""
+def prefetch(cube: Path) -> None:
+    """Ask the operating system to read the beginning of a cube's data ahead."""
     for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of that name would be waited for
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe of that name would block
             os.posix_fadvise(descriptor, 0, AHEAD, os.POSIX_FADV_WILLNEED)
             os.close(descriptor)

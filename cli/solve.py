@@ -1,4 +1,4 @@
-"""`unmix solve`: non-negative least squares for batches of any systems."""
+"""`unmix solve`: non-negative least squares and quadratic programmes for batches of systems."""
 
 import json
 from pathlib import Path
@@ -14,19 +14,26 @@ from . import options
 @click.argument("b", metavar="B")
 @click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="OUT",
-    help="OUT.npy (the answers; residuals or costs, kappa, delta and steps beside it) or OUT.h5 (all in one).",
+    help="Output: OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
 )  # fmt: skip
-@click.option("--toeplitz", "toeplitz_pulse", is_flag=True, help="A is a pulse, or one a row: undo its convolution.")
 @click.option(
-    "--quadratic", is_flag=True, help="A is Q, B is h: min ½ xᵀQx + hᵀx over x >= 0; Q may be sparse, FILE.npz."
+    "--toeplitz",
+    "toeplitz_pulse",
+    is_flag=True,
+    help="A is a pulse, or has a pulse in each row: solve for the signal that it was convolved with.",
 )
 @click.option(
-    "--steps", type=click.IntRange(1), metavar="N", help="With --quadratic, the most steps.  [default: 10000]"
+    "--quadratic",
+    is_flag=True,
+    help="Solve min ½ xᵀQx + hᵀx over x >= 0 with Q = A and h = B; Q may be sparse, FILE.npz.",
 )
-@click.option("--device", default="auto", metavar="NAME", show_default=True, help="As for run.")
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N", help="With --quadratic: most steps to make.  [default: 10000]"
+)
+@click.option("--device", default="auto", metavar="NAME", show_default=True, help="Where to compute, as for run.")
 @options.budget
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout.")
 @options.logs
 def command(
     a: str,
@@ -42,11 +49,12 @@ def command(
 ) -> int:
     """Solve min |A x - b| over x >= 0 for every right-hand side of B, certified: Lawson-Hanson with an updated QR.
 
-    A is (m, n), or (N, m, n) with a matrix for each system; B is (N, m), a right-hand side a row. Both are FILE.npy, FILE.h5:/NAME or
-    FILE.mat:NAME. Any rank, more columns than rows too. A lidar's waveforms: unmix solve pulses.npy returns.npy --toeplitz -o x.npy
+    A is (m, n), or (N, m, n) with a matrix for each system; B is (N, m), with a right-hand side in each row. Both are FILE.npy,
+    FILE.h5:/NAME or FILE.mat:NAME. A may have any rank, and more columns than rows. For the waveforms of a lidar:
+    unmix solve pulses.npy returns.npy --toeplitz -o x.npy
 
-    With --quadratic: min ½ xᵀQx + hᵀx over x >= 0, by multiplicative updates and a solve on the support; for Q that is large and sparse
-    (a FILE.npz of scipy.sparse.save_npz): unmix solve Q.npz h.npy --quadratic -o x.npy
+    With --quadratic: solve min ½ xᵀQx + hᵀx over x >= 0, by multiplicative updates and a solve on the support. A large and sparse Q
+    is a FILE.npz written by scipy.sparse.save_npz: unmix solve Q.npz h.npy --quadratic -o x.npy
     """
     from unmix.jobs.solve import quadratic_files, solve_files
     from unmix.outputs.atomic import finite
@@ -57,13 +65,13 @@ def command(
         raise click.UsageError("--steps is for --quadratic")
     log = options.set_up_log(verbose, quiet, log_file)
     if quadratic:
-        found = quadratic_files(a, b, **settings | ({} if steps is None else {"steps": steps}))
+        result = quadratic_files(a, b, **settings | ({} if steps is None else {"steps": steps}))
     else:
-        found = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
+        result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
     if as_json:
-        click.echo(json.dumps(finite(found)))
+        click.echo(json.dumps(finite(result)))
     log.info(
-        f"{b}: {found['certified']} of {found['systems']} systems of {found['m']} x {found['n']} certified on {found['device']}, worst "
-        f"κ {found['worst_kappa']:.1e}, {found['steps']} steps"
+        f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified on {result['device']}, "
+        f"worst κ {result['worst_kappa']:.1e}, {result['steps']} steps"
     )
-    return 1 if found["failed"] else 0
+    return 1 if result["failed"] else 0

@@ -1,4 +1,4 @@
-"""`unmix verify`: check a finished run against its cube."""
+"""`unmix verify`: check the outputs of a finished run against its cube."""
 
 import json
 from dataclasses import asdict
@@ -6,28 +6,28 @@ from pathlib import Path
 
 import click
 
-from .main import say, tell
+from .main import print_err, print_out
 
 
 @click.command("verify")
 @click.argument("stem", type=click.Path(path_type=Path))
 @click.option(
-    "--cube", type=click.Path(path_type=Path), metavar="FILE", help="The scene.  [default: where the run found it]"
+    "--cube", type=click.Path(path_type=Path), metavar="FILE", help="The scene.  [default: its path in the run]"
 )
-@click.option("--all", "everything", is_flag=True, help="Solve every pixel again, not a sample.")
+@click.option("--all", "everything", is_flag=True, help="Solve every pixel again, instead of a sample.")
 @click.option(
     "--sample",
     type=click.IntRange(1),
     default=1000,
     show_default=True,
     metavar="N",
-    help="How many pixels to solve again.",
+    help="Number of pixels to solve again.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
-    """Check the outputs that begin with STEM: every file against its digest, and pixels solved again by scipy.
+    """Check the outputs of a run: every file against its digest, and pixels solved again by scipy.
 
-    STEM is what their names begin with: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
+    STEM is the common beginning of their names: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
     """
     from unmix.jobs.verify import verify
 
@@ -35,9 +35,9 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     if as_json:
         click.echo(json.dumps(asdict(verdict)))
     for fault in verdict.faults:
-        say(f"error: {fault}")
+        print_err(f"error: {fault}")
     if not as_json and not verdict.faults:
-        tell(
+        print_out(
             f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
             "(float32 rounding: 6e-08); every file is what the run wrote"
         )

@@ -471,7 +471,7 @@ def test_an_archive_from_a_list(tmp_path, archive, between):
 
 def test_a_list_that_is_none(tmp_path):
     for words, code, said in (
-        ([], 2, "name a CUBE"),
+        ([], 2, "give at least one CUBE"),
         (["--list", str(tmp_path / "no")], 2, "No such file"),
         (["--list", os.devnull], 0, "no scene is named"),  # what looked for some found none
     ):

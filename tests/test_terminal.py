@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from unmix_cli import options
-from unmix_cli.main import main, say
+from unmix_cli.main import main, print_err
 from unmix_cli.progress import Board
 
 from unmix.errors import UnmixError, printable
@@ -119,7 +119,7 @@ def test_bars_show_names_as_they_are():
         board.scene(Path(name))(Step(1, 3, 10, 100, "[b]cpu[/]", 0))
         shown = io.StringIO()
         Console(file=shown, width=300).print(board.shown.get_renderable())
-        say(f"{name}[/] is done")
+        print_err(f"{name}[/] is done")
     for text in (shown.getvalue(), said.getvalue()):
         assert r"[red]x\x1b]0;gotcha\x07:smile:" in text and "\x1b]" not in text
     assert "[b]cpu[/]" in shown.getvalue() and ":smile:[/] is done" in said.getvalue()

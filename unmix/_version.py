@@ -1,4 +1,4 @@
-"""Which build of the package this is: its version, and a digest of its own sources."""
+"""The version of the package, and a build number made of a digest of its sources."""
 
 import functools
 import hashlib
@@ -11,8 +11,8 @@ VERSION = "0.1.0"
 def build() -> str:
     """Return the version with twelve digits of a digest over all sources of the package, such as 0.1.0+0123456789ab.
 
-    Every commit has the same version, but journals of other code must not pass as this one's, nor workers that run other code. It takes
-    some milliseconds, so it is computed when it is first asked for; it needs no git.
+    All commits share one version, but a run must not resume the journal of other code, nor use workers that run other code. The digest
+    takes some milliseconds, so it is computed at the first call. Git is not needed.
     """
     package = Path(__file__).parent
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Which lines go together, from a memory budget: pure arithmetic; and how many cores there are."""
+"""Divide a scene into blocks of lines within a memory budget; count CPU cores."""
 
 import os
 import re
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from .errors import MethodError
 
-# A larger block gains nothing on disk or bus and costs its share of the overlap. (10 million pixels through an H100: 0.22 s
-# with blocks of 64 MiB, 0.18 with 128.)
+# Bytes; a larger block gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels through an
+# H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
 LARGEST_BLOCK = 128 * 2**20
-# A smaller one costs more to begin than it hides: 1.5 ms of Python for a block on a GPU.
+# Bytes; a smaller block costs more to start than its overlap saves: 1.5 ms of Python for a block on a GPU.
 SMALLEST_BLOCK = 32 * 2**20
-# Of a BSQ cube a block is a piece of every band, and is taller than that where its pieces would be smaller.
+# Bytes; a block of a BSQ cube is a piece of every band, and gets more lines than `LARGEST_BLOCK` allows if pieces would be smaller.
 SMALLEST_PIECE = 2**20
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """How a scene is cut: ``lines_per_block`` lines in each of ``slots`` buffers that are in flight at once, from ``first`` on."""
+    """A scene cut into blocks of ``lines_per_block`` lines, from line ``first`` on, with ``slots`` buffers in flight at once."""
 
     lines: int
     lines_per_block: int
@@ -35,17 +35,17 @@ class BlockPlan:
 
 
 def block_shape(interleave: str, lines: int, samples: int, bands: int) -> tuple[int, int, int]:
-    """The shape of a block as stored, by interleave."""
+    """Return the shape of a block as stored, by interleave."""
     return {"bip": (lines, samples, bands), "bil": (lines, bands, samples), "bsq": (bands, lines, samples)}[interleave]
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parse_size(text: str) -> int:
-    """Bytes in a size such as 256M, 1G, 1.5GiB or 4096; `MethodError` where it is none."""
+    """Return the bytes in a size such as 256M, 1G, 1.5GiB or 4096; `MethodError` if it is malformed."""
     match = re.fullmatch(r"\s*([0-9]{0,15}\.?[0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text.lower(), re.ASCII)
     if not match or float(match[1]) <= 0:
         raise MethodError(f"'{text}' is not a size; write 256M or 2G")
@@ -61,39 +61,39 @@ def plan_blocks(
     piece: int | None = None,
     chunk: int = 1,
 ) -> BlockPlan:
-    """Cut ``lines`` so that all slots together stay within ``budget``.
+    """Cut a scene into blocks so that all slots together stay within the budget.
 
-    Fewer slots before less than a line each: the budget wins over the overlap.
+    Where not even one line fits each slot, there are fewer slots: the budget matters more than the overlap.
 
     Parameters
     ----------
     lines : int
-        Of the scene.
+        Lines of the scene.
     bytes_per_line : int
-        Everything that a line holds in memory in one slot.
+        All bytes that one line takes in the memory of a slot.
     budget : int
-        Bytes.
+        Bytes for all slots.
     slots : int
         Buffers wanted in flight.
     option : str
-        Named in the message.
+        The parameter that the error message names.
     piece : int, optional
-        Bytes of a line that lie together in the file; default is all.
+        Bytes of a line that are contiguous in the file; default is all.
     chunk : int
         Lines that are decompressed together: blocks are whole chunks, as far as the budget allows.
 
     Raises
     ------
     MethodError
-        Where not even one line fits; says the least that does.
+        If not even one line fits; the message names the bytes that one line needs.
     """
     if budget < bytes_per_line:
         raise MethodError(f"{option} {budget} bytes is too small: one line of this scene needs {bytes_per_line}")
     slots = max(1, min(slots, budget // bytes_per_line, lines))
     fitting = budget // slots // bytes_per_line
-    liked = max(1, LARGEST_BLOCK // bytes_per_line, SMALLEST_PIECE // piece if piece else 0)
+    preferred = max(1, LARGEST_BLOCK // bytes_per_line, SMALLEST_PIECE // piece if piece else 0)
     spread = max(-(-lines // slots), SMALLEST_BLOCK // bytes_per_line)
-    together = max(1, min(fitting, max(liked, chunk), max(spread, chunk), lines))
-    if together > chunk:
-        together -= together % chunk
-    return BlockPlan(lines, together, min(slots, -(-lines // together)))
+    lines_per_block = max(1, min(fitting, max(preferred, chunk), max(spread, chunk), lines))
+    if lines_per_block > chunk:
+        lines_per_block -= lines_per_block % chunk
+    return BlockPlan(lines, lines_per_block, min(slots, -(-lines // lines_per_block)))

@@ -1,17 +1,17 @@
-"""Every error that a user can cause or meet: one line that says what, where and what to do."""
+"""The errors that unmix raises on purpose; each message is one line: what is wrong, in which file, and what to do."""
 
 
 def printable(text: str) -> str:
-    """Return the same text as one line that shows what is in it: ``\\x1b`` where an escape stands.
+    """Return a text as one printable line; unprintable characters are written as escapes such as ``\\x1b``.
 
-    Headers, libraries and names of files may hold anything: line breaks, control characters that a terminal obeys, marks that turn
-    the direction of writing, halves of characters that cannot be encoded.
+    Headers, libraries and file names may hold line breaks, control characters that a terminal obeys, marks that reverse the
+    direction of writing, or halves of surrogate pairs, which cannot be encoded.
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class UnmixError(Exception):
-    """Base of all errors raised on purpose, of one line; ``exit_code`` is what the command line returns."""
+    """Base class of all errors raised on purpose; ``exit_code`` is what the command line returns."""
 
     exit_code = 1
 
@@ -20,30 +20,30 @@ class UnmixError(Exception):
 
 
 class OutputError(UnmixError):
-    """An output exists already, cannot be written, or the disk is too small (exit 1)."""
+    """An output exists already or cannot be written, or the disk is too small (exit code 1)."""
 
 
 class MethodError(UnmixError):
-    """Options that are unknown, unfit, or do not go together (exit 2)."""
+    """An option is unknown, has an invalid value, or contradicts another one (exit code 2)."""
 
     exit_code = 2
 
 
 class InputError(UnmixError):
-    """An input file or array cannot be used (exit 3)."""
+    """An input file or array cannot be used (exit code 3)."""
 
     exit_code = 3
 
 
 class CubeError(InputError):
-    """The cube is unreadable, truncated, mismatched or unusable (exit 3)."""
+    """The cube is unreadable, truncated, mismatched or unusable."""
 
 
 class LibraryError(InputError):
-    """The endmembers are unreadable, do not fit the cube, or are collinear (exit 3)."""
+    """The endmembers are unreadable, do not fit the cube, or are collinear."""
 
 
 class DeviceError(UnmixError):
-    """The device asked for is not there, or failed (exit 5)."""
+    """The requested device is not available, or it failed (exit code 5)."""
 
     exit_code = 5

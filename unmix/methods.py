@@ -1,4 +1,4 @@
-"""The tables of methods and solvers, from which ``--method``, ``--solver``, help, documents and tests are made."""
+"""The tables of methods and solvers, from which the choices of the command line, its help and tests are made."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from .errors import MethodError
 
 @dataclass(frozen=True)
 class Method:
-    """What is asked of the abundances; ``solvers`` serve it, the first by default."""
+    """The constraints on abundances, and the names of the solvers that support them; the first is the default."""
 
     name: str
     summary: str
@@ -18,11 +18,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Solver:
-    """How it is found.
+    """An algorithm that finds abundances.
 
-    ``pixel`` names the row of `unmix.solvers.pixels.tile.SEARCH` that the CPU and CUDA both compile; ``any_rank`` says that endmembers
-    may be collinear, or more than bands; ``as_given`` that under Σa = 1, too, it
-    works on endmembers as they are: what it does depends on where zero lies.
+    ``source`` is the paper; ``exact`` tells that the result is the optimum. ``pixel`` names the entry of
+    `unmix.solvers.pixels.tile.SEARCH` that is compiled for both CPU and CUDA. With ``any_rank`` endmembers may be collinear, or more
+    than bands. With ``as_given`` the mean is not subtracted from endmembers under Σa = 1: the algorithm depends on where zero lies.
     """
 
     name: str
@@ -53,37 +53,37 @@ SOLVERS = {
         Solver(
             "active-set",
             "Lawson-Hanson by pivots on a swept tableau, refined once against the pixel itself",
-            "Lawson and Hanson 1974; updates: Li and Li, paper 004, eqs. 4 and 6",
+            "Lawson and Hanson 1974; updates: Li and Li, eqs. 4 and 6",
             True,
             "active_set",
         ),
         Solver(
             "inverse",
             "Lawson-Hanson by inverse updates from the empty set",
-            "paper 004, Algorithm 2; with the sum to one, from the best single endmember",
+            "Li and Li, Algorithm 2; with the sum to one, from the best single endmember",
             True,
             "inverse",
         ),
         Solver(
             "delete-only",
-            "from all endmembers, only ever takes one out; fast to write down, not the optimum",
-            "paper 004, Algorithm 3; Heinz and Chang 2001",
+            "starts from all endmembers and only ever removes one; simple, but not the optimum",
+            "Li and Li, Algorithm 3; Heinz and Chang 2001",
             False,
             "delete_only",
             as_given=True,
         ),
         Solver(
             "qr",
-            "Lawson-Hanson by updates of a QR; for libraries of hundreds of spectra, more than bands too",
-            "Luo and Duraiswami 2011, paper 000",
+            "Lawson-Hanson by updates of a QR factorisation; for libraries of hundreds of spectra, also more than bands",
+            "Luo and Duraiswami 2011",
             True,
             "qr",
             any_rank=True,
         ),
         Solver(
             "multiplicative",
-            "multiplicative updates, at most 10 000, and the support that shows solved; what is not certified is counted",
-            "paper 003; Sha, Lin, Saul and Lee 2007",
+            "multiplicative updates, at most 10 000, with solves on the support they show; uncertified pixels are counted",
+            "Sha, Lin, Saul and Lee 2007",
             False,
             "multiplicative",
         ),
@@ -92,12 +92,12 @@ SOLVERS = {
 
 
 def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
-    """The rows of a method and of a solver that serves it (None: its default).
+    """Return a method and a solver that supports it (None: the method's default).
 
     Raises
     ------
     MethodError
-        Where either is unknown, or they do not go together; the message names those that do.
+        If either is unknown, or the solver does not support the method; the message lists those that do.
     """
     if method not in METHODS:
         raise MethodError(f"unknown method '{method}'; there are {', '.join(METHODS)}")

@@ -1,4 +1,4 @@
-"""What may be asked of a run, in one place: `unmix.run`, `unmix.batch` and their workers all hold the same."""
+"""All options of a run in one class, which `unmix.run`, `unmix.batch` and their workers share."""
 
 import os
 from dataclasses import dataclass, field, fields
@@ -20,47 +20,49 @@ class Options:
     Attributes
     ----------
     method : {"ucls", "scls", "nnls", "fcls"}
-        The constraints.
+        The constraints on abundances.
     solver : str, optional
-        How; default is the first in the method's row of `unmix.methods.METHODS`.
+        The algorithm; default is the first solver of the method in `unmix.methods.METHODS`.
     endmembers : path-like or Endmembers, optional
-        A library; default is to extract ``count`` endmembers from the scene by ``extract`` with ``seed``.
+        A spectral library; by default ``count`` endmembers are extracted from the scene by ``extract`` with ``seed``.
     select : str, optional
-        Names or classes of the library's spectra to use, ``A,B*``; see `unmix.library.select`.
+        Names or classes of the spectra of ``endmembers`` to use, ``A,B*``; see `unmix.library.select`.
     count : int or "auto", optional
-        Number to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
+        Number of endmembers to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
     extract : {"vca", "spa"}
+        The algorithm that extracts endmembers.
     seed : int
+        Seed of the extraction; only VCA uses it.
     out_dir : path-like, optional
-        Where outputs go; default is beside the cube.
+        Folder for outputs; default is the cube's.
     overwrite, skip_existing : bool
-        What to do where outputs exist; default is an error.
+        Replace outputs that exist, or skip scenes that are finished; without either, existing outputs are an error.
     device : str
         "auto", "cpu", "cuda", "cuda:K", "cuda:K,L" or "cuda:all".
     memory, gpu_memory : str or int
-        Bounds on the blocks in host memory, and in that of each GPU, such as "256M".
+        Bounds on the blocks held in host memory and in the memory of each GPU, such as "256M", or in bytes.
     threads, streams : int
-        CPU threads (default: all); blocks in flight, on each GPU.
+        CPU threads (default: all); blocks in memory at a time, for each device.
     residual, certificate : bool
-        Also write the residual cube; κ, δ and steps of each pixel.
+        Also write the residual cube; also write κ, δ and the number of steps of each pixel.
     format : str
-        Of the maps; a key of `unmix.io.export.FORMATS`.
+        File format of the maps; a key of `unmix.io.export.FORMATS`.
     ortho : bool
-        Also place the maps of a swath where its lookup table says (EMIT), as ``STEM_abundance_ortho`` and so on.
+        Also write the maps of a swath orthorectified by its lookup table (EMIT), as ``STEM_abundance_ortho`` and so on.
     top : int, optional
-        Write only so many abundances of each pixel, the largest first: ``STEM_abundance``, and whose they are in ``STEM_index``
-        (from 1; 0 where there is none).
+        Write only this many abundances of each pixel, the largest first, to ``STEM_abundance``, and the numbers of their endmembers to
+        ``STEM_index`` (from 1; 0 where there is none).
     dry_run : bool
-        Say what would be done, and do nothing.
+        Report what would be done, and write nothing.
     max_delta : float
-        A pixel whose abundances may be further than this from the optimum is not certified, only its fit.
+        A pixel is certified if its abundances are proved to be no further than this from the optimum; of others only the fit can be.
     reading : ReadOptions
-        How to read the scene.
+        How the scene is read.
 
     Raises
     ------
     MethodError
-        Where something is unknown, or does not go together.
+        If a value is unknown or invalid, or options contradict each other.
     """
 
     method: str = "fcls"
@@ -100,32 +102,32 @@ class Options:
             raise MethodError("`overwrite` and `skip_existing` contradict each other")
         if self.endmembers is not None and self.count is not None:
             raise MethodError(
-                "`count` is for extraction; all spectra of `endmembers` are used, or those that `select` chooses"
+                "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
             )
         if self.endmembers is None and self.select is not None:
-            raise MethodError("`select` chooses from the spectra of `endmembers`")
+            raise MethodError("`select` chooses spectra of a library; give one with `endmembers`")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     @classmethod
     def of(cls, **words: Any) -> "Options":
-        """From words of both, options and reading: ``method="nnls", lines="0:100"``; `TypeError` for one that is neither's."""
-        own = {field.name for field in fields(cls)} - {"reading"}
-        reading = ReadOptions(**{name: value for name, value in words.items() if name not in own})
-        return cls(**{name: value for name, value in words.items() if name in own}, reading=reading)
+        """Make options from keywords of both `Options` and `ReadOptions`; `TypeError` for an unknown one."""
+        names = {field.name for field in fields(cls)} - {"reading"}
+        reading = ReadOptions(**{name: value for name, value in words.items() if name not in names})
+        return cls(**{name: value for name, value in words.items() if name in names}, reading=reading)
 
     @property
     def method_spec(self) -> Method:
-        """The method's row of the table."""
+        """The method's entry in the table of methods."""
         return choose(self.method, self.solver)[0]
 
     @property
     def solver_spec(self) -> Solver:
-        """The solver's row of the table."""
+        """The solver's entry in the table of solvers."""
         return choose(self.method, self.solver)[1]
 
     @property
     def form(self) -> OutputFormat:
-        """The format's row of the table."""
+        """The entry in the table of output formats."""
         return require(self.format)
 
     @property
@@ -139,9 +141,9 @@ class Options:
         return parse_size(str(self.gpu_memory))
 
     def request(self, library: Endmembers | None, device: str) -> dict[str, Any]:
-        """All that an output depends on, for ``run.json`` and the journal; ``device`` is the one that was chosen.
+        """Return everything that outputs depend on, for ``run.json`` and the journal; ``device`` is the device in use.
 
-        A mask is part of what is read, and known by what it holds (`unmix.io.identity`), not by its name.
+        A mask is part of the input, and identified by its content (`unmix.io.identity`), not by its name.
         """
         return {
             "method": self.method_spec.name, "solver": self.solver_spec.name,
@@ -153,7 +155,7 @@ class Options:
         }  # fmt: skip
 
     def maps(self, L: int, p: int) -> dict[str, int]:
-        """The maps that are written, with the bands of each."""
+        """Return the maps that are written, with the number of bands of each."""
         sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
         sizes |= {} if self.top is None else {"index": min(self.top, p)}
         sizes |= {"residual": L} if self.residual else {}

@@ -1,4 +1,4 @@
-"""Reader, device, writer, each at its own pace: blocks go round in a few buffers, in order, and nothing is copied."""
+"""Read, solve and write blocks concurrently: a few buffers are reused in turn, blocks stay in order, and nothing is copied."""
 
 import contextlib
 import functools
@@ -11,17 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-# Blocks that are read at a time: the threads that read pieces find the next block's when one runs out.
+# Blocks that are read at a time: threads that have read the pieces of one block continue with those of the next.
 READING = 2
-# How long a thread may hold Python's lock while others wait, in seconds: all that is heavy runs without it, and what is left
-# should not wait for 5 ms, Python's own. (10 million pixels through an H200: 0.38 s and 0.35, the bare copy 0.23 and 0.21.)
+# Seconds that a thread may hold Python's global lock while others wait. Heavy work runs without the lock, and the rest should not wait
+# for Python's default of 5 ms. (10 million pixels through an H200: 0.38 s and 0.35, the bare copy 0.23 and 0.21.)
 HANDOVER = 1e-4
 SlotT = TypeVar("SlotT")
 SolvedT = TypeVar("SolvedT", contravariant=True)
 
 
 class Worker(Protocol[SolvedT]):
-    """What solves a block: ``submit`` starts it, ``wait`` returns when its answers are in the slot."""
+    """Solves blocks: ``submit`` starts a block, ``wait`` returns when its results are in the slot."""
 
     def submit(self, slot: SolvedT) -> None: ...
     def wait(self, slot: SolvedT) -> None: ...
@@ -29,18 +29,18 @@ class Worker(Protocol[SolvedT]):
 
 @dataclass(frozen=True)
 class Step:
-    """How far a job is, for who watches it.
+    """The progress of a job.
 
     Attributes
     ----------
     done, total : int
-        Lines of a scene, or steps of a factorisation.
+        Lines of a scene, or steps of a factorisation: finished, and in all.
     pixels, bytes : int
-        That one of these holds, and that are read for it.
+        Pixels in one of these, and bytes that are read for it.
     device : str
-        What works on it.
+        The device at work.
     first : int
-        What an earlier run had done.
+        How many an earlier run, which this one resumes, had finished.
     """
 
     done: int
@@ -53,9 +53,9 @@ class Step:
 
 @dataclass
 class Seconds:
-    """Time spent in each stage; all but the first overlap, so that their sum may exceed ``total``, which is theirs.
+    """Seconds spent in each stage; all but ``compiling`` overlap, so that their sum may exceed ``total``, the elapsed time of these.
 
-    ``copying`` is to and from a GPU, both ways added; 0 on a CPU.
+    ``copying`` is the sum of transfers to and from a GPU; 0 on a CPU.
     """
 
     compiling: float = 0.0
@@ -66,18 +66,20 @@ class Seconds:
     total: float = 0.0
 
     def settle(self, measured: dict[str, float]) -> None:
-        """Take what a device has measured by its own clock in place of what was seen from outside."""
+        """Replace stages measured from outside by those that a device measured with its own clock."""
         for stage, value in measured.items():
             setattr(self, stage, value)
 
     def add(self, other: "Seconds") -> None:
-        """Add the stages of another, which ran beside; ``total`` stays one's own."""
+        """Add the stages of another pipeline that ran concurrently; ``total`` is left alone."""
         for stage in ("compiling", "reading", "copying", "solving", "writing"):
             setattr(self, stage, getattr(self, stage) + getattr(other, stage))
 
     def hidden(self) -> float | None:
-        """How much of the shorter stages ran behind the longest: 1 where ``total`` is no more than that, 0 where all ran
-        one after the other; None where there is nothing to hide."""
+        """Return the share of the shorter stages that overlapped with the longest one.
+
+        1 if ``total`` is no longer than the longest stage, 0 if all ran one after the other; None if there are no shorter stages.
+        """
         stages = (self.reading, self.copying, self.solving, self.writing)
         shorter = sum(stages) - max(stages)
         if shorter <= 0:
@@ -86,7 +88,7 @@ class Seconds:
 
 
 class BusyTimer:
-    """The time in which at least one thread was within."""
+    """Context manager that measures the time during which at least one thread is inside it."""
 
     def __init__(self) -> None:
         self.seconds, self.inside, self.since = 0.0, 0, 0.0
@@ -120,15 +122,15 @@ def stream(
     blocks : iterable of slice
         Lines of each block.
     slots : list
-        Buffers; as many blocks are in flight.
+        Buffers; their number is that of the blocks in flight.
     read : callable
-        Fills a slot with a block's stored values; runs on threads of its own, for two blocks at a time.
+        Fills a slot with a block's stored values; runs on its own threads, for two blocks at a time.
     worker : Worker
-        Solves; is called from this thread.
+        Solves a slot; called from the calling thread.
     finish : callable
-        Writes a slot's answers; runs on a thread of its own.
+        Writes a slot's results; runs on its own thread.
     seconds : Seconds
-        Added to.
+        The time of each stage is added to it.
     """
 
     stages = {"reading": BusyTimer(), "writing": BusyTimer()}
@@ -137,10 +139,10 @@ def stream(
         with stages[stage]:
             call()
 
-    began = time.perf_counter()
-    patience = sys.getswitchinterval()
-    sys.setswitchinterval(min(patience, HANDOVER))
-    todo = deque(blocks)
+    started = time.perf_counter()
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(min(switch_interval, HANDOVER))
+    pending = deque(blocks)
     free = deque(slots)
     reading: deque[tuple[SlotT, Future[None]]] = deque()
     solving: deque[tuple[SlotT, float]] = deque()
@@ -148,13 +150,13 @@ def stream(
     writing: deque[tuple[SlotT, Future[None]]] = deque()
     with ThreadPoolExecutor(READING, "read") as reader, ThreadPoolExecutor(1, "write") as writer:
         try:
-            while todo or reading or solving or writing:
-                while todo and free:
-                    slot, lines = free.popleft(), todo.popleft()
+            while pending or reading or solving or writing:
+                while pending and free:
+                    slot, lines = free.popleft(), pending.popleft()
                     reading.append((slot, reader.submit(timed, "reading", functools.partial(read, slot, lines))))
                 if reading and (reading[0][1].done() or not (solving or writing)):
-                    slot, done = reading.popleft()
-                    done.result()
+                    slot, future = reading.popleft()
+                    future.result()
                     since = time.perf_counter()
                     worker.submit(slot)
                     solving.append((slot, since))
@@ -167,22 +169,22 @@ def stream(
                     idle_since = now
                     writing.append((slot, writer.submit(timed, "writing", functools.partial(finish, slot))))
                 else:
-                    slot, done = writing.popleft()
-                    done.result()
+                    slot, future = writing.popleft()
+                    future.result()
                     free.append(slot)
                 while writing and writing[0][1].done():
-                    slot, done = writing.popleft()
-                    done.result()
+                    slot, future = writing.popleft()
+                    future.result()
                     free.append(slot)
         except BaseException:
             reader.shutdown(cancel_futures=True)
             writer.shutdown(cancel_futures=True)
-            for slot, _ in solving:  # their buffers must not be let go of while threads or the GPU write to them
+            for slot, _ in solving:  # their buffers must not be freed while threads or the GPU write to them
                 with contextlib.suppress(Exception):
                     worker.wait(slot)
             raise
         finally:
-            sys.setswitchinterval(patience)
+            sys.setswitchinterval(switch_interval)
     for stage, busy in stages.items():
         setattr(seconds, stage, getattr(seconds, stage) + busy.seconds)
-    seconds.total += time.perf_counter() - began
+    seconds.total += time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""How a scene is read: which file, lines, samples, pixels and bands, and what its stored values mean."""
+"""How a scene is read: the file, the lines, samples, pixels and bands in use, and the meaning of stored values."""
 
 import logging
 import os
@@ -17,41 +17,42 @@ from .library import Endmembers
 
 log = logging.getLogger("unmix")
 
-# The 98th percentile of |y| over the largest |e|: dark scenes reach 0.1, so no tighter.
+# Accepted range of the 98th percentile of |y| divided by the largest |e|; dark scenes reach 0.1, so it is not tighter.
 SCALE_RANGE = (0.02, 50.0)
+# Pixels of a sample of the scene.
 SAMPLE = 100_000
-# Enough to tell a scale by: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
+# Pixels that are enough to check the scale: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
 FEW = 10_000
-# Of a file in chunks so many are looked at, at least, unless they are more than that many bytes; three at least.
+# From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
-# A scene is taken for reflectance where most bands are mostly below this; a band that is mostly above it is none.
+# A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
 BRIGHTEST = 1.2
-# No line of a scene has more bytes.
+# Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a user may say about how to read a scene; whatever is left out is as the file has it.
+    """How to read a scene; for what is left out, the file's own metadata is used.
 
     Attributes
     ----------
     scale : float, optional
-        Divides stored values, in place of everything that the file says about scale.
+        Stored values are divided by it; replaces every scale factor, gain and offset in the file.
     nodata : float, optional
         The stored value that means no data.
     bands : str
-        ``good`` (those that the file's bbl calls good), ``all``, ``auto`` (good ones that are neither dead, constant nor
+        ``good`` (those marked good in the file's bad band list, bbl), ``all``, ``auto`` (the good ones that are not dead, constant or
         out of physical range on a sample of pixels), or a list such as ``1-50,60`` (from 1, inclusive).
     ignore_nm : str, optional
         Wavelengths to leave out, in nm: ``1350-1420,1800-1950``.
     lines, samples : str, optional
-        The part of the scene to read, ``A:B``, from 0, without B; either may be left out.
+        The part of the scene to read, ``A:B``, counted from 0, B excluded; A or B may be left out.
     mask : str, optional
-        A raster of the scene's size, or of the part's; pixels where it is 0 or has no data are left out. ``FILE:BAND`` names
-        a band other than the first.
+        A raster of the size of the scene or of the part to read; pixels where it is 0 or nodata are left out. ``FILE:BAND`` uses
+        another band than the first, counted from 1.
     dataset, wavelengths : str, optional
-        See `unmix.io.open_cube`; wavelengths may stand in a file.
+        See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
     """
 
     scale: float | None = None
@@ -65,23 +66,23 @@ class ReadOptions:
     wavelengths: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, for ``run.json``; files by their whole paths."""
-        there = asdict(self.with_absolute_paths())
-        return {f.name: there[f.name] for f in fields(self) if there[f.name] != f.default}
+        """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
+        values = asdict(self.with_absolute_paths())
+        return {f.name: values[f.name] for f in fields(self) if values[f.name] != f.default}
 
     def with_absolute_paths(self) -> "ReadOptions":
-        """The same for a process that stands in another folder: mask and wavelengths by their whole paths."""
-        whole: dict[str, Any] = {}
+        """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
+        absolute: dict[str, Any] = {}
         if self.mask is not None:
             path, band = mask_of(self.mask)
-            whole["mask"] = f"{path.absolute()}:{band + 1}"
-        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # or it is a name within the cube's file
-            whole["wavelengths"] = os.path.abspath(self.wavelengths)
-        return replace(self, **whole)
+            absolute["mask"] = f"{path.absolute()}:{band + 1}"
+        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
+            absolute["wavelengths"] = os.path.abspath(self.wavelengths)
+        return replace(self, **absolute)
 
 
 def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
-    """Open a cube and decide how to read it; warns of what opening found.
+    """Open a cube and decide how to read it; problems found while opening are logged as warnings.
 
     Parameters
     ----------
@@ -93,41 +94,47 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     Cube
         The scene, or the part of it that is to be read.
     Bands
+        The bands in use, with gain and offset.
     float or None
-        The nodata value as the cube's type holds it.
+        The nodata value, as the cube's data type represents it.
 
     Raises
     ------
     CubeError
-        See `open_cube`; where the mask has another size, or no band is left.
+        See `open_cube`; if the mask has another size, no band is left, or the gain of a band is 0.
     MethodError
-        Where an option does not fit the cube.
+        If an option does not fit the cube.
     """
     cube, nodata = open_part(path, reading)
     bands = choose_bands(cube, "good" if reading.bands == "auto" else reading.bands, reading.scale, reading.ignore_nm)
     if reading.bands == "auto":
-        found = survey(cube, bands, nodata)
-        kept = np.setdiff1d(bands.index, [band for bands_of in found.faults().values() for band in bands_of])
+        faults = survey(cube, bands, nodata).faults()
+        kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])
         if len(kept) == 0:
-            raise CubeError(f"{cube.path}: no band is neither dead, constant nor out of range; use `bands` all")
-        for what, some in found.faults().items():
-            if some:
-                log.info(f"{cube.path}: {counted(len(some), 'band')} left out ({what}): {ranges(some)}")
+            raise CubeError(
+                f"{cube.path}: all bands in use are dead, constant or out of physical range; set `bands` to all to use them anyway"
+            )
+        for fault, numbers in faults.items():
+            if numbers:
+                log.info(f"{cube.path}: {counted(len(numbers), 'band')} left out ({fault}): {ranges(numbers)}")
         bands = bands.only(np.isin(bands.index, kept))
-    silent = bands.index[bands.gain == 0]
-    if len(silent):
+    zero_gain = bands.index[bands.gain == 0]
+    if len(zero_gain):
         raise CubeError(
-            f"{cube.path}: the gain of bands {ranges(silent.tolist())} is 0, so that they say nothing; leave them out with `bands`, or "
-            "give `scale`"
+            f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
+            "out with `bands`, or set `scale`"
         )
     return cube, bands, nodata
 
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
-    """The lines, samples and pixels of a scene that are to be read, and its nodata value; see `open_scene`."""
+    """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
     cube = open_cube(path, reading.dataset, reading.wavelengths)
     if bytes_per_line(cube) > LONGEST_LINE:
-        raise CubeError(f"{cube.path}: a line of it is {bytes_per_line(cube)} bytes; is it laid out another way?")
+        raise CubeError(
+            f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are "
+            " lines, samples, bands and interleave right?"
+        )
     problems = list(cube.problems)
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
@@ -147,14 +154,14 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
 
 
 def parse_range(option: str, text: str | None, count: int) -> slice:
-    """``A:B`` as a slice; `MethodError` where it is none, or empty, or beyond ``count``."""
+    """Return ``A:B`` as a slice; `MethodError` if it is malformed, empty, or beyond ``count``."""
     if text is None:
         return slice(0, count)
     first, colon, last = text.partition(":")
     if not colon or not all(
         word == "" or (word.isascii() and word.isdigit() and len(word) < 12) for word in (first, last)
     ):
-        raise MethodError(f"{option} {text}: write A:B, from 0 and without B, such as 100:200, 100: or :200")
+        raise MethodError(f"{option} {text}: write A:B, counted from 0 and B excluded, such as 100:200, 100: or :200")
     begin, end = int(first or 0), int(last or count)
     if not 0 <= begin < end <= count:
         raise MethodError(f"{option} {text}: the scene has {count} (0:{count})")
@@ -162,7 +169,7 @@ def parse_range(option: str, text: str | None, count: int) -> slice:
 
 
 def mask_of(text: str) -> tuple[Path, int]:
-    """``FILE`` or ``FILE:BAND`` as the file, and the band from 0."""
+    """Split ``FILE`` or ``FILE:BAND`` into the file and the band, counted from 0."""
     file, _, band = text.rpartition(":")
     if file and band.isascii() and band.isdigit() and len(band) < 8 and not Path(text).exists():
         if int(band) < 1:
@@ -172,19 +179,21 @@ def mask_of(text: str) -> tuple[Path, int]:
 
 
 def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None) -> Bands:
-    """The bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
+    """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
 
     Raises
     ------
     MethodError
-        Where the list is no list of bands of this cube, or the scale is not positive.
+        If a list of bands is malformed or does not fit the cube, no band is left by ``ignore_nm``, or the scale is not positive.
     CubeError
-        Where no band is left.
+        If the file marks no band as good.
     """
     if which == "good":
         index = np.arange(cube.bands) if cube.good_bands is None else np.flatnonzero(cube.good_bands)
         if len(index) == 0:
-            raise CubeError(f"{cube.path}: the header's bbl calls no band good; use `bands` all")
+            raise CubeError(
+                f"{cube.path}: the header's bad band list (bbl) marks no band as good; set `bands` to all to use them anyway"
+            )
     elif which == "all":
         index = np.arange(cube.bands)
     else:
@@ -205,7 +214,7 @@ def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | N
 
 
 def parse_bands(text: str, bands: int) -> np.ndarray:
-    """Places from 0 of a list such as ``1-50,60`` (from 1, inclusive), ascending, each once."""
+    """Return the bands, from 0, of a list such as ``1-50,60`` (from 1, inclusive), ascending and without repetition."""
     index: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -219,10 +228,10 @@ def parse_bands(text: str, bands: int) -> np.ndarray:
 
 
 def ignored(cube: Cube, text: str) -> np.ndarray:
-    """Which bands have their centre in one of the stretches ``A-B,…`` in nm; bool array (bands,)."""
+    """Return the mask of bands whose centre is in one of the ranges ``A-B,…`` in nm; bool array (bands,)."""
     if cube.wavelengths is None:
         raise MethodError(f"`ignore_nm`: {cube.path} has no wavelengths; use `bands`")
-    out = np.zeros(cube.bands, bool)
+    left_out = np.zeros(cube.bands, bool)
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
@@ -230,53 +239,53 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
         except ValueError:
             low, high = np.nan, np.nan
         if not (dash and 0 <= low <= high < np.inf):
-            raise MethodError(f"`ignore_nm` '{text}': write stretches in nm, such as 1350-1420,1800-1950")
-        these = (cube.wavelengths >= low) & (cube.wavelengths <= high)
-        if not these.any():
-            log.warning(f"`ignore_nm` {part.strip()}: no band of {cube.path} lies there ({cube.wavelengths.min():g} to "
+            raise MethodError(f"`ignore_nm` '{text}': write ranges in nm, such as 1350-1420,1800-1950")
+        inside = (cube.wavelengths >= low) & (cube.wavelengths <= high)
+        if not inside.any():
+            log.warning(f"`ignore_nm` {part.strip()}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
                         f"{cube.wavelengths.max():g} nm)")  # fmt: skip
-        out |= these
-    return out
+        left_out |= inside
+    return left_out
 
 
 def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
-    """At most so many pixels, evenly spread over the scene, as stored, some at a time.
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces.
 
-    Whole chunks of the file are read, because each line of one costs all of it: some of them over the whole scene, and some
-    lines of each.
+    Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
+    taken.
     """
-    together = min(cube.lines_together, cube.lines)
-    chunks = -(-cube.lines // together)
+    chunk_lines = min(cube.lines_together, cube.lines)
+    chunks = -(-cube.lines // chunk_lines)
     wanted = min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
-    read = min(chunks, max(FEWEST_PLACES, wanted // together))
-    read = min(read, max(3, MOST_READ // (together * bytes_per_line(cube))))
-    apart = max(1, -(-cube.samples * wanted // most))
-    buffer = np.empty(together * bytes_per_line(cube), np.uint8)
-    for chunk in np.unique(((np.arange(read) + 0.5) * chunks / read).astype(int)):
-        first = int(chunk) * together
-        last = min(first + together, cube.lines)
+    chunks_read = min(chunks, max(FEWEST_PLACES, wanted // chunk_lines))
+    chunks_read = min(chunks_read, max(3, MOST_READ // (chunk_lines * bytes_per_line(cube))))
+    sample_step = max(1, -(-cube.samples * wanted // most))
+    buffer = np.empty(chunk_lines * bytes_per_line(cube), np.uint8)
+    for chunk in np.unique(((np.arange(chunks_read) + 0.5) * chunks / chunks_read).astype(int)):
+        first = int(chunk) * chunk_lines
+        last = min(first + chunk_lines, cube.lines)
         raw = cube.read(slice(first, last), buffer)
-        every = max(1, -(-(last - first) * read // wanted))
-        lines = slice((last - first - 1) % every // 2, None, every)
+        line_step = max(1, -(-(last - first) * chunks_read // wanted))
+        lines = slice((last - first - 1) % line_step // 2, None, line_step)
         part = raw[:, lines] if cube.interleave == "bsq" else raw[lines]
-        step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * apart
-        for begin in range(0, cube.samples, step):  # in pieces: they become float64
-            some = slice(begin, begin + step, apart)
-            yield part[:, some] if cube.interleave == "bip" else part[..., some]
+        step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * sample_step
+        for begin in range(0, cube.samples, step):  # in pieces, because the caller makes float64 of them
+            columns = slice(begin, begin + step, sample_step)
+            yield part[:, columns] if cube.interleave == "bip" else part[..., columns]
 
 
 @dataclass
 class Survey:
-    """What a sample of a scene's pixels shows of its bands; arrays are (L,), for the bands in use.
+    """Statistics of the bands in use on a sample of a scene's pixels; arrays are (L,).
 
     Attributes
     ----------
     index : array, int64
-        Places of the bands, from 0.
+        The bands, from 0.
     pixels, masked, partly : int
-        Seen; without a value in any band; in some.
+        Pixels in the sample; those with no value in any band; those with values in some bands only.
     missing, negative, bright : arrays, int64
-        How many of the other pixels miss the band, are below 0, are above `BRIGHTEST`.
+        Numbers of the pixels not masked that have no value in the band, one below 0, or one above `BRIGHTEST`.
     low, high : arrays, float64
         Smallest and largest value, scaled.
     """
@@ -292,39 +301,39 @@ class Survey:
     high: np.ndarray
 
     def faults(self) -> dict[str, list[int]]:
-        """The bands (from 0) that no run should use, by what is wrong with them."""
-        seen = self.pixels - self.masked
-        there = np.maximum(1, seen - self.missing)
-        dead = (self.missing == seen) if seen else np.zeros(len(self.index), bool)
-        constant = ~dead & (self.low == self.high) & (seen > 1)
-        bright = self.bright > there / 2
+        """Return the bands (from 0) that should not be used, by fault."""
+        unmasked = self.pixels - self.masked
+        present = np.maximum(1, unmasked - self.missing)
+        dead = (self.missing == unmasked) if unmasked else np.zeros(len(self.index), bool)
+        constant = ~dead & (self.low == self.high) & (unmasked > 1)
+        bright = self.bright > present / 2
         reflectance = bright.sum() <= 0.2 * len(self.index)
-        out = ~dead & ~constant & ((self.negative > there / 2) | (bright & reflectance))
-        found = {"dead": dead, "constant": constant, "out of physical range": out}
-        return {what: self.index[which].tolist() for what, which in found.items()}
+        out_of_range = ~dead & ~constant & ((self.negative > present / 2) | (bright & reflectance))
+        masks = {"dead": dead, "constant": constant, "out of physical range": out_of_range}
+        return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
 
 
 def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
-    """Look at the sample that `sampled` gives."""
+    """Collect statistics of the bands in use on a sample of pixels; see `Survey`."""
     L = len(bands.index)
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
     pixels = masked = partly = 0
     for part in sampled(cube):
         Y = spectra(part, cube.interleave, bands)
-        gone = missing(part, cube.interleave, bands, nodata, each=True)
-        whole = gone.all(axis=1)
-        pixels, masked = pixels + len(Y), masked + int(whole.sum())
-        partly += int((gone.any(axis=1) & ~whole).sum())
-        Y, gone = Y[~whole], gone[~whole]
-        counts += np.stack([gone, ~gone & (Y < 0), ~gone & (Y > BRIGHTEST)]).sum(axis=1)
-        low = np.minimum(low, np.where(gone, np.inf, Y).min(axis=0, initial=np.inf))
-        high = np.maximum(high, np.where(gone, -np.inf, Y).max(axis=0, initial=-np.inf))
+        absent = missing(part, cube.interleave, bands, nodata, each=True)
+        masked_here = absent.all(axis=1)
+        pixels, masked = pixels + len(Y), masked + int(masked_here.sum())
+        partly += int((absent.any(axis=1) & ~masked_here).sum())
+        Y, absent = Y[~masked_here], absent[~masked_here]
+        counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
+        low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
+        high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
     return Survey(bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high)
 
 
 def lengths_of(cube: Cube, bands: Bands, nodata: float | None, most: int) -> np.ndarray:
-    """|y| of the pixels of a sample that have values in all bands; float64."""
+    """Return |y| of the pixels of a sample that have values in all bands; array, float64."""
     lengths = [np.empty(0)]
     for part in sampled(cube, most):
         good = ~missing(part, cube.interleave, bands, nodata)
@@ -334,45 +343,45 @@ def lengths_of(cube: Cube, bands: Bands, nodata: float | None, most: int) -> np.
 
 
 def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> str | None:
-    """What is wrong with the sizes of pixels and endmembers, or None; see `check_scale`.
+    """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
 
     Raises
     ------
     CubeError
-        Where all values of the sample are 0: whatever is found for it would be an optimum.
+        If all values of the sample are 0: every solution would then be certified as optimal.
     """
-    found = lengths_of(cube, bands, nodata, FEW)
-    if not found.any():
-        found = lengths_of(cube, bands, nodata, SAMPLE)
-    if len(found) == 0:
+    lengths = lengths_of(cube, bands, nodata, FEW)
+    if not lengths.any():
+        lengths = lengths_of(cube, bands, nodata, SAMPLE)
+    if len(lengths) == 0:
         log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
-    if len(found) and not found.any():
+    if len(lengths) and not lengths.any():
         raise CubeError(
-            f"{cube.path}: all values of the {len(found)} pixels looked at are 0; there is nothing to unmix"
+            f"{cube.path}: all values of the {len(lengths)} pixels looked at are 0; there is nothing to unmix"
         )
-    if not np.all(np.isfinite(found)):
+    if not np.all(np.isfinite(lengths)):
         return f"{cube.path}: its values are too large for float64; divide them with `scale`"
-    size = float(np.percentile(found, 98)) if len(found) else np.nan
+    size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None
     gain = float(np.median(np.abs(bands.gain)))
-    together = 10.0 ** np.round(np.log10(size / largest)) / gain
+    matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {together:g} brings them together, "
-        f"`scale` {1 / gain:g} if this is meant"
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} "
+        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended"
     )
 
 
 def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, meant: bool = False) -> None:
-    """Compare the sizes of pixels and endmembers on a sample of the scene; where the scale is ``meant`` (given), only warn.
+    """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only warn.
 
     Raises
     ------
     CubeError
-        Where the 98th percentile of |y| over the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
-        the other in 0-1. Also where there is no signal at all.
+        If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
+        the other in 0-1. Also if all values are 0.
     """
     fault = scale_fault(cube, endmembers, bands, nodata)
     if fault and not meant:

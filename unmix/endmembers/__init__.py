@@ -1,4 +1,4 @@
-"""Finding endmembers in a scene: how many there are, and which pixels they are."""
+"""Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
 import logging
 
@@ -19,7 +19,7 @@ log = logging.getLogger("unmix")
 EXTRACTORS = {"vca": vca, "spa": spa}
 SEEDED = ("vca",)
 COUNTERS = {"hysime": hysime}
-# Above this a count is capped for `run`: HySime's is often large, and abundances of so many mean little.
+# Largest count that "auto" uses: HySime's estimate is often larger, and abundances of so many endmembers mean little.
 MOST = 30
 
 
@@ -32,21 +32,22 @@ def count_endmembers(
     ----------
     cube : Cube
     bands : Bands
-        In use.
+        The bands in use.
     nodata : float or None
-        As stored.
+        The stored value that means no data.
     budget : int
-        Bytes.
+        Bytes of memory for blocks and intermediate results.
     method : str
         A key of `COUNTERS`.
     threads : int, optional
+        CPU threads; default is all.
 
     Raises
     ------
     MethodError
-        Where the method is unknown.
+        If the method is unknown.
     CubeError
-        Where no pixel is valid.
+        If no pixel is valid, or the valid ones have no signal.
     """
     if method not in COUNTERS:
         raise MethodError(f"unknown method '{method}'; there are {', '.join(COUNTERS)}")
@@ -54,16 +55,18 @@ def count_endmembers(
 
 
 def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
-    """The moments of a scene; `CubeError` where it has no signal that endmembers could be made of."""
+    """Return the moments of a scene; `CubeError` if its valid pixels have no signal to extract endmembers from."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = moments(cube, bands, nodata, budget, threads or cores())
-    power = float(np.trace(found.second))
+        scene_moments = moments(cube, bands, nodata, budget, threads or cores())
+    power = float(np.trace(scene_moments.second))
     if not 1e-200 < power < 1e200:
-        what = "are all zero" if power == 0 else "are too large or small for float64"
-        raise CubeError(f"{cube.path}: its {found.pixels} valid pixels {what}; there is nothing to extract")
-    if found.pixels <= len(bands.index):
-        log.warning(f"{cube.path}: fewer valid pixels ({found.pixels}) than bands; noise cannot be told from signal")
-    return found
+        problem = "are all zero" if power == 0 else "are too large or small for float64"
+        raise CubeError(f"{cube.path}: its {scene_moments.pixels} valid pixels {problem}; there is nothing to extract")
+    if scene_moments.pixels <= len(bands.index):
+        log.warning(
+            f"{cube.path}: not more valid pixels ({scene_moments.pixels}) than bands; noise cannot be told from signal"
+        )
+    return scene_moments
 
 
 def extract_endmembers(
@@ -78,55 +81,62 @@ def extract_endmembers(
 ) -> tuple[Endmembers, int]:
     """Extract endmembers: pixels of the scene, as they are stored and scaled.
 
-    The algorithm's own output is the pixel projected to the signal's subspace; we keep the pixel itself, because it
-    exists, and because its bytes depend on no eigensolver.
+    The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it exists in the
+    scene, and its bytes do not depend on the eigensolver.
 
     Parameters
     ----------
     cube, bands, nodata, budget, threads
         As in `count_endmembers`.
     count : int or "auto"
-        How many; "auto" by HySime, at most 30.
+        How many to extract; "auto" estimates the number by HySime and uses at most 30.
     extract : str
         A key of `EXTRACTORS`.
     seed : int
+        Seed of random directions, from 0; only VCA uses it.
 
     Returns
     -------
     Endmembers
+        With a matrix (L, p), float64, and the line and sample of each.
     passes : int
-        How often the file was read.
+        How many times the file was read.
 
     Raises
     ------
     MethodError
-        Where the count or the algorithm is none, or more endmembers than bands or pixels are asked for.
+        If the algorithm is unknown, the count or seed is invalid, or the count is larger than the number of bands or valid pixels.
     CubeError
-        Where no pixel is valid.
+        If no pixel is valid, the scene has too few distinct spectra, or there is no room for scratch files.
     """
     if extract not in EXTRACTORS:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
-    found = signal_of(cube, bands, nodata, budget, threads)
-    counted = hysime(found) if count == "auto" else None
+    scene_moments = signal_of(cube, bands, nodata, budget, threads)
+    counted = hysime(scene_moments) if count == "auto" else None
     p = int(count) if counted is None else capped(cube, counted)
     L = len(bands.index)
-    if not 1 <= p <= min(L, found.pixels):
-        raise MethodError(f"`count` {p}: must be from 1 to {min(L, found.pixels)} (bands and valid pixels in use)")
+    if not 1 <= p <= min(L, scene_moments.pixels):
+        raise MethodError(
+            f"`count` {p}: must be from 1 to {min(L, scene_moments.pixels)} (bands and valid pixels in use)"
+        )
 
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
-        raise MethodError(f"`seed` {seed}: write a whole number from 0")
+        raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
     scene = Passes(cube, bands, nodata, budget, threads or cores())
     try:
-        places = EXTRACTORS[extract](found, p, seed, cube.lines * cube.samples, budget // 2, scene)
+        places = EXTRACTORS[extract](scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene)
     except OSError as error:
-        raise CubeError(f"{cube.path}: no room for scratch: {error.strerror}; set TMPDIR, or raise `memory`") from None
+        raise CubeError(
+            f"{cube.path}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
+        ) from None
     if len(set(places)) < p:
         raise CubeError(
             f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
         )
-    found_at = [(n // cube.samples, n % cube.samples) for n in places]
+    positions = [(n // cube.samples, n % cube.samples) for n in places]
     matrix = np.stack([scene.spectrum(n) for n in places], axis=1)
-    pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in found_at)  # of the whole scene
+    # `Endmembers.pixels` counts in the whole scene, also where only a part of it is read.
+    pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in positions)
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
@@ -134,10 +144,11 @@ def extract_endmembers(
 
 
 def capped(cube: Cube, counted: int) -> int:
-    """HySime's count, at most `MOST`; says so."""
+    """Return HySime's count, at most `MOST`, and log it."""
     if counted > MOST:
         log.warning(
-            f"{cube.path}: HySime counts {counted} endmembers, too many to mean materials; {MOST} are used: choose with -n"
+            f"{cube.path}: HySime counts {counted} endmembers, too many to be materials; {MOST} are used: set `count` for "
+            "another number"
         )
         return MOST
     log.info(f"{cube.path}: HySime counts {counted} endmembers")
@@ -145,5 +156,5 @@ def capped(cube: Cube, counted: int) -> int:
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
-    """One pixel, scaled; array (L,)."""
+    """Return the spectrum of one pixel, scaled; array (L,), float64."""
     return Passes(cube, bands, None, 0, 1).spectrum(line * cube.samples + sample)

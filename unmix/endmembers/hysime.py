@@ -1,15 +1,15 @@
-"""HySime: how many endmembers a scene has (Bioucas-Dias and Nascimento 2008), from the second moment alone."""
+"""HySime (Bioucas-Dias and Nascimento 2008): estimate the number of endmembers from the second moment alone."""
 
 import numpy as np
 
 from .statistics import Moments
 
-# Ridge of the regressions, relative to the mean power of a band: noise-free data has rank p.
+# Ridge of the regressions, relative to the mean power of a band: without it noise-free data, which has rank p, could not be inverted.
 RIDGE = 1e-10
 
 
 def noise_regression(second: np.ndarray) -> np.ndarray:
-    """Coefficients of each band's regression on all others.
+    """Return the coefficients of the regression of each band on all others.
 
     Parameters
     ----------
@@ -19,18 +19,18 @@ def noise_regression(second: np.ndarray) -> np.ndarray:
     Returns
     -------
     array (L, L), float64
-        Column i predicts band i; its diagonal is zero.
+        Column i predicts band i; the diagonal is zero.
     """
     L = len(second)
     inverse = np.linalg.inv(second + RIDGE * np.trace(second) / L * np.eye(L))
-    # The i-th column of the inverse is the regression of band i on the others, up to its own entry and sign.
+    # Column i of the inverse, divided by its diagonal entry and negated, is the regression of band i on the others.
     coefficients = -inverse / np.diag(inverse)
     np.fill_diagonal(coefficients, 0.0)
     return coefficients
 
 
 def hysime(moments: Moments) -> int:
-    """The number of signal dimensions that carry more signal than noise.
+    """Estimate the number of endmembers: the signal dimensions that carry more signal than noise.
 
     With noise ``n = y − Bᵀy`` from the regressions B, signal ``x = Bᵀy``, and the eigenvectors of the signal's second
     moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper).
@@ -50,8 +50,8 @@ def hysime(moments: Moments) -> int:
     if L == 1:
         return 1
     B = noise_regression(second)
-    rest = np.eye(L) - B
-    noise = np.diag(np.diag(rest.T @ second @ rest))
+    residual = np.eye(L) - B
+    noise = np.diag(np.diag(residual.T @ second @ residual))
     signal = B.T @ second @ B
     _, vectors = np.linalg.eigh(signal)
     noise += np.trace(signal) / L / 1e5 * np.eye(L)  # as in the authors' code: a floor for noise-free data

@@ -1,4 +1,4 @@
-"""What an extraction may ask of a scene: a pass over its pixels, each time anew, or one of them."""
+"""The access to a scene that extraction algorithms have: passes over all pixels, each of which reads the file, and single spectra."""
 
 import functools
 from collections.abc import Callable
@@ -18,14 +18,14 @@ Visit = Callable[[int, np.ndarray], None]
 
 @dataclass
 class Passes:
-    """A scene as extractions see it.
+    """A scene as extraction algorithms see it.
 
     Attributes
     ----------
     cube, bands, nodata, budget, threads
-        As of `unmix.endmembers.count_endmembers`.
+        As in `unmix.endmembers.count_endmembers`.
     made : int
-        Passes over the file so far.
+        Number of passes over the file so far.
     """
 
     cube: Cube
@@ -36,20 +36,20 @@ class Passes:
     made: int = 0
 
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-        """Hand ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
+        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
         self.made += 1
         projected(self.cube, self.bands, self.nodata, self.budget, self.threads, U, shift, visit)
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
-        """Hand ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
+        """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
         self.each_pixel(mean, np.empty(0), visit)
 
     def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Hand ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked."""
+        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked."""
         self.each_pixel(mean, direction, visit)
 
     def each_pixel(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """A number for each pixel, in one pass."""
+        """Pass one number for each pixel to ``visit``, in one pass; an empty ``direction`` means the square."""
         self.made += 1
         stored, number_of = stored_of(self.bands, self.nodata), line_numbers(self.cube.interleave)
 
@@ -59,7 +59,7 @@ class Passes:
         each_line(self.cube, self.budget, self.threads, (), one_line, visit)
 
     def spectrum(self, place: int) -> np.ndarray:
-        """One pixel, scaled, counted along the lines; array (L,)."""
+        """Return the scaled spectrum of pixel ``place``, ``line * samples + sample``; array (L,), float64."""
         line, sample = divmod(place, self.cube.samples)
         raw = self.cube.read(slice(line, line + 1), np.empty(bytes_per_line(self.cube), np.uint8))
         return spectra(raw, self.cube.interleave, self.bands)[sample]
@@ -67,7 +67,7 @@ class Passes:
 
 @functools.cache
 def line_numbers(interleave: str) -> Any:
-    """The compiled function that makes a number of each pixel of a line: its product with a direction, or its own square."""
+    """Return the compiled function that computes a number for each pixel of a line: ``directionᵀ(y − mean)``, or ``|y − mean|²``."""
     gather, width = gather_function(interleave, WIDE), WIDE.width
 
     @allocating
@@ -80,8 +80,8 @@ def line_numbers(interleave: str) -> Any:
             for s in range(count):
                 total = 0.0
                 for b in range(L):
-                    part = Y[b, s] - mean[b]
-                    total += part * (direction[b] if direction.shape[0] > 0 else part)
+                    centred = Y[b, s] - mean[b]
+                    total += centred * (direction[b] if direction.shape[0] > 0 else centred)
                 out[first + s] = total if missing[0, s] == 0.0 else np.nan
         return 0
 

@@ -1,12 +1,13 @@
-"""SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): the pixels farthest from all before.
+"""SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): pick the pixels farthest from all before.
 
-A pixel y stands as ``h = (y − mean, c)``, c the largest ``|y − mean|`` of the scene, in all bands. The first is the one with the
-longest h; then, p − 1 times, the one of which most is left beside those found. No random number. The constant makes of the simplex
-that pixels lie in, wherever it stands, one whose corners are independent, which is what the proof of Gillis and Vavasis asks for;
-without it a corner near the origin (shade, water) is never found, and without the mean taken out brightness alone decides.
+A pixel y is represented, in all bands, by ``h = (y − mean, c)``, with c the largest ``|y − mean|`` of the scene. The first endmember is
+the pixel with the longest h; each of the other p − 1 is the pixel with the largest residual after projecting onto those already picked.
+There are no random numbers. The constant c makes the corners of the simplex linearly independent wherever it lies, which the proof of
+Gillis and Vavasis requires; without it a corner near the origin (shade, water) is never found, and without subtracting the mean
+brightness alone decides.
 
-A pass over the file for the mean, one for lengths, one for each endmember but the last. Of each pixel 8 bytes are held: the square of
-what is left of it. The same places for any budget, threads or interleave.
+The file is read once for the mean, once for the lengths, and once for each endmember but the last. 8 bytes are held for each pixel: its
+squared residual. The result does not depend on budget, threads or interleave.
 """
 
 import os
@@ -17,61 +18,61 @@ import numpy as np
 from .passes import Passes
 from .statistics import Moments
 
-# Of the longest's square, what is left where nothing is left but rounding.
+# A squared residual up to this share of the longest pixel's square is nothing but rounding.
 NOTHING = 1e-12
 
 
 def spa(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
-    """Pick p pixels; arguments as of `unmix.endmembers.vca.vca`, of which ``seed`` is not used.
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and ``seed`` is not used.
 
     Returns
     -------
     list of int
-        Places of the pixels, counted along the lines; fewer than p where all others are mixtures of these.
+        The pixels, each as ``line * samples + sample``; fewer than p if all other pixels are mixtures of these.
     """
-    left = room_for(pixels, budget)
+    residuals = room_for(pixels, budget)
 
-    def take_squares(first: int, squares: np.ndarray) -> None:
-        left[first : first + len(squares)] = np.where(np.isnan(squares), -1.0, squares)
+    def store_squares(first: int, squares: np.ndarray) -> None:
+        residuals[first : first + len(squares)] = np.where(np.isnan(squares), -1.0, squares)
 
-    passes.squares(moments.mean, take_squares)
-    square = farthest(left)[1]  # of the constant
-    left[left >= 0] += square
+    passes.squares(moments.mean, store_squares)
+    square = farthest(residuals)[1]  # the square of the constant c
+    residuals[residuals >= 0] += square
     basis = np.zeros((0, len(moments.mean) + 1))
-    found: list[int] = []
+    picked: list[int] = []
     while True:
-        best, most = farthest(left)
-        if found and most <= NOTHING * 2 * square:
-            return found
-        found.append(best)
-        if len(found) == p or square == 0:
-            return found
+        best, largest = farthest(residuals)
+        if picked and largest <= NOTHING * 2 * square:
+            return picked
+        picked.append(best)
+        if len(picked) == p or square == 0:
+            return picked
         h = np.append(passes.spectrum(best) - moments.mean, square**0.5)
-        for _ in range(2):  # once leaves rounding of the longest
+        for _ in range(2):  # orthogonalise twice: once leaves rounding errors as large as those of the longest pixel
             h -= basis.T @ (basis @ h)
         u = h / np.linalg.norm(h)
         basis = np.vstack([basis, u])
 
-        def take_out(first: int, along: np.ndarray, constant: float = float(u[-1]) * square**0.5) -> None:
-            part = left[first : first + len(along)]
-            there = part >= 0
-            part[there] = np.maximum(part[there] - np.square(along[there] + constant), 0.0)
+        def subtract_projection(first: int, along: np.ndarray, constant: float = float(u[-1]) * square**0.5) -> None:
+            piece = residuals[first : first + len(along)]
+            valid = piece >= 0
+            piece[valid] = np.maximum(piece[valid] - np.square(along[valid] + constant), 0.0)
 
-        passes.along(moments.mean, u[:-1], take_out)
-        left[best] = -1.0
+        passes.along(moments.mean, u[:-1], subtract_projection)
+        residuals[best] = -1.0
 
 
 def room_for(pixels: int, budget: int) -> np.ndarray:
-    """Return a number for each pixel: in memory where they fit the budget, else in a scratch file."""
+    """Return an uninitialised float64 array with one entry for each pixel: in memory if it fits the budget, else in a scratch file."""
     if 8 * pixels <= budget:
         return np.empty(pixels)
     with tempfile.TemporaryFile(prefix="unmix-") as scratch:
-        # a full disk would end the process when the map is written to
+        # allocate now: writing to the memory map on a full disk would kill the process
         os.posix_fallocate(scratch.fileno(), 0, 8 * pixels)
         return np.memmap(scratch, np.float64, "r+", shape=(pixels,))
 
 
-def farthest(left: np.ndarray) -> tuple[int, float]:
-    """Return the place of the largest number, the first of equals, and the number."""
-    best = int(np.argmax(left))
-    return best, float(left[best])
+def farthest(residuals: np.ndarray) -> tuple[int, float]:
+    """Return the index of the largest value, the first of equal ones, and the value."""
+    best = int(np.argmax(residuals))
+    return best, float(residuals[best])

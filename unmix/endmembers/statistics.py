@@ -1,6 +1,6 @@
-"""Statistics of a scene from one pass: count, mean and second moment, the same bytes for any blocks and threads.
+"""Count, mean and second moment of a scene in one pass, and projections of its pixels; blocks and threads do not change a bit of them.
 
-Each line is summed on its own, its pixels in order, and lines are added in order; threads share the lines.
+Each line is summed separately, its pixels in order, and the sums of lines are added in order; threads share the lines.
 """
 
 import functools
@@ -19,20 +19,20 @@ from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
 from ..solvers.pixels.gather import Stored, gather_function, product_function
 
-# Pixels that are added to the second moment together, a multiple of any width.
+# Pixels added to the second moment at a time; a multiple of every SIMD width.
 STRETCH = 64
-# Up to here a matrix of bands times bands is let in whatever the budget: 5792 bands.
+# Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of all valid pixels of a scene.
+    """Count and moments of all valid pixels of a scene.
 
     Attributes
     ----------
     pixels : int
-        How many.
+        Number of valid pixels.
     mean : array (L,), float64
     second : array (L, L), float64
         Mean of ``y yᵀ``.
@@ -44,13 +44,13 @@ class Moments:
 
     @property
     def covariance(self) -> np.ndarray:
-        """``second − mean meanᵀ``, (L, L)."""
+        """The covariance ``second − mean meanᵀ``, (L, L)."""
         return self.second - np.outer(self.mean, self.mean)
 
 
 @functools.cache
 def line_sums(interleave: str) -> Any:
-    """The compiled function that sums one line of a block."""
+    """Return the compiled function that sums one line of a block."""
     gather, width = gather_function(interleave, WIDE), WIDE.width
 
     @allocating
@@ -71,7 +71,7 @@ def line_sums(interleave: str) -> Any:
                     for b in range(L):
                         rows[first - start + s, b] = Y[b, s]
                         total[b] += Y[b, s]
-            for s in range(0, STRETCH, 4):  # four pixels a pass over the matrix: it is read a quarter as often
+            for s in range(0, STRETCH, 4):  # four pixels in each pass over the matrix: it is read a quarter as often
                 for i in range(L):
                     y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
                     for j in range(i + 1):
@@ -85,7 +85,7 @@ def line_sums(interleave: str) -> Any:
 
 @functools.cache
 def line_projection(interleave: str) -> Any:
-    """The compiled function that projects one line of a block to d dimensions."""
+    """Return the compiled function that projects one line of a block to d dimensions."""
     gather, product, width = gather_function(interleave, WIDE), product_function(WIDE), WIDE.width
 
     @allocating
@@ -106,7 +106,7 @@ def line_projection(interleave: str) -> Any:
 
 
 def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
-    """Read the scene once, block by block in order, and hand each to ``visit``, which holds ``beside`` bytes a line."""
+    """Read the scene once and pass each block to ``visit``, in order; ``beside`` is the bytes that ``visit`` needs for each line."""
     block_plan = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
     buffer = np.empty(block_plan.lines_per_block * bytes_per_line(cube), np.uint8)
     for lines in block_plan:
@@ -114,24 +114,27 @@ def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], be
 
 
 def stored_of(bands: Bands, nodata: float | None) -> Stored:
+    """Return the bands and nodata value in the form that compiled functions take; NaN stands for no nodata value."""
     return Stored(bands.index, bands.gain, bands.offset, float("nan") if nodata is None else nodata)
 
 
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
-    """Mean and second moment of the valid pixels, in one pass.
+    """Compute the mean and second moment of the valid pixels, in one pass.
 
     Raises
     ------
     CubeError
-        Where no pixel is valid, or there are so many bands that their second moment has no room.
+        If no pixel is valid, or there are so many bands that their second moment does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L
     if size > max(budget, LARGEST_MATRIX):
-        raise CubeError(f"{cube.path}: {L} bands: their second moment takes {size} bytes; use `bands`, or `endmembers`")
+        raise CubeError(
+            f"{cube.path}: {L} bands: their second moment takes {size} bytes; use fewer `bands`, or give `endmembers`"
+        )
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
     total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
-    together = max(1, min(2 * threads, budget // size))  # each has a matrix of its own
+    lines_at_once = max(1, min(2 * threads, budget // size))  # lines summed at a time: each has its own matrix
 
     def one_line(raw: np.ndarray, line: int) -> tuple[int, np.ndarray, np.ndarray]:
         line_total, line_second = np.zeros(L), np.zeros((L, L))
@@ -140,9 +143,9 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     def visit(raw: np.ndarray, lines: slice) -> None:
         nonlocal pixels
         n = lines.stop - lines.start
-        for first in range(0, n, together):
+        for first in range(0, n, lines_at_once):
             for count, line_total, line_second in pool.map(
-                functools.partial(one_line, raw), range(first, min(first + together, n))
+                functools.partial(one_line, raw), range(first, min(first + lines_at_once, n))
             ):
                 pixels += count
                 np.add(total, line_total, out=total)
@@ -173,8 +176,8 @@ def projected(
     U : array (L, d), float64
     shift : array (d,), float64
     visit : callable
-        Gets the place of a block's first pixel and its projections, array (pixels, d), NaN where masked; the array is
-        used again for the next block.
+        Receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
+        array is reused for the next block.
     """
     stored, project_line = stored_of(bands, nodata), line_projection(cube.interleave)
 
@@ -192,12 +195,12 @@ def each_line(
     one_line: Callable[[np.ndarray, int, np.ndarray], None],
     visit: Callable[[int, np.ndarray], None],
 ) -> None:
-    """Read the scene once; threads make a result of a shape for each pixel, line by line, and ``visit`` gets those of a block.
+    """Read the scene once, compute a result for each pixel, line by line on threads, and pass the results of each block to ``visit``.
 
     Parameters
     ----------
     shape : tuple of int
-        Of a pixel's result.
+        Shape of one pixel's result.
     one_line : callable
         Fills ``out`` (samples, ...) from line ``line`` of ``raw``.
     visit : callable

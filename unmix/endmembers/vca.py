@@ -1,7 +1,7 @@
-"""VCA, vertex component analysis (Nascimento and Dias 2005): the pixels at the corners of the scene's simplex.
+"""VCA, vertex component analysis (Nascimento and Dias 2005): pick the pixels at the corners of the scene's simplex.
 
-Streamed: the subspace comes from the moments, then one pass projects every pixel to p dimensions; held in memory where
-that fits the budget, else in a scratch file that is read in pieces.
+The subspace comes from the moments; one pass then projects every pixel to p dimensions. The projections are held in memory if they fit
+the budget, else in a scratch file that is read in pieces.
 """
 
 import tempfile
@@ -17,9 +17,9 @@ from .statistics import Moments
 
 @compiled
 def farthest(X, f, constant):
-    """The row of X with the largest ``|fᵀx|``, the lowest of equals, and that value; NaN rows never win.
+    """Return the row of X with the largest ``|fᵀx|``, the first of equal ones, and that value; rows with NaN are never chosen.
 
-    Where f has one entry more than X has columns, every row has ``constant`` as its last coordinate.
+    If f has one entry more than X has columns, ``constant`` is the last coordinate of every row.
     """
     best = 0
     most = -1.0
@@ -37,7 +37,7 @@ def farthest(X, f, constant):
 
 @compiled
 def normalise(X, u):
-    """Divide each row by its product with u (the projective projection); rows on the other side become NaN."""
+    """Divide each row of X by its product with u (the projective projection); rows with a product of 0 or less become NaN."""
     for n in range(X.shape[0]):
         total = 0.0
         for j in range(u.shape[0]):
@@ -48,7 +48,7 @@ def normalise(X, u):
 
 @compiled
 def largest_square(X):
-    """The largest squared length of a row, NaN rows aside."""
+    """Return the largest squared length of a row, without rows of NaN."""
     most = 0.0
     for n in range(X.shape[0]):
         total = 0.0
@@ -60,9 +60,9 @@ def largest_square(X):
 
 
 class Points:
-    """The projected pixels, (pixels, d): an array where it fits the budget, else a scratch file."""
+    """The projected pixels, (pixels, d): an array if it fits the budget (bytes), else a scratch file."""
 
-    # Rows of a scratch file that are looked at at once.
+    # Rows of the scratch file that are read at a time.
     ROWS = 2**17
 
     def __init__(self, pixels: int, d: int, budget: int) -> None:
@@ -71,14 +71,14 @@ class Points:
         self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
 
     def put(self, first: int, rows: np.ndarray) -> None:
-        """Keep a block of rows; blocks come in order."""
+        """Store a block of rows; blocks must come in order."""
         if self.held is not None:
             self.held[first : first + len(rows)] = rows
         else:
             self.scratch.write(rows.data)
 
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All rows, in order, with the place of each piece's first."""
+        """Yield all rows in order, in pieces, each with the number of its first row."""
         if self.held is not None:
             yield 0, self.held
             return
@@ -88,20 +88,20 @@ class Points:
             yield first, np.frombuffer(self.scratch.read(8 * count)).reshape(-1, self.d)
 
     def row(self, n: int) -> np.ndarray:
-        """One row."""
+        """Return row n."""
         if self.held is not None:
             return self.held[n]
         self.scratch.seek(8 * self.d * n)
         return np.frombuffer(self.scratch.read(8 * self.d))
 
     def close(self) -> None:
-        """Let go of the scratch file."""
+        """Close the scratch file, which deletes it."""
         if self.scratch is not None:
             self.scratch.close()
 
 
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
-    """The d leading eigenvectors of a symmetric matrix, (L, d), each with its largest entry positive."""
+    """Return the d leading eigenvectors of a symmetric matrix, (L, d), each with its largest entry positive."""
     _, vectors = np.linalg.eigh(matrix)
     U = vectors[:, ::-1][:, :d]
     signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(d)])
@@ -109,7 +109,7 @@ def principal(matrix: np.ndarray, d: int) -> np.ndarray:
 
 
 def signal_to_noise(moments: Moments, p: int) -> float:
-    """SNR in dB as VCA estimates it: the power in the p-dimensional subspace against the rest."""
+    """Estimate the SNR in dB as VCA does: the power in the p-dimensional subspace relative to the rest."""
     power = float(np.trace(moments.second))
     inside = float(np.linalg.eigvalsh(moments.covariance)[::-1][:p].sum() + moments.mean @ moments.mean)
     L = len(moments.mean)
@@ -127,18 +127,18 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: P
     moments : Moments
         Of the scene.
     p, seed : int
-        How many; of the random directions.
+        How many to pick; seed of the random directions.
     pixels, budget : int
-        Pixels in the scene; bytes that their projections may hold in memory.
+        Pixels in the scene; bytes of memory that their projections may take.
     passes : Passes
-        Over the scene.
+        Reads the scene.
 
     Returns
     -------
     list of int
-        Places of the pixels, counted along the lines.
+        The pixels, each as ``line * samples + sample``.
     """
-    # Below the threshold (Nascimento and Dias, section III) the mean is taken out and a constant takes its place.
+    # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
     noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)
     d = p - 1 if noisy else p
     U = principal(moments.covariance if noisy else moments.second, d)
@@ -162,14 +162,14 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: P
 
 
 def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
-    """The main loop: p times, the pixel farthest along a random direction orthogonal to all before."""
+    """Pick p pixels, each the farthest along a random direction orthogonal to those before: the main loop of VCA."""
     random = np.random.Generator(np.random.PCG64(seed))
     A = np.zeros((p, p))
     A[-1, 0] = 1.0
-    found = []
+    picked = []
     for i in range(p):
         w = random.random(p)
-        # One endmember leaves no direction beside A: the pixel with the most signal it is.
+        # With one endmember no direction is orthogonal to A: the pixel with the most signal is picked.
         f = w - A @ (np.linalg.pinv(A) @ w) if p > 1 else np.ones(1)
         f /= np.sqrt(np.square(f).sum())
         best, most = 0, -1.0
@@ -179,5 +179,5 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
                 best, most = first + int(n), value
         A[: points.d, i] = points.row(best)
         A[points.d :, i] = constant
-        found.append(best)
-    return found
+        picked.append(best)
+    return picked

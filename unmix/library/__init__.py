@@ -1,4 +1,4 @@
-"""Spectral libraries: read from whatever holds them, chosen from, and brought to the bands of a cube."""
+"""Spectral libraries: load them from files, select spectra by name, and bring them to the bands of a cube."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ from .matlab import load_matlab
 from .spectra import DELETED, Endmembers, duplicates, each_once, select
 from .table import load_csv
 
+# Bytes at the start of a file by which its format is recognised.
 HEAD = 4096
 
 
 @dataclass(frozen=True)
 class LibraryFormat:
-    """A format of libraries: ``is_it(path, head)`` by its first bytes, ``load(path, whole)`` reads it."""
+    """A library format: ``is_it(path, head)`` recognises it by the first bytes, ``load(path, raw)`` reads the whole file."""
 
     name: str
     what: str
@@ -31,11 +32,11 @@ class LibraryFormat:
 
 
 def is_matlab(path: Path, head: bytes) -> bool:
-    """Version 5, or version 7.3, which is HDF5 behind 512 bytes or none."""
+    """Return whether a file is MATLAB: version 5, or 7.3, which is HDF5 with or without 512 bytes before it."""
     return head.startswith(b"MATLAB") or (head.startswith(b"\x89HDF") and path.suffix.lower() == ".mat")
 
 
-# Asked in turn; what none knows is tried as an ENVI library.
+# Tried in this order; a file that no other format recognises is tried as an ENVI library.
 FORMATS = (
     LibraryFormat("MATLAB", "the table `datalib` (USGS 1995), `A`, `E` or the only one; names, classes, wavelengths", is_matlab,
                   load_matlab),
@@ -51,14 +52,15 @@ FORMATS = (
 )  # fmt: skip
 
 
+# These loaders read text, and recognise it by its content alone.
 TEXTS = (load_usgs, load_ecostress, load_plot)
 
 
 def is_library(path: Path, dataset: str | None = None) -> bool:
     """Return whether a path names a spectral library rather than a cube.
 
-    That is a folder, text of spectra, an ENVI library (by its header, whichever of the two files is named), or a MATLAB file with a
-    table of spectra and no cube (where none is named as ``dataset``).
+    A library is a folder, a text file of spectra, an ENVI library (data or header file, by what its header says), or a MATLAB file
+    with a table of spectra and no cube (unless ``dataset`` names the cube).
     """
     try:
         if path.is_dir():
@@ -71,7 +73,7 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             return dataset is None and not is_cube(path) and bool(load_file(path).names)
     except (OSError, CubeError, LibraryError):
         return False
-    return is_envi_library(path) or any(one.is_it(path, head) for one in FORMATS if one.load in TEXTS)
+    return is_envi_library(path) or any(entry.is_it(path, head) for entry in FORMATS if entry.load in TEXTS)
 
 
 def is_envi_library(path: Path) -> bool:
@@ -98,27 +100,29 @@ def load(path: Path) -> Endmembers:
     Parameters
     ----------
     path : Path
-        A file of one of `FORMATS`, or a folder of such files.
+        A file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
 
     Raises
     ------
     LibraryError
-        Where it cannot be read, holds no spectra, or holds some on different axes.
+        If it cannot be read, holds no spectra, or its spectra are on different axes.
     """
     parts = load_parts(path)
     if len(parts) > 1:
         sizes = ", ".join(str(len(part.matrix)) for part in parts[:8])
-        raise LibraryError(f"{path}: its spectra are on {len(parts)} different axes ({sizes} channels); resample it")
+        raise LibraryError(
+            f"{path}: its spectra are on {len(parts)} different axes ({sizes} channels); resample them to the bands of a cube"
+        )
     return parts[0]
 
 
 def load_parts(path: Path) -> list[Endmembers]:
-    """Load a library: the spectra on each axis together; see `load`."""
+    """Load a library as one `Endmembers` for each wavelength axis; see `load`."""
     try:
         return load_folder(path) if path.is_dir() else [load_file(path)]
     except OSError as error:
         raise LibraryError(f"{path}: cannot read the library: {error.strerror or error}") from None
-    except CubeError as error:  # from the header it shares with cubes
+    except CubeError as error:  # raised by the header reader, which cubes use too
         raise LibraryError(str(error)) from None
 
 
@@ -129,57 +133,59 @@ def load_file(path: Path) -> Endmembers:
         with open(path, "rb") as file:
             head = file.read(HEAD)
     if head.startswith(b"\x89HDF") and not is_matlab(path, head):
-        raise LibraryError(f"{path}: is HDF5, of which only MATLAB's is read as a library")
-    found = next(one for one in FORMATS if one.is_it(path, head))
-    own_reader = found.load is load_matlab or found.name == "ENVI"
-    return found.load(path, b"" if own_reader else read_small(path, LONGEST if found.load in TEXTS else LONGEST_HEADER))
+        raise LibraryError(f"{path}: is HDF5; as libraries only MATLAB files (.mat) can be HDF5")
+    library_format = next(entry for entry in FORMATS if entry.is_it(path, head))
+    reads_itself = library_format.load is load_matlab or library_format.name == "ENVI"
+    most = LONGEST if library_format.load in TEXTS else LONGEST_HEADER
+    return library_format.load(path, b"" if reads_itself else read_small(path, most))
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files that a library is read from: itself, the data and the header of ENVI's, all files of a folder."""
+    """Return the files that a library is read from: the file itself, an ENVI data file and its header, or all files of a folder."""
     try:
         if path.is_dir():
             return [entry for entry in sorted(path.iterdir()) if entry.is_file()]
         return [data_of(path, header_of(path)), header_of(path)] if is_pair(path) else [path]
-    except (OSError, UnmixError):  # whoever loads it says what is wrong
+    except (OSError, UnmixError):  # loading it will raise the error
         return [path]
 
 
 def is_pair(path: Path) -> bool:
-    """Whether a library is ENVI's, data and header."""
+    """Return whether a library is an ENVI one: a data file and its header."""
     head = b""
     if path.is_file():
         with open(path, "rb") as file:
             head = file.read(HEAD)
-    return next(one for one in FORMATS if one.is_it(path, head)).name == "ENVI"
+    return next(entry for entry in FORMATS if entry.is_it(path, head)).name == "ENVI"
 
 
 def load_folder(path: Path) -> list[Endmembers]:
-    """The spectra of all text files of a folder; those on one axis together, in the order of the files' names."""
-    kinds = [one for one in FORMATS if one.load in (load_usgs, load_ecostress)]
+    """Load all spectra of a folder of text files, in the order of file names, as one `Endmembers` for each axis."""
+    formats = [entry for entry in FORMATS if entry.load in (load_usgs, load_ecostress)]
     spectra: list[Endmembers] = []
-    for entry in sorted(path.iterdir()):
-        if not entry.is_file():
+    for file_path in sorted(path.iterdir()):
+        if not file_path.is_file():
             continue
-        with open(entry, "rb") as file:
+        with open(file_path, "rb") as file:
             head = file.read(HEAD)
-        spectra += [one.load(entry, read_small(entry, LONGEST)) for one in kinds if one.is_it(entry, head)][:1]
+        matching = [entry for entry in formats if entry.is_it(file_path, head)]
+        spectra += [entry.load(file_path, read_small(file_path, LONGEST)) for entry in matching][:1]
     if not spectra:
-        raise LibraryError(f"{path}: no file in this folder is a spectrum of the USGS or of ECOSTRESS")
-    together: dict[bytes, list[Endmembers]] = {}
-    for one in spectra:
-        assert one.wavelengths is not None
-        together.setdefault(one.wavelengths.tobytes(), []).append(one)
-    names = iter(each_once([one.names[0] for some in together.values() for one in some]))
+        raise LibraryError(f"{path}: no file in this folder is a USGS or ECOSTRESS spectrum")
+    by_axis: dict[bytes, list[Endmembers]] = {}
+    for spectrum in spectra:
+        assert spectrum.wavelengths is not None
+        by_axis.setdefault(spectrum.wavelengths.tobytes(), []).append(spectrum)
+    names = iter(each_once([spectrum.names[0] for part in by_axis.values() for spectrum in part]))
     return [
         Endmembers(
-            tuple(next(names) for _ in some),
-            np.column_stack([one.matrix for one in some]),
-            some[0].wavelengths,
+            tuple(next(names) for _ in part),
+            np.column_stack([spectrum.matrix for spectrum in part]),
+            part[0].wavelengths,
             source=path.name,
-            classes=tuple(one.classes[0] if one.classes else "" for one in some),
+            classes=tuple(spectrum.classes[0] if spectrum.classes else "" for spectrum in part),
         )
-        for some in together.values()
+        for part in by_axis.values()
     ]
 
 

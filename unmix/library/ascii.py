@@ -1,4 +1,4 @@
-"""Spectra as text, one a file: USGS splib06, ECOSTRESS and ASTER; and what ENVI writes of a plot."""
+"""Libraries as text: USGS splib06, ECOSTRESS and ASTER with one spectrum in each file, and plots exported by ENVI."""
 
 import itertools
 import re
@@ -11,12 +11,12 @@ from ..io.formats.header import TO_NANOMETRES, nanometres
 from .spectra import DELETED, Endmembers, make
 
 MOST_ROWS, LONGEST_LINE = 200_000, 100_000
-# A text of spectra is no larger: 200 000 rows.
+# Bytes; 200 000 rows of a text file of spectra take no more.
 LONGEST = 16 * 2**20
 
 
 def decode(raw: bytes) -> list[str]:
-    """The lines of a text of whatever encoding."""
+    """Return the lines of a text in UTF-8 or, where it is not that, Latin-1."""
     try:
         return raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -24,11 +24,11 @@ def decode(raw: bytes) -> list[str]:
 
 
 def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
-    """The numbers of all lines from one on, (rows, columns); `LibraryError` where a line holds something else."""
+    """Return the numbers in all lines from line ``first`` on, (rows, columns); `LibraryError` if a line holds anything else."""
     rows = []
     if len(lines) > MOST_ROWS or max(map(len, lines[first:]), default=0) > LONGEST_LINE:
         raise LibraryError(
-            f"{path}: has {len(lines)} lines, or one of more than {LONGEST_LINE} characters: no text of spectra"
+            f"{path}: is no text of spectra: it has {len(lines)} lines, or a line of more than {LONGEST_LINE} characters"
         )
     for number, line in enumerate(lines[first:], first + 1):
         cells = re.split(r"[\s,;]+", line.strip())
@@ -44,19 +44,19 @@ def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
 
 
 def load_usgs(path: Path, raw: bytes) -> Endmembers:
-    """A file of splib06: 16 lines of text, of which one is the title; then wavelength (µm), reflectance, deviation."""
+    """Load a USGS splib06 file: 16 lines of text, one of them the title; then wavelength (µm), reflectance, deviation."""
     lines = decode(raw)
-    rule = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
-    if rule is None or len(lines) < rule + 4:
-        raise LibraryError(f"{path}: is no file of the USGS library: its text ends before the data")
-    title, kind = lines[rule + 1].strip(), lines[rule + 1].split()
-    table = columns_of(path, lines, rule + 3)
+    dashes = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
+    if dashes is None or len(lines) < dashes + 4:
+        raise LibraryError(f"{path}: is not a complete file of the USGS library: its text ends before the data")
+    title, title_words = lines[dashes + 1].strip(), lines[dashes + 1].split()
+    table = columns_of(path, lines, dashes + 3)
     values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1])
-    return make([title], values[:, None], table[:, 0] * 1000, path, classes=[kind[0] if kind else ""])
+    return make([title], values[:, None], table[:, 0] * 1000, path, classes=[title_words[0] if title_words else ""])
 
 
 def load_ecostress(path: Path, raw: bytes) -> Endmembers:
-    """A file of the ECOSTRESS (ASTER) library: ``key: value`` lines, then wavelength and reflectance, often descending."""
+    """Load an ECOSTRESS or ASTER file: ``key: value`` lines, then wavelength and reflectance, often descending."""
     lines = decode(raw)
     fields: dict[str, str] = {}
     for line in lines:
@@ -65,22 +65,24 @@ def load_ecostress(path: Path, raw: bytes) -> Endmembers:
             fields[key.strip().lower()] = value.strip()
     after = next((i for i, line in enumerate(lines) if line.lower().startswith("y units")), 0)
     first = next((i for i in range(after, len(lines)) if re.match(r"\s*[-+.\d]", lines[i])), len(lines))
-    units, what = fields.get("x units", "").lower(), fields.get("y units", "").lower()
+    units, quantity = fields.get("x units", "").lower(), fields.get("y units", "").lower()
     unit = units.partition("(")[2].partition(")")[0].strip()
     if not (unit in TO_NANOMETRES or units in TO_NANOMETRES or (not unit and "wavelength" in units)):
-        raise LibraryError(f"{path}: its axis is '{units[:60] or 'not given'}'; wavelengths in nm or µm are read")
+        raise LibraryError(
+            f"{path}: the unit of its axis is '{units[:60] or 'not given'}'; only wavelengths in nm or µm are read"
+        )
     table = columns_of(path, lines, first)
-    waves = nanometres(table[:, 0], unit or units)
-    assert waves is not None
-    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1]) / (100.0 if "percent" in what else 1.0)
-    order = np.argsort(waves, kind="stable")
+    wavelengths = nanometres(table[:, 0], unit or units)
+    assert wavelengths is not None
+    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1]) / (100.0 if "percent" in quantity else 1.0)
+    order = np.argsort(wavelengths, kind="stable")
     name = fields.get("name") or path.stem
     kind = fields.get("class") or fields.get("type") or ""
-    return make([name], values[order, None], waves[order], path, classes=[kind])
+    return make([name], values[order, None], wavelengths[order], path, classes=[kind])
 
 
 def load_plot(path: Path, raw: bytes) -> Endmembers:
-    """What ENVI writes of a plot: a line for each column, the first the wavelength; then the table."""
+    """Load a plot exported by ENVI: a line naming each column, wavelength first, then the table."""
     lines = decode(raw)
     heads = itertools.takewhile(lambda line: re.match(r"Column \d+:", line), lines[1:])
     names = [re.sub(r"~~\d+$", "", line.partition(":")[2].strip()) for line in heads]

@@ -1,4 +1,4 @@
-"""ENVI spectral libraries: a spectrum a line, behind a header."""
+"""ENVI spectral libraries: a header, and a data file with one spectrum in each line."""
 
 import logging
 from pathlib import Path
@@ -18,7 +18,7 @@ ENDINGS = ("", ".sli", ".lib", ".img", ".dat")
 
 
 def data_of(path: Path, header: Path) -> Path:
-    """The data file of a library's header, of which ``path`` is one of the two."""
+    """Return the data file of a library, given its header and ``path``, which is either of the two files."""
     stem = header.name[:-4]
     names = {(stem + ending).lower() for ending in ENDINGS}
     if path != header:
@@ -32,17 +32,19 @@ def data_of(path: Path, header: Path) -> Path:
 
 
 def header_of(path: Path) -> Path:
-    """The header of a library, of which ``path`` is that or the data; `LibraryError` where there is none."""
+    """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` if there is none."""
     if not path.is_file():
         raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
     if header is None:
-        raise LibraryError(f"{path}: is no library that is known, and no ENVI header is beside it")
+        raise LibraryError(
+            f"{path}: is no library that is known: its format is not recognised, and no ENVI header is beside it"
+        )
     return header
 
 
 def load_sli(path: Path) -> Endmembers:
-    """An ENVI spectral library: a spectrum a line."""
+    """Load an ENVI spectral library."""
     header = header_of(path)
     fields = read_header(header)
     if "library" not in fields.get("file type", "").lower():
@@ -57,17 +59,17 @@ def load_sli(path: Path) -> Endmembers:
     factor = 1.0 if factor is None else factor
     if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
         raise LibraryError(
-            f"{header}: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}: wrong"
+            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}"
         )
     if samples * lines > MOST_VALUES:
         raise LibraryError(
             f"{header}: {lines} spectra of {samples} bands are more than a library can hold ({MOST_VALUES} values)"
         )
-    stored = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
-    wanted = skip + samples * lines * DTYPES[code].itemsize
-    if data.stat().st_size < wanted:
-        raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {wanted}")
-    values = np.fromfile(data, stored, samples * lines, offset=skip)
+    dtype = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
+    expected = skip + samples * lines * DTYPES[code].itemsize
+    if data.stat().st_size < expected:
+        raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {expected}")
+    values = np.fromfile(data, dtype, samples * lines, offset=skip)
     names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
     if len(names) != lines:
         raise LibraryError(f"{header}: {len(names)} spectra names for {lines} spectra")
@@ -75,13 +77,13 @@ def load_sli(path: Path) -> Endmembers:
     pixels = None if places is None else places_of(places, lines)
     classes = words(fields, "spectra classes")
     classes = classes if classes is not None and len(classes) == lines else None
-    waves, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
+    wavelengths, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
     problems: list[str] = []
-    waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
+    wavelengths, fwhm = axis_in_nanometres(wavelengths, fwhm, fields.get("wavelength units", ""), header, problems)
     for problem in problems:
         log.warning(problem)
     matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
-    ignored = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
-    if ignored is not None:
-        matrix[(values == ignored).reshape(lines, samples).T] = np.nan
-    return make(names, matrix, waves, data, pixels, classes, fwhm)
+    nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
+    if nodata is not None:
+        matrix[(values == nodata).reshape(lines, samples).T] = np.nan
+    return make(names, matrix, wavelengths, data, pixels, classes, fwhm)

@@ -1,9 +1,9 @@
-"""A library on the bands of a cube: taken as it is where the wavelengths are the cube's, else resampled.
+"""Bring a library to the bands of a cube: rows are taken as they are where the wavelengths agree, and resampled elsewhere.
 
-A band sees the spectrum through a response, which is taken for a Gaussian of the cube's FWHM (of the spacing where there is
-none). A library that has an FWHM of its own has seen it through one already: what is left is as wide as
-``sqrt(FWHM_cube² − FWHM_library²)``. Between its channels the spectrum is a straight line, and a straight line times a
-Gaussian is integrated exactly; where the response is narrow this is interpolation.
+The response of a band is taken to be a Gaussian with the cube's FWHM (or the band spacing, where the cube has none). A library with
+its own FWHM has been measured through such a response already, so the remaining one has the width
+``sqrt(FWHM_cube² − FWHM_library²)``. Between its channels the spectrum is taken to be a straight line, and the product of a straight
+line and a Gaussian is integrated exactly; where the response is narrow this is linear interpolation.
 """
 
 import logging
@@ -20,15 +20,16 @@ from .spectra import Endmembers, each_once
 log = logging.getLogger("unmix")
 # FWHM of a Gaussian of standard deviation 1.
 FWHM = 2 * np.sqrt(2 * np.log(2))
-# Wavelengths that differ by up to this share of a band's FWHM are equal.
+# Wavelengths that differ by at most this share of a band's FWHM count as equal.
 EQUAL = 0.1
-# A library with channels closer than this share of a band's spacing is finer than the cube: it is resampled, not picked from.
+# A library whose channels are closer than this share of a band's spacing is finer than the cube: it is resampled, and no single
+# channel is taken for a band.
 FINER = 0.5
-# Weights that are held at a time: bands times channels.
+# Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
-# Ascending bands fewer than this are no spectrometer of their own: the bands are in no order.
+# A run of fewer ascending bands is not a spectrometer of its own: the bands are then taken to be in no order.
 SHORTEST_RUN = 4
-# What a single band is taken to be wide, in nm.
+# Assumed width of a single band, in nm.
 LONE_BAND = 10.0
 
 
@@ -38,21 +39,21 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     Parameters
     ----------
     library : Endmembers, or a sequence of them
-        As loaded; each may have its own axis.
+        As loaded; each may have its own wavelength axis.
     cube : Cube
         The scene.
     used : array (L,), int64
-        The bands in use.
+        The bands in use, from 0.
 
     Returns
     -------
     Endmembers
-        With a matrix (L, p).
+        With a matrix (L, p), float64.
 
     Raises
     ------
     LibraryError
-        Where the library does not reach the bands, or a value in use is deleted or not finite.
+        If the library does not cover the bands, or a value in use is deleted or not finite.
     """
     parts = [library] if isinstance(library, Endmembers) else list(library)
     fitted = [fit_one(part, cube, used) for part in parts]
@@ -63,7 +64,7 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
 
 
 def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
-    """`fit` for spectra on one axis."""
+    """Bring spectra on one axis to the bands in use; see `fit`."""
     if cube.wavelengths is None or library.wavelengths is None:
         matrix = library.matrix[rows_by_number(library, cube, used)]
         valid = library.valid[rows_by_number(library, cube, used)]
@@ -71,33 +72,34 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         matrix = matched(library, cube, used)
         valid = replace(library, matrix=matrix).valid
     if not valid.all():
-        short = np.flatnonzero((~valid).any(axis=0))
+        incomplete = np.flatnonzero((~valid).any(axis=0))
         holes = used[(~valid).any(axis=1)]
-        where = "" if cube.wavelengths is None else f" ({cube.wavelengths[holes[0]]:g} nm)"
-        named = ", ".join(f"'{library.names[j]}'" for j in short[:5]) + (", …" if len(short) > 5 else "")
+        at_wavelength = "" if cube.wavelengths is None else f" ({cube.wavelengths[holes[0]]:g} nm)"
+        named = ", ".join(f"'{library.names[j]}'" for j in incomplete[:5]) + (", …" if len(incomplete) > 5 else "")
         raise LibraryError(
-            f"{library.source}: {named} ({len(short)} of {len(library.names)} spectra) {'have' if len(short) > 1 else 'has'} no value "
-            f"at {bands_named(holes.tolist())}{where}; leave spectra out (`select` '…,!NAME') or the bands (`bands`, `ignore_nm`)"
+            f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
+            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}{at_wavelength}; leave out "
+            "spectra (`select` '…,!NAME') or bands (`bands`, `ignore_nm`)"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
 
 
 def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
-    """For each band in use the row of a library, where wavelengths cannot tell."""
+    """Return the library's row for each band in use by band number, for a cube or library without wavelengths."""
     n = library.matrix.shape[0]
     if n == cube.bands:
         return used
     if n == len(used):
         return np.arange(n)
     raise LibraryError(
-        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use) and wavelengths are "
+        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use), and wavelengths are "
         f"missing in {'the cube' if cube.wavelengths is None else 'the library'}; give one with the same bands"
     )
 
 
 def widths_of(cube: Cube) -> np.ndarray:
-    """The FWHM of the cube's bands in nm, or their spacing."""
+    """Return the FWHM of the cube's bands in nm, or their spacing where the cube has none."""
     assert cube.wavelengths is not None
     if cube.fwhm is not None:
         return cube.fwhm
@@ -105,22 +107,22 @@ def widths_of(cube: Cube) -> np.ndarray:
 
 
 def spacing(waves: np.ndarray) -> np.ndarray:
-    """How far apart bands are, in nm, in whatever order they stand.
+    """Return the spacing of bands in nm, for bands in any order.
 
-    Where spectrometers overlap, the bands of each ascend, and are counted by themselves: sorted together they would seem twice as
-    close.
+    Where spectrometers overlap, the bands of each ascend, and their spacing is taken within each: sorted together they would seem
+    twice as close.
     """
-    found = np.empty(len(waves))
+    gaps = np.empty(len(waves))
     runs = np.split(np.arange(len(waves)), np.flatnonzero(np.diff(waves) <= 0) + 1)
     if min(map(len, runs)) < SHORTEST_RUN:
         runs = [np.argsort(waves, kind="stable")]
     for run in runs:
-        found[run] = np.gradient(waves[run]) if len(run) > 1 else LONE_BAND
-    return np.abs(found)
+        gaps[run] = np.gradient(waves[run]) if len(run) > 1 else LONE_BAND
+    return np.abs(gaps)
 
 
 def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
-    """The library on the bands in use, (L, p): as it is where wavelengths are within a tenth of the FWHM, else resampled."""
+    """Return the library on the bands in use, (L, p): as it is where wavelengths agree to a tenth of the FWHM, else resampled."""
     assert cube.wavelengths is not None and library.wavelengths is not None
     n = library.matrix.shape[0]
     widths, wanted = widths_of(cube), cube.wavelengths[used]
@@ -138,13 +140,13 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(
             f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
-            f"{int(equal.sum())} are the cube's own"
+            f"{int(equal.sum())} have the cube's wavelengths and are used as they are"
         )
     return matrix
 
 
 def nearest(waves: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For each wavelength the row of the nearest channel; of equal ones the first."""
+    """Return the row of the channel nearest to each wavelength, the first of equally near ones."""
     order = np.argsort(waves, kind="stable")
     above = np.searchsorted(waves[order], wanted).clip(1, max(1, len(waves) - 1))
     both = order[np.stack([above - 1, np.minimum(above, len(waves) - 1)])]
@@ -153,91 +155,91 @@ def nearest(waves: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None = None) -> np.ndarray:
-    """What bands with Gaussian responses would see of a library's spectra.
+    """Resample a library's spectra to bands with Gaussian responses.
 
     Parameters
     ----------
     library : Endmembers
-        With wavelengths, in any order.
+        With wavelengths in nm, in any order.
     centres, fwhm : arrays (L,), float64
         Of the bands, in nm.
     bands : array (L,), int, optional
-        Their places, from 0, for messages.
+        The numbers of the bands, from 0, for messages.
 
     Returns
     -------
     array (L, p), float64
-        NaN where a band's centre does not lie between two neighbouring channels that the spectrum has.
+        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum.
 
     Raises
     ------
     LibraryError
-        Where a band's centre is outside the library's range by more than a tenth of its FWHM: nothing is extrapolated.
+        If a band's centre is outside the library's range by more than a tenth of its FWHM: nothing is extrapolated.
     """
     assert library.wavelengths is not None
     order = np.argsort(library.wavelengths, kind="stable")
     x = library.wavelengths[order]
     refuse_outside(library, centres, fwhm, bands, np.ones(len(centres), bool))
-    centres = np.clip(centres, x[0], x[-1])  # what lies beyond by less is equal
-    own = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
-    sigma = np.sqrt(np.maximum(fwhm**2 - own**2, 0.0)) / FWHM
-    found = np.full((len(centres), library.matrix.shape[1]), np.nan)
+    centres = np.clip(centres, x[0], x[-1])  # centres beyond the range by less than that count as its ends
+    library_fwhm = np.zeros(len(centres)) if library.fwhm is None else np.interp(centres, x, library.fwhm[order])
+    sigma = np.sqrt(np.maximum(fwhm**2 - library_fwhm**2, 0.0)) / FWHM
+    resampled = np.full((len(centres), library.matrix.shape[1]), np.nan)
     step = max(1, MOST_WEIGHTS // len(x))
     for first in range(0, len(centres), step):
-        some = slice(first, first + step)
-        weigh(library, order, x, centres[some], sigma[some], found[some])
-    return found
+        piece = slice(first, first + step)
+        weigh(library, order, x, centres[piece], sigma[piece], resampled[piece])
+    return resampled
 
 
 def refuse_outside(
     library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None, asked: np.ndarray
 ) -> None:
-    """Raise where a band that is asked for has its centre outside the library's range by more than wavelengths may differ."""
+    """Raise `LibraryError` if a band in the mask ``asked`` has its centre outside the library's range by more than `EQUAL` allows."""
     assert library.wavelengths is not None
     low, high = library.wavelengths.min(), library.wavelengths.max()
-    out = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
-    if out.any():
-        places = "" if bands is None else f" ({bands_named(bands[out].tolist())} of the cube)"
+    outside = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
+    if outside.any():
+        band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise LibraryError(
-            f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[out][0]:g} nm{places}; {int(out.sum())} of "
-            f"{counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or `bands`"
+            f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
+            f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or `bands`"
         )
 
 
 def weigh(
-    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, found: np.ndarray
+    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, out: np.ndarray
 ) -> None:
-    """Fill ``found`` (bands, spectra) with what some bands see; channels ``x`` ascend, in the ``order`` of the library's."""
+    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's rows of them."""
     mass, left, right, within = segments(x, centres, sigma)
     valid = library.valid[order]
     patterns, which = np.unique(valid, axis=1, return_inverse=True)
     for k, pattern in enumerate(patterns.T):
-        there = pattern[:-1] & pattern[1:]
+        usable = pattern[:-1] & pattern[1:]
         weights = np.zeros((len(centres), len(x)))
-        weights[:, :-1] += left * there
-        weights[:, 1:] += right * there
-        total = (mass * there).sum(axis=1)
+        weights[:, :-1] += left * usable
+        weights[:, 1:] += right * usable
+        total = (mass * usable).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             weights /= total[:, None]
-        weights[~(within & there).any(axis=1)] = np.nan
-        some = np.flatnonzero(which.ravel() == k)
-        values = np.where(pattern[:, None], library.matrix[np.ix_(order, some)], 0.0)
-        found[:, some] = weights @ values
+        weights[~(within & usable).any(axis=1)] = np.nan
+        columns = np.flatnonzero(which.ravel() == k)
+        values = np.where(pattern[:, None], library.matrix[np.ix_(order, columns)], 0.0)
+        out[:, columns] = weights @ values
 
 
 def segments(
     x: np.ndarray, centres: np.ndarray, sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """What each stretch between neighbouring channels gives to each band; arrays (L, channels − 1).
+    """Integrate each band's response over the intervals between neighbouring channels; arrays (L, channels − 1).
 
     Returns
     -------
     mass : array
-        Of the response within the stretch.
+        Of the response within the interval.
     left, right : arrays
-        Weights of the channels at its ends: the integral of a straight line between them times the response.
+        Weights of the channels at the interval's ends: the integral of a straight line between them times the response.
     within : bool array
-        Whether the band's centre lies in the stretch.
+        Whether the band's centre lies in the interval.
     """
     low, high, c = x[:-1], x[1:], centres[:, None]
     within = (low <= c) & (c <= high) & (high > low)

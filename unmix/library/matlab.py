@@ -1,4 +1,4 @@
-"""Libraries in MATLAB files."""
+"""Spectral libraries in MATLAB files."""
 
 import contextlib
 from pathlib import Path
@@ -12,25 +12,25 @@ from ..io.formats.matlab5 import character
 from ..io.read import brief
 from .spectra import DELETED, Endmembers, make
 
-# What a table of spectra (bands, spectra) is called, from files seen; another is taken where it is the only one.
+# Names of tables of spectra (bands, spectra) in files seen; a table of another name is used if it is the only one.
 TABLES = ("datalib", "a", "e", "m", "endmembers", "library", "spectra")
 # The 1995 library of the USGS begins with columns of wavelength (µm), resolution (µm) and channel.
 USGS_COLUMNS = 3
 
 
 def load_matlab(path: Path, raw: bytes) -> Endmembers:
-    """The spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where there are any.
+    """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the file has them.
 
     Parameters
     ----------
     path : Path
     raw : bytes
-        Not used: the file is read by variables.
+        Not used: variables are read from the file itself.
 
     Raises
     ------
     LibraryError
-        Where it cannot be read, or it is not clear which variable is meant.
+        If the file cannot be read, or it is not clear which variable holds the spectra.
     """
     try:
         file = open_variables(path)
@@ -47,13 +47,13 @@ def load_matlab(path: Path, raw: bytes) -> Endmembers:
 
 
 def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
-    """The spectra of an open file."""
+    """Return the spectra of an open file."""
     tables = {name: shape for name, shape in file.shapes.items() if len(shape) == 2 and min(shape) > 1}
-    known = [name for want in TABLES for name in tables if name.lower() == want]
-    if not known and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
-        what = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
-        raise LibraryError(f"{path}: {what}: {listed(file.shapes)}")
-    name = (known or list(tables))[0]
+    candidates = [name for want in TABLES for name in tables if name.lower() == want]
+    if not candidates and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
+        problem = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
+        raise LibraryError(f"{path}: {problem}: {listed(file.shapes)}")
+    name = (candidates or list(tables))[0]
     matrix = np.asarray(file.value(name), float)
     names = texts(file, "names")
     if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
@@ -61,7 +61,9 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
         matrix = np.where(matrix < DELETED, np.nan, matrix)
         return make(names[USGS_COLUMNS:], matrix, waves, path, fwhm=fwhm)
     if name.lower() == "datalib":
-        raise LibraryError(f"{path}: 'datalib' has no 'names' of its {matrix.shape[1]} columns beside it")
+        raise LibraryError(
+            f"{path}: 'datalib' needs a variable 'names' with a name for each of its {matrix.shape[1]} columns"
+        )
     bands, count = matrix.shape
     axis = of_bands(file, WAVELENGTHS, bands)
     centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
@@ -74,7 +76,7 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
 
 
 def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
-    """The class of each spectrum, where the table is made of ``lib1``, ``lib2``, … one a material."""
+    """Return the class of each spectrum if the table is made of ``lib1``, ``lib2``, …, one for each material; else None."""
     materials = texts(file, "material_names") or []
     parts = [file.shapes.get(f"lib{k + 1}", (0, 0)) for k in range(len(materials))]
     if not materials or sum(shape[-1] for shape in parts) != count:
@@ -83,7 +85,7 @@ def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
 
 
 def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
-    """The strings of a variable: rows of characters, or a cell; None where there is none that can be read."""
+    """Return the strings of the first readable variable of ``names``, rows of characters or a cell; None if there is none."""
     for name in names:
         if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
             return ["".join(map(character, row)).strip() for row in np.asarray(file.value(name), float).tolist()]

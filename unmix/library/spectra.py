@@ -1,4 +1,4 @@
-"""Endmembers: spectra with names, and where the files that hold them are written."""
+"""`Endmembers`, a set of named spectra: select from it, compare its spectra, write it to files."""
 
 import csv
 import difflib
@@ -20,34 +20,35 @@ from ..io.opening import open_new, write_new
 log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).
 DELETED = -1e30
-# Spectra whose angle (rad) is below this are called the same.
+# Spectra whose angle (rad) is below this count as the same.
 SAME = 1e-4
+# Spectra in a library beyond which `duplicates` compares none.
 MOST_COMPARED = 3000
-# Of --select; more is no name.
+# Characters of a word of `select`; no name is longer.
 LONGEST_WORD = 200
 
 
 @dataclass(frozen=True)
 class Endmembers:
-    """A set of spectra on one axis.
+    """A set of spectra on one wavelength axis.
 
     Attributes
     ----------
     names : tuple of str
     matrix : array (L, p), float64
-        One endmember a column, in the cube's scaled units once it is fitted; NaN and values below -1e30 are deleted.
+        One endmember in each column, in the cube's scaled units once fitted to it; NaN and values below -1e30 are deleted.
     wavelengths : array (L,) or None
         In nanometres, in the order of the file.
     pixels : tuple of (line, sample) or None
-        Where each was taken from, if from a cube.
+        The pixel of the cube that each was taken from, if any.
     source : str
-        The file or the algorithm.
+        The file or the algorithm that they come from.
     classes : tuple of str or None
-        What each is a kind of.
+        The material class of each.
     fwhm : array (L,) or None
         In nanometres.
     counted : int or None
-        How many an estimate said there are, of which these may be the first.
+        The estimated number of endmembers in the scene, if it was estimated; the set may have been capped below it.
     """
 
     names: tuple[str, ...]
@@ -60,7 +61,7 @@ class Endmembers:
     counted: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in words that JSON has, to the last bit."""
+        """Return all fields as a dictionary for JSON, without loss of precision."""
         return {
             "names": list(self.names), "matrix": [[value.hex() for value in row] for row in self.matrix.tolist()],
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
@@ -71,7 +72,7 @@ class Endmembers:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Endmembers":
-        """What `to_dict` said."""
+        """Return the endmembers that `to_dict` wrote."""
         matrix = np.array([[float.fromhex(value) for value in row] for row in fields["matrix"]])
         axes = {key: None if fields[key] is None else np.array(fields[key]) for key in ("wavelengths", "fwhm")}
         pixels = None if fields["pixels"] is None else tuple((line, sample) for line, sample in fields["pixels"])
@@ -88,16 +89,16 @@ class Endmembers:
         )
 
     def digest(self) -> str:
-        """Of names and values."""
+        """Return 16 hexadecimal digits of a SHA-256 digest of names and values."""
         return hashlib.sha256(json.dumps([list(self.names), self.matrix.tolist()]).encode()).hexdigest()[:16]
 
     @property
     def valid(self) -> np.ndarray:
-        """Which values are none of a deleted channel; bool array (L, p)."""
+        """The mask of values that are not deleted; bool array (L, p)."""
         return np.isfinite(self.matrix) & (self.matrix > DELETED)
 
     def take(self, which: Sequence[int]) -> "Endmembers":
-        """Some of the spectra, in the order given."""
+        """Return the spectra with the given column numbers, in that order."""
         picked = {
             name: None if value is None else tuple(value[j] for j in which)
             for name, value in (("names", self.names), ("pixels", self.pixels), ("classes", self.classes))
@@ -105,7 +106,7 @@ class Endmembers:
         return replace(self, matrix=np.ascontiguousarray(self.matrix[:, which]), **picked)  # type: ignore[arg-type]
 
     def write(self, csv_path: Path | None, sli_path: Path | None, header_path: Path | None) -> None:
-        """Write the spectra as CSV and as an ENVI library, float64 to the last digit; None leaves a file out."""
+        """Write the spectra as CSV and as an ENVI library, float64 without loss; a file whose path is None is not written."""
         waves = self.wavelengths
         axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
         if csv_path is not None:
@@ -136,14 +137,14 @@ class Endmembers:
         write_new(header_path, format_header(fields))  # type: ignore[arg-type]
 
     def write_csv(self, path: Path, axis: list[str]) -> None:
-        """Write a spectrum a row: name, class and pixel where they are known, then the values."""
+        """Write one row for each spectrum: name, class and pixel where they are known, then the values."""
         with open_new(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             columns = [*(["class"] if self.classes else []), *(["line", "sample"] if self.pixels else [])]
             writer.writerow(["name", *columns, *axis])
             for j, name in enumerate(self.names):
-                place = [*([self.classes[j]] if self.classes else []), *(self.pixels[j] if self.pixels else [])]
-                writer.writerow([name, *place, *(repr(float(v)) for v in self.matrix[:, j])])
+                properties = [*([self.classes[j]] if self.classes else []), *(self.pixels[j] if self.pixels else [])]
+                writer.writerow([name, *properties, *(repr(float(v)) for v in self.matrix[:, j])])
 
 
 def make(
@@ -155,7 +156,7 @@ def make(
     classes: Sequence[str] | None = None,
     fwhm: np.ndarray | None = None,
 ) -> Endmembers:
-    """Endmembers with names that outputs can carry, each once."""
+    """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
@@ -171,26 +172,27 @@ def make(
 
 
 def each_once(names: Sequence[str]) -> tuple[str, ...]:
-    """Names that an ENVI list can hold; a number behind those that were there before."""
+    """Return the names cleaned for lists in ENVI headers, with a number added to repeated ones."""
     counts: dict[str, int] = {}
     unique: dict[str, None] = {}
     for name in (clean(name) or "endmember" for name in names):
-        own = name
-        while own in unique:
+        candidate = name
+        while candidate in unique:
             counts[name] = counts.get(name, 1) + 1
-            own = f"{name} {counts[name]}"
-        unique[own] = None
+            candidate = f"{name} {counts[name]}"
+        unique[candidate] = None
     return tuple(unique)
 
 
 def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
-    """The spectra whose name or class is one of a list ``A,B*,…``; case does not count, ``*`` and ``?`` stand for
-    anything, and ``!A`` leaves out what the others chose.
+    """Select the spectra whose name or class matches a word of a list ``A,B*,…``.
+
+    Case does not count, ``*`` and ``?`` are wildcards, and ``!A`` removes spectra that other words selected.
 
     Raises
     ------
     LibraryError
-        Where a word chooses nothing; it says what is most like it.
+        If a word matches nothing; the message suggests the most similar names.
     """
     listed = [word.strip().lower() for word in wanted.split(",") if word.strip()]
     without = [word[1:] for word in listed if word.startswith("!")]
@@ -198,7 +200,7 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
     if max(map(len, words), default=0) > LONGEST_WORD:
         raise LibraryError(f"`select`: a word of it has more than {LONGEST_WORD} characters")
     if not words:
-        raise LibraryError(f"`select` '{wanted}' names no spectrum")
+        raise LibraryError(f"`select` '{wanted}' names no spectrum; write names or classes such as A,B*")
     used: set[str] = set()
     chosen: list[Endmembers] = []
     for part in parts:
@@ -206,22 +208,22 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
         keys = [(name.lower(), kind.lower()) for name, kind in zip(part.names, kinds)]
         which = []
         for j, both in enumerate(keys):
-            fitting = {
+            matching = {
                 word for word in words if any(key and (key == word or fnmatch.fnmatchcase(key, word)) for key in both)
             }
-            used |= fitting
+            used |= matching
             if any(key and fnmatch.fnmatchcase(key, word) for key in both for word in without):
                 continue
-            which += [j] if fitting else []
+            which += [j] if matching else []
         if which:
             chosen.append(part.take(which))
     for word in words:
         if word not in used:
-            known = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
-            lowered = {name.lower(): name for name in known}
-            near = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
-            near += [name for name in known if word in name.lower() and name not in near][:3]
-            hint = f"; there is {', '.join(near[:5])}" if near else ""
+            available = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
+            lowered = {name.lower(): name for name in available}
+            similar = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
+            similar += [name for name in available if word in name.lower() and name not in similar][:3]
+            hint = f"; there is {', '.join(similar[:5])}" if similar else ""
             raise LibraryError(f"{parts[0].source}: no name or class is '{word}'{hint}; * stands for anything")
     if not chosen:
         raise LibraryError(f"{parts[0].source}: `select` '{wanted}' leaves no spectrum")
@@ -229,16 +231,16 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
 
 
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:
-    """Pairs of spectra that are the same up to their size: their angle is below 1e-4 rad where both have values.
+    """Return pairs of spectra that are equal up to scale: the angle between them is below 1e-4 rad where both are valid.
 
-    That must be half the channels at least. Of more than 3000 spectra none are compared.
+    Both must be valid in at least half of the channels. In a library of more than 3000 spectra none are compared.
     """
     if library.matrix.shape[1] > MOST_COMPARED:
         return []
     valid = library.valid
     values = np.where(valid, library.matrix, 0.0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        both = (values * values).T @ valid  # |e_i|² over the channels that e_j has, too
+        both = (values * values).T @ valid  # |e_i|² over the channels in which e_j is valid, too
         cosine = (values.T @ values) / np.sqrt(both * both.T)
     common = valid.T.astype(float) @ valid
     near = np.argwhere(np.triu((cosine > 1 - SAME**2 / 2) & (2 * common >= len(values)), 1))

@@ -1,4 +1,4 @@
-"""Libraries as CSV tables: wavelengths in the header row, names and classes first."""
+"""Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
 import csv
 from pathlib import Path
@@ -11,7 +11,7 @@ from .spectra import Endmembers, make
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
-    """A CSV library; columns whose heading is a number are bands, the first other one is the name, ``class`` the class."""
+    """Load a CSV library: columns whose heading is a number are bands, the first other one has the names, ``class`` the classes."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -25,7 +25,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     heading = [cell.strip() for cell in rows[0]]
     columns = [i for i, cell in enumerate(heading) if is_number(cell)]
     if not columns:
-        hint = "; are its columns separated by ';' or tabs? Commas are wanted" if set(rows[0][0]) & set(";\t") else ""
+        hint = "; are its columns separated by ';' or tabs? Use commas" if set(rows[0][0]) & set(";\t") else ""
         raise LibraryError(
             f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row{hint}"
         )
@@ -35,7 +35,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         )
     if len(columns) * (len(rows) - 1) > len(raw):
         raise LibraryError(
-            f"{path}: {len(rows) - 1} rows for {len(columns)} wavelengths, but fewer values; a row is too short"
+            f"{path}: {len(rows) - 1} rows of {len(columns)} wavelengths, but fewer values; a row is too short"
         )
     matrix = np.empty((len(columns), len(rows) - 1))
     for r, row in enumerate(rows[1:]):
@@ -44,22 +44,22 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
             if not is_number(cell):
                 raise LibraryError(f"{path}: row {r + 2}, column {i + 1}: '{cell[:20]}' is not a number")
             matrix[b, r] = float(cell)
-    words = {
+    texts = {
         heading[i].lower(): [row[i].strip() if i < len(row) else "" for row in rows[1:]] for i in range(len(heading))
     }
     others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
-    classes = words.get("class")
-    named = next((key for key in others if key not in ("class", "line", "sample")), others[0])
+    classes = texts.get("class")
+    name_column = next((key for key in others if key not in ("class", "line", "sample")), others[0])
     axis = np.array([float(heading[i]) for i in columns])
     counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
     pixels = None
     if {"line", "sample"} <= set(others):
-        pixels = places_of([f"{a} {b}" for a, b in zip(words["line"], words["sample"])], len(rows) - 1)
-    return make(words[named], matrix, None if counted else nanometres(axis, ""), path, pixels, classes)
+        pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)
+    return make(texts[name_column], matrix, None if counted else nanometres(axis, ""), path, pixels, classes)
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:
-    """Pixels written as ``line sample``; None where they are not ``count`` pairs of whole numbers: they are a comment."""
+    """Return pixels written as ``line sample``; None if the texts are not ``count`` pairs of whole numbers, but a comment."""
     pairs = [tuple(int(word) for word in text.split() if word.isascii() and word.isdigit()) for text in texts]
     if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
         return None
@@ -67,7 +67,7 @@ def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | Non
 
 
 def is_number(text: str) -> bool:
-    """Whether ``float`` takes it."""
+    """Return whether ``float`` accepts a text."""
     try:
         float(text)
     except ValueError:
