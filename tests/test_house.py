@@ -42,7 +42,7 @@ HOUSE = {
         {"numpy"},
     ),
     "arrays": (
-        ("rescue", "devices", "problem", "pipeline", "certificate", "methods", "io", "library", "blocks", "errors",
+        ("rescue", "devices", "problem", "pipeline", "certificate", "compiled", "methods", "io", "library", "blocks", "errors",
          "solvers/pixels", "solvers/nnls", "solvers/nnqp", "solvers/nmf", "solvers/bands"),
         {"numpy", "scipy"},
     ),
