@@ -292,7 +292,7 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
     exact : Exact
         The same endmembers in double-double, for the search.
     results : Results
-        One line of n samples. ``abundance`` holds the abundances found so far, from which the search starts; all fields are overwritten.
+        One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is overwritten.
     """
     L, p = plan.E.shape
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, False)))
