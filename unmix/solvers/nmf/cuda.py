@@ -24,9 +24,9 @@ OWNED, WARPS = (2, 1) if SIMULATED else (32, 4)
 MET = 16
 THREADS = OWNED * WARPS
 PLAIN = 4 if SIMULATED else 128  # threads per block of the kernels with little work per thread
-FEW = 4 if SIMULATED else 32  # the same where a thread does a whole row: there are few rows, and many blocks are wanted
+FEW = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
 MOST_ENDMEMBERS = 256  # so that the rows fit into the shared memory of a block
-ADDING = 4 if SIMULATED else 1024  # the same for the kernel that adds up over all pixels
+ADDING = 4 if SIMULATED else 1024  # threads per block of the kernel that adds up over all pixels
 # Blocks per launch: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice as many
 # 79, with half as many 99).
 BLOCKS = 4 if SIMULATED else 132 * 4
@@ -270,9 +270,9 @@ class CudaEngine:
         """Compute the sums or the Gram matrix of a factor, from which denominators are made."""
         self.products[(1 if self.divergence else self.p, self.p), ADDING, self.stream](factor, below, fresh)
 
-    def renew(self, kernel_of: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
-        """Renew a factor from its numerators; ``kernel_of`` is a kernel and its threads per row."""
-        kernel, threads_of_row = kernel_of
+    def renew(self, launch: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
+        """Renew a factor from its numerators; ``launch`` is a kernel and its threads per row."""
+        kernel, threads_of_row = launch
         threads = PLAIN if threads_of_row > 1 else FEW
         kernel[-(-threads_of_row * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
 

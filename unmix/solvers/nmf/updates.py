@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 
-# The smallest divisor: float32's machine epsilon, as in scikit-learn, with which results are compared.
+# Replaces a divisor of 0, and a model below it: float32's machine epsilon, as in scikit-learn, with which results are compared.
 LEAST = 1.1920929e-07
 # Entries up to this become zero.
 VANISHED = 2.2e-16

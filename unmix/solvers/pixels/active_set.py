@@ -66,18 +66,18 @@ def start_function(ops: Width) -> Any:
             pivot[p, s] = T[last + k, s]
             chosen[1, s] = norms[k]
         # In the row of ones an endmember's coefficient is 1/|e| here. The tableau swept on k and on the ones has a closed form.
-        longest = load(chosen, 1)
-        best_alone = longest * unit
-        force = load(pivot, p) - best_alone
+        best_length = load(chosen, 1)
+        best_abundance = best_length * unit
+        best_dual = load(pivot, p) - best_abundance
         for i in range(p):
-            ratio = longest * broadcast(weights[i])
+            ratio = best_length * broadcast(weights[i])
             entry = load(pivot, i)
             excess = entry - ratio
             for j in range(i + 1):
-                value = broadcast(U[i, j]) - ratio * load(pivot, j) - excess * (longest * broadcast(weights[j]))
+                value = broadcast(U[i, j]) - ratio * load(pivot, j) - excess * (best_length * broadcast(weights[j]))
                 store(T, row_of(i) + j, value)
-            store(T, last + i, load(T, last + i) - entry * best_alone - ratio * force)
-        store(chosen, 1, best_alone)
+            store(T, last + i, load(T, last + i) - entry * best_abundance - ratio * best_dual)
+        store(chosen, 1, best_abundance)
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p):
@@ -104,24 +104,24 @@ def choose_function(ops: Width) -> Any:
     def choose(tile, tolerance, p):
         last = row_of(p)
         # The way from a (positive) to b ≤ 0 meets zero at the share a/(a − b); the remaining −b/(a − b) is compared without dividing.
-        least_remaining, least_distance, leaving = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
+        first_remaining, first_distance, leaving = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
         largest, entering = broadcast(tolerance), broadcast(-1.0)
         for i in range(p):
             a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
             distance = a - b
             remaining = select(distance > 0.0, broadcast(0.0) - b, broadcast(1.0))
             distance = select(distance > 0.0, distance, broadcast(1.0))
-            earlier = (state == PASSIVE) & (b <= 0.0) & (remaining * least_distance > least_remaining * distance)
-            least_remaining = select(earlier, remaining, least_remaining)
-            least_distance = select(earlier, distance, least_distance)
+            earlier = (state == PASSIVE) & (b <= 0.0) & (remaining * first_distance > first_remaining * distance)
+            first_remaining = select(earlier, remaining, first_remaining)
+            first_distance = select(earlier, distance, first_distance)
             leaving = select(earlier, broadcast(float(i)), leaving)
             larger = (state == FREE) & (b > largest)
             largest = select(larger, b, largest)
             entering = select(larger, broadcast(float(i)), entering)
-        leaves = least_remaining >= 0.0
+        leaves = first_remaining >= 0.0
         store(tile.chosen, 0, select(leaves, leaving, select(entering >= 0.0, entering, broadcast(0.0))))
         store(tile.chosen, 1, select(leaves, broadcast(-1.0), select(entering >= 0.0, broadcast(1.0), broadcast(0.0))))
-        store(tile.chosen, 2, (least_distance - least_remaining) / least_distance)
+        store(tile.chosen, 2, (first_distance - first_remaining) / first_distance)
 
     return choose
 

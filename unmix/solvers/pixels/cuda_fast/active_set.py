@@ -192,8 +192,8 @@ def search_function(p: int, sum_to_one: bool, short: bool) -> Any:
                     shared[pivot_row + first_row + r] = scaled_f[r] if state[r] == IN else 0.0
             cuda.syncwarp()
             for r in range(rows):
-                mine = scaled_f[r] if state[r] == IN else 0.0
-                B[r] = scaled_f[r] - mine - D[r] * mine
+                passive_f = scaled_f[r] if state[r] == IN else 0.0
+                B[r] = scaled_f[r] - passive_f - D[r] * passive_f
                 if sum_to_one:
                     B[r] -= V[r] * unit
                 A[r] = 0.0
