@@ -1,10 +1,10 @@
-"""Successive projections for regression (paper 001): chains of bands, and the regression of every prefix of each.
+"""Successive projections for regression (de Paula et al. 2013): chains of bands, and the regression of every prefix of each.
 
-All from Gram matrices of centred samples, for a thread or a block of a GPU. A chain is a Cholesky factorisation that pivots on
-the largest residual: what is left of a band's length beside the chain is what its projection onto the complement is long, and
-no data is copied or projected. The regression of a prefix grows by one column, an *add*: validation samples and the target are
-further columns of the same factor, so that a row gives the next prefix's prediction. The paper inverts every prefix's matrix
-instead, by Gauss-Jordan: a sweep of every index in turn; that stands beside it.
+All is computed from Gram matrices of centred samples, for a CPU thread or a GPU block. A chain is a Cholesky factorisation that pivots
+on the largest residual, which is the length of a band's projection onto the complement of the chain; no data is copied or projected.
+The regression of a prefix grows by one column, an *add*: validation samples and the target are further columns of the same factor, so
+that a row gives the next prefix's prediction. The paper instead inverts every prefix's matrix by Gauss-Jordan, a sweep of every index
+in turn (`inverted_function`).
 """
 
 import functools
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from ...compiled.cooperative import Team
 
-# A band of which less is left beside a chain, of its squared length, is called dependent: rounding has half its digits by then.
+# A band is dependent if the chain leaves less than this share of its squared length: rounding has taken half the digits by then.
 DEPENDENT = 1e-12
 
 
 class Samples(NamedTuple):
-    """Calibration and validation samples of a regression, centred by the mean of the former; K bands, V validation samples."""
+    """Calibration and validation samples, centred by the mean of the calibration samples; K bands, V validation samples."""
 
     gram: Any  # (K, K) XᵀX
     product: Any  # (K,) Xᵀy
@@ -27,7 +27,7 @@ class Samples(NamedTuple):
 
 @functools.cache
 def subtract_function(team: Team) -> Any:
-    """``row[first:] −= Σ_t rows[t, column] rows[t, first:]`` over the first ``count`` rows, four at a time."""
+    """Return ``subtract``: ``rows[count, i] −= Σ_t rows[t, column] rows[t, i]``, t < count, first ≤ i < last; four t at a time."""
     rank, size = team.rank, team.size
 
     @team.compile
@@ -47,10 +47,10 @@ def subtract_function(team: Team) -> Any:
 
 @functools.cache
 def chain_function(team: Team) -> Any:
-    """``chain(gram, start, order, rows, left, reduction_buffer)``: the bands of a chain, in order; returns how many.
+    """Return ``chain(gram, start, order, rows, left, reduction_buffer)``: it finds the bands of a chain and returns how many.
 
-    ``order`` (M,) int32 is filled; ``rows`` (M, K) and ``left`` (K,), float64, are scratch; in ``reduction_buffer`` a
-    team compares.
+    ``gram`` is (K, K); ``start`` is the first band. The bands are written in order into ``order`` (M,), int32. ``rows`` (M, K) and
+    ``left`` (K,), float64, are scratch, and ``reduction_buffer`` is the team's.
     """
     rank, size, sync, best = team.rank, team.size, team.sync, team.best
     subtract = subtract_function(team)
@@ -63,7 +63,7 @@ def chain_function(team: Team) -> Any:
         sync()
         j = start
         for m in range(most):
-            if not left[j] > 0.0:  # it is constant
+            if not left[j] > 0.0:  # the first band is constant
                 return m
             root = left[j] ** 0.5
             sync()
@@ -73,10 +73,9 @@ def chain_function(team: Team) -> Any:
             value, index = 0.0, -1
             for i in range(rank(), K, size()):
                 rows[m, i] /= root
-                rest = left[i] - rows[m, i] * rows[m, i]
-                left[i] = (
-                    rest if i != j and rest > DEPENDENT * gram[i, i] else -1.0
-                )  # a mixture of the chain is out of it
+                residual = left[i] - rows[m, i] * rows[m, i]
+                # A band that depends on the chain can no longer be chosen.
+                left[i] = residual if i != j and residual > DEPENDENT * gram[i, i] else -1.0
                 if left[i] > value:
                     value, index = left[i], i
             if rank() == 0:
@@ -92,10 +91,11 @@ def chain_function(team: Team) -> Any:
 
 @functools.cache
 def prefixes_function(team: Team) -> Any:
-    """``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every prefix of a chain, by adds.
+    """Return ``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every prefix, by adds.
 
-    ``squares`` (M,) gets the sum of squared validation errors after 1, 2, … of the ``count`` bands in ``order``. ``rows``
-    (M, M + V + 1) and ``errors`` (V,) are scratch. Returns how many prefixes there are: one that is singular ends them.
+    ``squares`` (M,) is filled with the sums of squared validation errors of the first 1, 2, … of the ``count`` bands in ``order``.
+    ``rows`` (M, M + V + 1) and ``errors`` (V,) are scratch. The function returns how many prefixes it solved: it stops at the first
+    singular one.
     """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     subtract = subtract_function(team)
@@ -125,14 +125,14 @@ def prefixes_function(team: Team) -> Any:
             for i in range(m + rank(), last, size()):
                 rows[m, i] /= root
             sync()
-            along = rows[m, last - 1]
-            part = 0.0
+            coefficient = rows[m, last - 1]
+            own_square = 0.0
             for v in range(rank(), V, size()):
-                errors[v] -= along * rows[m, count + v]
-                part += errors[v] * errors[v]
-            found = total(part, reduction_buffer)
+                errors[v] -= coefficient * rows[m, count + v]
+                own_square += errors[v] * errors[v]
+            square = total(own_square, reduction_buffer)
             if rank() == 0:
-                squares[m] = found
+                squares[m] = square
         sync()
         return count
 
@@ -141,9 +141,9 @@ def prefixes_function(team: Team) -> Any:
 
 @functools.cache
 def inversion_function(team: Team) -> Any:
-    """``invert(A, n, column)``: the first n rows and columns of A become their inverse by Gauss-Jordan; False where a pivot is 0.
+    """Return ``invert(A, n, column)``: it inverts the leading n x n part of A by Gauss-Jordan; False if a pivot is 0 or NaN.
 
-    Paper 001, Algorithms 2 and 3, in place: a sweep of every index in turn, without pivoting. ``column`` (n,) is scratch.
+    De Paula et al. 2013, Algorithms 2 and 3, in place: a sweep of every index in turn, without pivoting. ``column`` (n,) is scratch.
     """
     rank, size, sync = team.rank, team.size, team.sync
 
@@ -174,9 +174,9 @@ def inversion_function(team: Team) -> Any:
 
 @functools.cache
 def inverted_function(team: Team) -> Any:
-    """``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of one prefix.
+    """Return ``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of the prefix of n bands.
 
-    It has n bands and is found by `inversion_function`.
+    The regression is solved with `inversion_function`; the error is infinite if the matrix is singular.
     """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     invert = inversion_function(team)
@@ -194,12 +194,12 @@ def inverted_function(team: Team) -> Any:
             for j in range(n):
                 weights[i] += A[j, i] * samples.product[order[j]]
         sync()
-        part = 0.0
+        own_square = 0.0
         for v in range(rank(), samples.truth.shape[0], size()):
             error = samples.truth[v]
             for i in range(n):
                 error -= weights[i] * samples.others[order[i], v]
-            part += error * error
-        return total(part, reduction_buffer)
+            own_square += error * error
+        return total(own_square, reduction_buffer)
 
     return inverted

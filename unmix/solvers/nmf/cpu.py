@@ -1,9 +1,9 @@
-"""Steps of a factorisation on the CPU: ranges of pixels on threads, without the GIL, in tiles that stay in registers.
+"""Steps of non-negative matrix factorisation on the CPU: ranges of pixels on threads, without the GIL, in register tiles.
 
-Some dozens of pixels at a time pass through both updates while they are in the cache: no array of the cube's size is made. Sums
-over pixels are made by parts whose number depends on the pixels alone, and added in order: any number of threads gives the same bytes.
-Several steps are one call, in which threads wait for each other at a gate: a step of the benchmark takes 1 ms, and threads that
-Python wakes for each found themselves on one core for as long.
+Groups of `GROUP` pixels pass through both updates while they are in the cache, so no array of the cube's size is made. Pixels are
+divided into parts, whose number depends on the pixels alone, and the sums of the parts are added in order: the result does not depend
+on the number of threads. Several steps are one call, in which threads wait for each other at a barrier: a step of the benchmark takes
+1 ms, and threads that Python woke for every step shared one core for as long.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +16,20 @@ from ...compiled.gemm import LANES, ROWS, TILES
 from ...compiled.jit import compiled
 from .updates import LEAST, LOSSES, on_simplex, padded, renew
 
-# Pixels that go together.
+# Pixels that are updated together.
 GROUP = 64
-# Rows of buffers are a cache line longer than a multiple of its ways, or they all fall into one set of the cache.
+# Added to the length of buffer rows, one cache line: without it, all rows fall into the same set of the cache.
 GAP = LANES
-# Parts of a block.
+# Most parts of a block, and pixels of a part.
 MOST_PARTS, PIXELS_A_PART = 128, 431
-# Products of one call: a tenth of a second or so, or Ctrl-C would wait.
+# Multiplications in one call, about a tenth of a second: Ctrl-C takes effect only between calls.
 PRODUCTS_A_CALL = 2**33
 wide, narrow = TILES[2], TILES[1]
 
 
 @compiled
 def multiply(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
-    """``C (+)= A B`` from flat places on, in tiles; ``columns`` is a multiple of 16, ``rows`` of 8."""
+    """Compute ``C = A B`` (``C += A B`` if ``add``) from flat offsets on, in tiles; ``columns`` is a multiple of 16, ``rows`` of 8."""
     across = C.shape[1]
     for s in range(0, columns - LANES, 2 * LANES):
         for r in range(0, rows, ROWS):
@@ -42,12 +42,12 @@ def multiply(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
 
 @compiled
 def quotients(X, first, rows, L, Q, divergence):
-    """Q, which holds ``E a``, becomes what the updates are made of."""
+    """Replace ``E a`` in Q by the quotients ``x / (E a)``, or by x if there is no ``divergence``."""
     for n in range(rows):
         for b in range(L):
-            below = Q[n, b]
+            model = Q[n, b]
             Q[n, b] = (
-                X[first + n, b] / (below if below > np.float32(LEAST) else np.float32(LEAST))
+                X[first + n, b] / (model if model > np.float32(LEAST) else np.float32(LEAST))
                 if divergence
                 else X[first + n, b]
             )
@@ -55,7 +55,7 @@ def quotients(X, first, rows, L, Q, divergence):
 
 @compiled
 def renew_rows(A, first, rows, p, up, down, by_row, divergence, sum_to_one):
-    """New abundances of some pixels; ``down`` has a row for each, or one for all."""
+    """Renew the abundances of some pixels; ``down`` has a row for each (``by_row`` 1) or one for all (``by_row`` 0)."""
     for n in range(rows):
         below = down[n * by_row]
         if sum_to_one:
@@ -66,39 +66,39 @@ def renew_rows(A, first, rows, p, up, down, by_row, divergence, sum_to_one):
 
 
 @compiled
-def step_range(first, last, p, X, A, ends, divergence, sum_to_one, own, num, den):
-    """Renew A of pixels ``first`` to ``last``, and add up what E needs."""
-    across, width, L = own.Q.shape[1], A.shape[1], ends.columns.shape[0]
+def step_range(first, last, p, X, A, ends, divergence, sum_to_one, scratch, num, den):
+    """Renew A of pixels ``first`` to ``last``, and add their numerators and denominators of the update of E to ``num`` and ``den``."""
+    across, width, L = scratch.Q.shape[1], A.shape[1], ends.columns.shape[0]
     for start in range(first, last, GROUP):
         rows = min(GROUP, last - start)
         if divergence:
-            multiply(A, start * width, width, 1, ends.spectra, 0, p, own.Q, 0, rows, L, 0)
-        quotients(X, start, rows, L, own.Q, divergence)
-        multiply(own.Q, 0, across, 1, ends.columns, 0, L, own.up, 0, rows, width, 0)
+            multiply(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
+        quotients(X, start, rows, L, scratch.Q, divergence)
+        multiply(scratch.Q, 0, across, 1, ends.columns, 0, L, scratch.up, 0, rows, width, 0)
         if divergence:
-            renew_rows(A, start, rows, p, own.up, ends.sums, 0, True, sum_to_one)
+            renew_rows(A, start, rows, p, scratch.up, ends.sums, 0, True, sum_to_one)
             for n in range(rows):
                 for k in range(p):
                     den[0, k] += A[start + n, k]
-            multiply(A, start * width, width, 1, ends.spectra, 0, p, own.Q, 0, rows, L, 0)
-            quotients(X, start, rows, L, own.Q, True)
+            multiply(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
+            quotients(X, start, rows, L, scratch.Q, True)
         else:
-            multiply(A, start * width, width, 1, ends.gram, 0, p, own.down, 0, rows, width, 0)
-            renew_rows(A, start, rows, p, own.up, own.down, 1, False, sum_to_one)
+            multiply(A, start * width, width, 1, ends.gram, 0, p, scratch.down, 0, rows, width, 0)
+            renew_rows(A, start, rows, p, scratch.up, scratch.down, 1, False, sum_to_one)
             multiply(A, start * width, 1, width, A, start * width, rows, den, 0, den.shape[0], width, 1)
-        multiply(A, start * width, 1, width, own.Q, 0, rows, num, 0, num.shape[0], L, 1)
+        multiply(A, start * width, 1, width, scratch.Q, 0, rows, num, 0, num.shape[0], L, 1)
 
 
 @compiled
 def add_parts(first, last, p, ends, nums, dens):
-    """Add up what all parts found, numerators for bands ``first`` to ``last``; whoever has band 0 adds up the denominators."""
+    """Add up the sums of all parts: the numerators of bands ``first`` to ``last`` and, on the thread with band 0, the denominators."""
     for k in range(p):
         for b in range(first, last):
             ends.fresh[k, b] = nums[0, k, b]
         for part in range(1, nums.shape[0]):
             for b in range(first, last):
                 ends.fresh[k, b] += nums[part, k, b]
-    if first == 0 and last > 0:  # with more threads than bands, some have none
+    if first == 0 and last > 0:  # if there are more threads than bands, some have no bands
         for part in range(1, dens.shape[0]):
             for i in range(dens.shape[1]):
                 for k in range(p):
@@ -106,7 +106,7 @@ def add_parts(first, last, p, ends, nums, dens):
 
 
 @compiled
-def turn_range(first, last, p, ends, dens, divergence):
+def renew_bands(first, last, p, ends, dens, divergence):
     """Renew bands ``first`` to ``last`` of E, in both copies."""
     fresh = ends.fresh
     for b in range(first, last):
@@ -125,7 +125,7 @@ def turn_range(first, last, p, ends, dens, divergence):
 
 @compiled
 def summarise(p, ends):
-    """What all pixels need of E: sums of its columns, and its Gram matrix."""
+    """Compute what the updates of all pixels need of E: the sums of its columns, and its Gram matrix."""
     L, width = ends.columns.shape
     for k in range(width):
         ends.sums[0, k] = 0.0
@@ -137,7 +137,7 @@ def summarise(p, ends):
 
 @compiled
 def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, own, nums, dens):
-    """A thread's share of some steps, or of one step for a block of several (``fresh`` the first, ``turn`` the last)."""
+    """Do a thread's share of ``count`` steps, or of one step for one of several blocks (``fresh``: the first, ``turn``: the last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
     for _ in range(count):
@@ -151,7 +151,7 @@ def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, di
             wait(barrier, shares)
             add_parts(low, high, p, ends, nums, dens)
             wait(barrier, shares)
-            turn_range(low, high, p, ends, dens, divergence)
+            renew_bands(low, high, p, ends, dens, divergence)
             wait(barrier, shares)
             if share == 0:
                 summarise(p, ends)
@@ -160,22 +160,22 @@ def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, di
 
 @compiled
 def model_range(first, last, p, A, spectra, L, out):
-    """``E a`` of pixels, (·, L and a gap)."""
+    """Compute ``E a`` of pixels ``first`` to ``last`` into the rows of ``out``, (pixels, L + `GAP`)."""
     multiply(A, first * A.shape[1], A.shape[1], 1, spectra, 0, p, out, 0, last - first, L, 0)
 
 
 class Ends(NamedTuple):
-    """The endmembers, in every way that a step wants them; float32, zeros beyond bands and endmembers."""
+    """The endmembers in all forms that a step needs; float32, padded with zeros beyond bands and endmembers."""
 
     spectra: Any  # (p, L)
     columns: Any  # (L, p)
-    fresh: Any  # (p, L), scratch
+    fresh: Any  # (p, L), scratch: the next spectra
     sums: Any  # (1, p) of the columns
     gram: Any  # (p, p)
 
 
 class Own(NamedTuple):
-    """A thread's scratch."""
+    """Scratch of a thread."""
 
     Q: Any  # (GROUP, L) quotients
     up: Any  # (GROUP, p) numerators
@@ -194,7 +194,7 @@ class CpuEngine:
     loss : str
         A key of `unmix.solvers.nmf.updates.LOSSES`.
     sum_to_one : bool
-        Of each pixel's abundances.
+        Keep the sum of each pixel's abundances at one.
     threads : int
     """
 
@@ -214,11 +214,11 @@ class CpuEngine:
         self.pool = ThreadPoolExecutor(threads, "nmf")
 
     def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of the arrays of a block's pixels and abundances, float32, zeros beyond pixels, bands and endmembers."""
+        """Return the shapes of a block's arrays of pixels and abundances, float32, padded with zeros to multiples of a tile."""
         return (padded(pixels, ROWS), padded(self.L, LANES)), (padded(pixels, ROWS), padded(self.p, LANES))
 
     def begin(self, E: np.ndarray) -> None:
-        """Take these endmembers, (L, p)."""
+        """Set the endmembers, (L, p)."""
         self.ends.columns[: self.L, : self.p] = E
         self.ends.spectra[: self.p, : self.L] = E.T
         summarise(self.p, self.ends)
@@ -229,80 +229,80 @@ class CpuEngine:
         return self.ends.columns[: self.L, : self.p].copy()
 
     def hold(self, X: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A block's pixels and abundances, as `step` wants them."""
+        """Return a block's pixels and abundances in the form that `steps` takes."""
         return X, A
 
     def cut(self, pixels: int) -> np.ndarray:
-        """Where the parts of a block begin and end."""
+        """Return the pixels at which the parts of a block begin, and the end of the last one."""
         tiles = padded(pixels, ROWS) // ROWS
         count = max(1, min(MOST_PARTS, -(-tiles * ROWS // PIXELS_A_PART), tiles))
         return np.arange(count + 1) * tiles // count * ROWS
 
     def steps(self, block: tuple[np.ndarray, np.ndarray], count: int, fresh: bool = True, turn: bool = True) -> None:
-        """Make steps with all pixels in one block; or one with a block of several, the first ``fresh``, the last to ``turn``."""
+        """Make ``count`` steps with all pixels in a block, or one for a block of several (``fresh``: the first, ``turn``: the last)."""
         X, A = block
         cuts = self.cut(len(X))
         each = max(1, PRODUCTS_A_CALL // (X.size * self.p)) if fresh and turn else 1
-        for done in range(0, count, each):
+        for first in range(0, count, each):
             barrier = new_barrier()
 
-            def work(share: int, some: int = min(each, count - done), barrier: np.ndarray = barrier) -> None:
-                steps_of(share, self.threads, some, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
+            def work(share: int, todo: int = min(each, count - first), barrier: np.ndarray = barrier) -> None:
+                steps_of(share, self.threads, todo, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
                          self.sum_to_one, self.own[share], self.nums, self.dens)  # fmt: skip
 
             self.shared_out(work, barrier)
 
     def shared_out(self, work: Any, barrier: np.ndarray | None = None) -> None:
-        """``work(i)`` for each thread; the first is this one."""
+        """Run ``work(i)`` for each thread i; the calling thread is the first."""
         others = []
         try:
             others += [self.pool.submit(work, i) for i in range(1, self.threads)]
             work(0)
         except BaseException:
             if barrier is not None:
-                barrier[2] = 1  # nobody may wait for those who never came
+                barrier[2] = 1  # release the threads: not all of them will reach the barrier
             raise
         finally:
             for other in others:
                 other.result()
 
     def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """The loss of a block as it stands, and how many values above 0 have a model of 0, which makes a divergence infinite.
+        """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence infinite.
 
-        The loss is that with a model of `LEAST` there: it is finite, and still falls.
+        The loss is computed with a model of `LEAST` there: it is finite, and still falls.
         """
         X, A = block
         cuts = self.cut(len(X))
-        found = np.zeros((len(cuts) - 1, 2))
+        losses = np.zeros((len(cuts) - 1, 2))
 
-        def some(share: int) -> None:
+        def work(share: int) -> None:
             model = self.own[share].Q
-            for i in range(share, len(found), self.threads):
+            for i in range(share, len(losses), self.threads):
                 for first in range(cuts[i], cuts[i + 1], GROUP):
                     last = min(first + GROUP, cuts[i + 1])
                     model_range(first, last, self.p, A, self.ends.spectra, len(self.ends.columns), model)
-                    found[i] += loss_of(X[first:last, : self.L], model[: last - first, : self.L], self.divergence)
+                    losses[i] += loss_of(X[first:last, : self.L], model[: last - first, : self.L], self.divergence)
 
-        self.shared_out(some)
-        return np.asarray(found.sum(axis=0))
+        self.shared_out(work)
+        return np.asarray(losses.sum(axis=0))
 
     def fetch(self, block: tuple[np.ndarray, np.ndarray], A: np.ndarray) -> None:
-        """Bring a block's abundances home: they are."""
+        """Do nothing: the block's abundances were updated in place."""
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self.pool.shutdown()
 
 
 def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
-    """``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, for which `LEAST` stands in.
+    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by `LEAST`.
 
-    Logarithms are in float32, which numpy makes sixteen at a time.
+    Logarithms are in float32, of which numpy computes sixteen at a time.
     """
     if not divergence:
         return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0
-    safe = np.maximum(model, np.float32(LEAST))
+    positive = np.maximum(model, np.float32(LEAST))
     with np.errstate(divide="ignore", invalid="ignore"):
-        part = X * np.log(X / safe)
+        terms = X * np.log(X / positive)
     missed = 0 if model.min(initial=1.0) > 0 else int(np.count_nonzero((X > 0) & (model <= 0)))
-    return float((np.where(X > 0, part, np.float32(0)) - X + model).sum(dtype=np.float64)), missed
+    return float((np.where(X > 0, terms, np.float32(0)) - X + model).sum(dtype=np.float64)), missed

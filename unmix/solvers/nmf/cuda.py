@@ -1,8 +1,9 @@
-"""Steps of a factorisation on a GPU: one kernel for both updates, in which a thread owns a row of one factor in its registers.
+"""Steps of non-negative matrix factorisation on a GPU, with one kernel for both updates; a thread has a row of one factor in registers.
 
-The update of A and that of E are one thing with the sides changed: an owner's row ``f`` meets all rows ``g`` of the other side, with
-the entry x of the cube between them, and adds up ``q g``, ``q = x / (f·g)``. Rows of the other side and the tile of the cube are
-staged in shared memory; nothing of the cube's size is written. A step is recorded once (`unmix.compiled.cuda_graph`), and replayed.
+The updates of A and of E are the same with the factors exchanged: the thread that owns row ``f`` of one factor goes through all rows
+``g`` of the other and adds up ``q g``, where ``q = x / (f·g)`` and x is the cube's value for that pair of rows. Rows of the other
+factor and a tile of the cube are staged in shared memory; nothing of the cube's size is written. A step is recorded once
+(`unmix.compiled.cuda_graph`), and replayed.
 """
 
 import functools
@@ -18,32 +19,32 @@ from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
 from .updates import LEAST, LOSSES, on_simplex, renew
 
-# Of a warp, each with a row; warps of a block; rows of the other side that are staged at a time.
+# Rows of a warp, one per thread; warps of a block; rows of the other factor that are staged at a time.
 OWNED, WARPS = (2, 1) if SIMULATED else (32, 4)
 MET = 16
 THREADS = OWNED * WARPS
-PLAIN = 4 if SIMULATED else 128  # threads of the kernels that finish
-FEW = 4 if SIMULATED else 32  # of those with much to do for each row: rows are few, and blocks should be many
-MOST_ENDMEMBERS = 256  # whose rows fit the shared memory of a block
-ADDING = 4 if SIMULATED else 1024  # of those that add up over all pixels
-# Blocks to work on: what an H100 holds at once of these, which take 116 registers a thread (a step of the benchmark: 74 µs; with twice
-# as many 79, with half as many 99).
+PLAIN = 4 if SIMULATED else 128  # threads per block of the kernels with little work per thread
+FEW = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
+MOST_ENDMEMBERS = 256  # so that the rows fit into the shared memory of a block
+ADDING = 4 if SIMULATED else 1024  # threads per block of the kernel that adds up over all pixels
+# Blocks per launch: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice as many
+# 79, with half as many 99).
 BLOCKS = 4 if SIMULATED else 132 * 4
 
 
 @functools.cache
 def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
-    """The kernel: X (pixels, bands), the owners' factor (p, owners), the other's (p, others), sums (slices, p, owners)."""
+    """Return the kernel of numerators: X (pixels, bands), own factor (p, owners), other (p, others), sums (slices, p, owners)."""
     tile, rows, shares = (WARPS, MET, OWNED + 1), (WARPS, MET, p), (WARPS, p, OWNED)
-    # Trips of a lane, so that all of them are under way at once.
+    # Loads of a lane, as compile-time constants, so that all of them are in flight at once.
     of_tile, of_rows = MET, -(-p * MET // OWNED)
     least = np.float32(LEAST)
 
     @cuda_kernel
     def meet_all(X, own, other, sums):
-        x = cuda.shared.array(tile, float32)  # a line each: the simulator tells them apart by theirs
+        x = cuda.shared.array(tile, float32)  # one line each: the simulator tells shared arrays apart by their line
         g = cuda.shared.array(rows, float32)
-        found = cuda.shared.array(shares, float32)
+        warp_sums = cuda.shared.array(shares, float32)
         f, s, row = cuda.local.array(p, float32), cuda.local.array(p, float32), cuda.local.array(p, float32)
         w, lane = cuda.threadIdx.x // OWNED, cuda.threadIdx.x % OWNED
         owners, others = own.shape[1], other.shape[1]
@@ -79,14 +80,14 @@ def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
                     s[k] += q * row[k]
             cuda.syncthreads()
         for k in range(p):
-            found[w, k, lane] = s[k]
+            warp_sums[w, k, lane] = s[k]
         cuda.syncthreads()
         for t in range(cuda.threadIdx.x, p * OWNED, THREADS):
             k, i = t // OWNED, t % OWNED
             if first + i < owners:
                 total = float32(0.0)
                 for v in range(WARPS):
-                    total += found[v, k, i]
+                    total += warp_sums[v, k, i]
                 sums[cuda.blockIdx.y, k, first + i] = total
 
     return meet_all
@@ -94,7 +95,7 @@ def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
 
 @functools.cache
 def renew_kernel(p: int, divergence: bool, sum_to_one: bool) -> Any:
-    """The kernel that renews an owner's row from its sums (slices, p, owners) and what they are divided by, (p, p)."""
+    """Return the kernel that renews an owner's row from its numerators (slices, p, owners) and the matrix ``below`` (p, p)."""
 
     @cuda_kernel
     def renew_rows(factor, sums, below):
@@ -125,7 +126,7 @@ def renew_kernel(p: int, divergence: bool, sum_to_one: bool) -> Any:
 
 @functools.cache
 def entries_kernel() -> Any:
-    """As `renew_kernel`, a thread an entry: for a divergence without a sum, where entries know nothing of each other."""
+    """Return a kernel like `renew_kernel` with a thread per entry: for a divergence without Σa = 1, where entries are independent."""
 
     @cuda_kernel
     def renew_entries(factor, sums, below):
@@ -142,33 +143,33 @@ def entries_kernel() -> Any:
 
 @functools.cache
 def collect_kernel() -> Any:
-    """The kernel that adds up slices of numerators, after what other blocks gave unless ``fresh``."""
+    """Return the kernel that adds up slices of numerators, onto those of earlier blocks unless ``fresh``."""
 
     @cuda_kernel
     def collect(sums, total, fresh):
         _, p, n = sums.shape
         for t in range(cuda.grid(1), p * n, cuda.gridsize(1)):
             k, i = t // n, t % n
-            found = float32(0.0) if fresh else total[0, k, i]
+            value = float32(0.0) if fresh else total[0, k, i]
             for s in range(sums.shape[0]):
-                found += sums[s, k, i]
-            total[0, k, i] = found
+                value += sums[s, k, i]
+            total[0, k, i] = value
 
     return collect
 
 
 @functools.cache
 def products_kernel(divergence: bool) -> Any:
-    """The kernel of ``below``: sums of a factor's rows (row 0), or its Gram matrix; a block an entry, added unless ``fresh``."""
+    """Return the kernel of ``below``: a factor's row sums (in row 0) or Gram matrix; a block per entry, added unless ``fresh``."""
 
     @cuda_kernel
     def multiply_rows(factor, below, fresh):
         reduction_buffer = cuda.shared.array(ADDING, float64)
         j, k, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-        found = 0.0
+        own_sum = 0.0
         for i in range(t, factor.shape[1], ADDING):
-            found += float64(factor[k, i]) if divergence else float64(factor[j, i]) * float64(factor[k, i])
-        reduction_buffer[t] = found
+            own_sum += float64(factor[k, i]) if divergence else float64(factor[j, i]) * float64(factor[k, i])
+        reduction_buffer[t] = own_sum
         cuda.syncthreads()
         half = ADDING // 2
         while half > 0:
@@ -184,7 +185,7 @@ def products_kernel(divergence: bool) -> Any:
 
 @functools.cache
 def cost_kernel(p: int, divergence: bool) -> Any:
-    """The kernel of every pixel's loss, and of the values above 0 whose model is 0, (pixels, 2); a thread a pixel."""
+    """Return the kernel of each pixel's loss and number of values above 0 with a model of 0, (pixels, 2); a thread per pixel."""
 
     @cuda_kernel
     def cost_of(X, A, E, cost):
@@ -192,26 +193,26 @@ def cost_kernel(p: int, divergence: bool) -> Any:
         for n in range(cuda.grid(1), X.shape[0], cuda.gridsize(1)):
             for k in range(p):
                 own[k] = A[k, n]
-            found, missed = 0.0, 0.0
+            loss, missed = 0.0, 0.0
             for b in range(X.shape[1]):
                 m = float32(0.0)
                 for k in range(p):
                     m += own[k] * E[k, b]
                 x, model = float64(X[n, b]), float64(m)
                 if not divergence:
-                    found += 0.5 * (x - model) * (x - model)
+                    loss += 0.5 * (x - model) * (x - model)
                 else:
-                    found += model - x
+                    loss += model - x
                     if x > 0.0:
-                        found += x * math.log(x / max(model, LEAST))
+                        loss += x * math.log(x / max(model, LEAST))
                         missed += 1.0 if model <= 0.0 else 0.0
-            cost[n, 0], cost[n, 1] = found, missed
+            cost[n, 0], cost[n, 1] = loss, missed
 
     return cost_of
 
 
 class Held:
-    """A block on the GPU."""
+    """A block of pixels and abundances on the GPU."""
 
     def __init__(self, X: Any, A: Any, pixels: int) -> None:
         self.X, self.A, self.pixels = X, A, pixels
@@ -219,7 +220,7 @@ class Held:
 
 
 class CudaEngine:
-    """As `unmix.solvers.nmf.cpu.CpuEngine`."""
+    """The steps of a factorisation on a GPU; see `unmix.solvers.nmf.cpu.CpuEngine`."""
 
     name = "cuda"
 
@@ -232,7 +233,7 @@ class CudaEngine:
         self.total = cuda.device_array((1, p, L), np.float32)
         self.meet_pixels, self.meet_bands = (meeting_kernel(p, self.divergence, side) for side in (True, False))
         free = (entries_kernel(), p) if self.divergence else (renew_kernel(p, False, False), 1)
-        # A kernel, and its threads for each row of a factor.
+        # A kernel, and its number of threads per row of a factor.
         self.renew_pixels = (renew_kernel(p, self.divergence, True), 1) if sum_to_one else free
         self.renew_bands = free
         self.products, self.collect = products_kernel(self.divergence), collect_kernel()
@@ -243,15 +244,15 @@ class CudaEngine:
 
     @staticmethod
     def slices(owners: int, others: int) -> int:
-        """How often the other side is cut, so that there are blocks enough."""
+        """Return into how many slices the other factor is cut, so that there are enough blocks."""
         return max(1, min(-(-others // (WARPS * MET)), BLOCKS // -(-owners // OWNED)))
 
     def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of the arrays of a block's pixels and abundances."""
+        """Return the shapes of a block's arrays of pixels and abundances."""
         return (pixels, self.L), (pixels, self.p)
 
     def begin(self, E: np.ndarray) -> None:
-        """Take these endmembers, (L, p)."""
+        """Set the endmembers, (L, p)."""
         self.spectra.copy_to_device(np.ascontiguousarray(E.T, np.float32))
         self.multiply_rows(self.spectra, self.below_pixels, True)
 
@@ -262,21 +263,21 @@ class CudaEngine:
         return np.ascontiguousarray(self.spectra.copy_to_host().T)
 
     def hold(self, X: np.ndarray, A: np.ndarray) -> Held:
-        """A block's pixels and abundances, as `steps` wants them."""
+        """Copy a block's pixels and abundances to the GPU; returns what `steps` takes."""
         return Held(cuda.to_device(X), cuda.to_device(np.ascontiguousarray(A.T)), len(X))
 
     def multiply_rows(self, factor: Any, below: Any, fresh: bool) -> None:
-        """What is divided by: sums or Gram matrix of a factor."""
+        """Compute the sums or the Gram matrix of a factor, from which denominators are made."""
         self.products[(1 if self.divergence else self.p, self.p), ADDING, self.stream](factor, below, fresh)
 
-    def renew(self, how: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
-        """Renew a factor from its sums."""
-        kernel, each = how
-        threads = PLAIN if each > 1 else FEW
-        kernel[-(-each * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
+    def renew(self, launch: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
+        """Renew a factor from its numerators; ``launch`` is a kernel and its threads per row."""
+        kernel, threads_of_row = launch
+        threads = PLAIN if threads_of_row > 1 else FEW
+        kernel[-(-threads_of_row * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
 
     def enqueue(self, block: Held, fresh: bool, turn: bool) -> None:
-        """A step."""
+        """Enqueue the kernels of a step."""
         tall, wide = -(-block.pixels // OWNED), -(-self.L // OWNED)
         self.meet_pixels[(tall, self.pixel_slices), THREADS, self.stream](
             block.X, block.A, self.spectra, self.pixel_sums
@@ -290,7 +291,7 @@ class CudaEngine:
             self.multiply_rows(self.spectra, self.below_pixels, True)
 
     def steps(self, block: Held, count: int, fresh: bool = True, turn: bool = True) -> None:
-        """Make steps with all pixels in one block; or one with a block of several, the first ``fresh``, the last to ``turn``."""
+        """Make ``count`` steps with all pixels in a block, or one for a block of several (``fresh``: the first, ``turn``: the last)."""
         if block.recording is None:
             self.enqueue(block, fresh, turn)
             count -= 1
@@ -302,18 +303,18 @@ class CudaEngine:
         self.stream.synchronize()
 
     def cost(self, block: Held) -> np.ndarray:
-        """The loss of a block as it stands; see `unmix.solvers.nmf.cpu.CpuEngine.cost`."""
-        found = cuda.device_array((block.pixels, 2), np.float64)
+        """Return a block's current loss; see `unmix.solvers.nmf.cpu.CpuEngine.cost`."""
+        losses = cuda.device_array((block.pixels, 2), np.float64)
         self.stream.synchronize()
-        cost_kernel(self.p, self.divergence)[-(-block.pixels // PLAIN), PLAIN](block.X, block.A, self.spectra, found)
-        return np.asarray(found.copy_to_host().sum(axis=0))
+        cost_kernel(self.p, self.divergence)[-(-block.pixels // PLAIN), PLAIN](block.X, block.A, self.spectra, losses)
+        return np.asarray(losses.copy_to_host().sum(axis=0))
 
     def fetch(self, block: Held, A: np.ndarray) -> None:
-        """Bring a block's abundances home."""
+        """Copy a block's abundances into A, and release the recorded step."""
         self.stream.synchronize()
         A[:] = block.A.copy_to_host().T
         if block.recording is not None:
             block.recording.close()
 
     def close(self) -> None:
-        """Nothing is held but memory."""
+        """Do nothing: only memory is held, which is freed with the arrays."""

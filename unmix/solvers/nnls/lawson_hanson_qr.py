@@ -1,9 +1,9 @@
-"""Lawson-Hanson with an updated QR: large systems, one matrix for all or one each, any rank, more columns than rows.
+"""Lawson-Hanson with an updated QR factorisation: for large systems, a matrix shared or one each, any rank, any shape.
 
-Luo and Duraiswami (paper 000): the passive columns are kept in the order in which they entered, ``A_P = Q R``; a column
-enters at the right end by modified Gram-Schmidt, once more where much of it goes, and leaves by Givens rotations
-(their Algorithms 1 to 3). A column that the others span does not enter. The duals come from the Gram matrix, where
-many systems share it, and before the end from the residual itself, which has the last word.
+Luo and Duraiswami 2011: the passive columns are kept in the order in which they entered, ``A_P = Q R``; a column
+enters at the right end by modified Gram-Schmidt, repeated if much of it cancels, and leaves by Givens rotations
+(their Algorithms 1 to 3). A column that the others span does not enter. If many systems share a matrix, a first search computes the
+duals from its Gram matrix; a second search, which decides, computes them from the residual itself.
 """
 
 import functools
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 from ...compiled.cooperative import Team
 
-# A column of which less is left beside the others is called dependent.
+# A column is called dependent if its part orthogonal to the passive columns is shorter than this share of it.
 DEPENDENT = 1e-13
-# Where less is left after a projection, what is left is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
+# A column that a projection shortens below this share is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
 ONCE_MORE = 0.7
-# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of one.
+# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual.
 ZERO_DUAL = 1e-14
 FREE, PASSIVE, BARRED = 0, 1, 2
-# Columns that are turned at a time.
+# Columns that are transposed at a time.
 BLOCK = 8
 
 
 class Matrix(NamedTuple):
-    """What systems have in common.
+    """The matrix of one or many systems.
 
-    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m); ``gram`` is AᵀA, (n, n), or (0, 0) where duals are to come
+    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m); ``gram`` is AᵀA, (n, n), or (0, 0) if all duals are computed
     from the residual; ``norms`` (n,) are |a_j|.
     """
 
@@ -36,7 +36,7 @@ class Matrix(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What a system needs, for supports of at most ``most`` = min(m, n) columns; see `scratch_shapes`.
+    """Scratch of one system, for supports of at most ``most`` = min(m, n) columns; see `scratch_shapes`.
 
     ``Q`` (most, m) holds the orthonormal columns as rows; ``R`` (most, most) is transposed: row c is column c. ``along`` is
     Qᵀb, ``x`` the abundances of the support, ``y`` and ``goal`` its least squares, ``order`` its columns by time of entry.
@@ -58,7 +58,7 @@ class Scratch(NamedTuple):
 
 
 def scratch_shapes(m: int, n: int) -> Scratch:
-    """Shape and type of each field of `Scratch`."""
+    """Return shape and type of each field of `Scratch`, for a matrix (m, n)."""
     most = min(m, n)
     real, whole = "f8", "i4"
     return Scratch(
@@ -69,13 +69,13 @@ def scratch_shapes(m: int, n: int) -> Scratch:
 
 @functools.cache
 def layout_function(team: Team) -> Any:
-    """``lay_out(rows, columns, norms, reduction_buffer)``: the transpose of a matrix (m, n), and the lengths of its columns."""
+    """Return ``lay_out(rows, columns, norms)``: it transposes a matrix (m, n) and computes the lengths of its columns."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
     def lay_out(rows, columns, norms):
         m, n = rows.shape
-        for first in range(0, n, BLOCK):  # so that what is read and what is written both stay in the cache
+        for first in range(0, n, BLOCK):  # blocked, so that source and target both stay in the cache
             for i in range(rank(), m, size()):
                 for j in range(first, min(first + BLOCK, n)):
                     columns[j, i] = rows[i, j]
@@ -92,44 +92,44 @@ def layout_function(team: Team) -> Any:
 
 @functools.cache
 def nnls_function(team: Team) -> Any:
-    """``nnls``, which solves a system; see the file.
+    """Return ``nnls``, which solves a system by the method described at the top of this file.
 
     Parameters
     ----------
     team : Team
-        Who works on it; what follows are the arguments of ``nnls``, in order.
+        The threads that solve a system together. The other parameters are those of ``nnls``, in order.
     A : Matrix
     b : array (m,), float64
     work : Scratch
-    box : array, float64
-        Where a team adds up; twice its size.
+    reduction_buffer : array, float64
+        Scratch for sums and maxima over the team; twice its size.
     x : array (n,), float64
         The result.
 
     Returns
     -------
     int
-        Columns that entered or left.
+        Steps: columns that entered or left.
     """
     rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
 
     @team.compile
-    def add_rows(out, rows, which, weights, count):
-        """``out −= weights[t] · rows[which[t]]`` over t, four at a time."""
+    def subtract_rows(out, rows, chosen, weights, count):
+        """Compute ``out −= Σ weights[t] rows[chosen[t]]``, four rows at a time."""
         n = out.shape[0]
         for t in range(0, count - 3, 4):
-            a, b, c, d = which[t], which[t + 1], which[t + 2], which[t + 3]
+            a, b, c, d = chosen[t], chosen[t + 1], chosen[t + 2], chosen[t + 3]
             p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
             for i in range(rank(), n, size()):
                 out[i] -= p * rows[a, i] + q * rows[b, i] + r * rows[c, i] + s * rows[d, i]
         for t in range(count - count % 4, count):
-            a, p = which[t], weights[t]
+            a, p = chosen[t], weights[t]
             for i in range(rank(), n, size()):
                 out[i] -= p * rows[a, i]
 
     @team.compile
-    def add_all(out, rows, weights):
-        """``out += weights[i] · rows[i]`` over all rows, four at a time."""
+    def add_all_rows(out, rows, weights):
+        """Compute ``out += Σ weights[i] rows[i]`` over all rows, four at a time."""
         m, n = rows.shape
         for i in range(0, m - 3, 4):
             p, q, r, s = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
@@ -141,30 +141,30 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def duals_of_residual(A, b, work, k):
-        """``left = b − A_P x`` and ``dual = Aᵀ left``."""
+        """Compute ``left = b − A_P x`` and ``dual = Aᵀ left``."""
         for i in range(rank(), b.shape[0], size()):
             work.left[i] = b[i]
-        add_rows(work.left, A.columns, work.order, work.x, k)
+        subtract_rows(work.left, A.columns, work.order, work.x, k)
         for j in range(rank(), work.dual.shape[0], size()):
             work.dual[j] = 0.0
         sync()
-        add_all(work.dual, A.rows, work.left)
+        add_all_rows(work.dual, A.rows, work.left)
         sync()
 
     @team.compile
     def duals(A, b, work, k, shared):
-        """The duals of the support, from the Gram matrix or from the residual."""
+        """Compute the duals at the current x, from the Gram matrix if ``shared``, otherwise from the residual."""
         if not shared:
             duals_of_residual(A, b, work, k)
             return
         for j in range(rank(), work.dual.shape[0], size()):
             work.dual[j] = work.start[j]
-        add_rows(work.dual, A.gram, work.order, work.x, k)
+        subtract_rows(work.dual, A.gram, work.order, work.x, k)
         sync()
 
     @team.compile
     def steepest(A, work, limit, reduction_buffer):
-        """The free column with the largest dual for its length, or −1 where none is above ``limit``."""
+        """Return the free column with the largest dual relative to its length, or −1 if none is above ``limit``."""
         value, index = limit, -1
         for j in range(rank(), work.dual.shape[0], size()):
             if work.state[j] == FREE and work.dual[j] > value * A.norms[j]:
@@ -173,7 +173,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def enter(A, b, work, j, k, reduction_buffer):
-        """Column j as the last of the support: Q, R and Qᵀb grow. False where the others span it."""
+        """Add column j at the end of the support and extend Q, R and Qᵀb; returns False if the others span it."""
         m = b.shape[0]
         square = 0.0
         for i in range(rank(), m, size()):
@@ -182,35 +182,35 @@ def nnls_function(team: Team) -> Any:
         for c in range(rank(), k, size()):
             work.R[k, c] = 0.0
         sync()
-        before = total(square, reduction_buffer) ** 0.5
-        after = before
+        full_length = total(square, reduction_buffer) ** 0.5
+        length = full_length
         for _ in range(3):
-            last = after
+            previous = length
             for c in range(k):
                 part = 0.0
                 for i in range(rank(), m, size()):
                     part += work.Q[c, i] * work.column[i]
-                along = total(part, reduction_buffer)
+                overlap = total(part, reduction_buffer)
                 for i in range(rank(), m, size()):
-                    work.column[i] -= along * work.Q[c, i]
+                    work.column[i] -= overlap * work.Q[c, i]
                 if rank() == 0:
-                    work.R[k, c] += along
+                    work.R[k, c] += overlap
             square = 0.0
             for i in range(rank(), m, size()):
                 square += work.column[i] * work.column[i]
-            after = total(square, reduction_buffer) ** 0.5
-            if after > ONCE_MORE * last or after <= DEPENDENT * before:
+            length = total(square, reduction_buffer) ** 0.5
+            if length > ONCE_MORE * previous or length <= DEPENDENT * full_length:
                 break
-        if not after > DEPENDENT * before:
+        if not length > DEPENDENT * full_length:
             return False
         part = 0.0
         for i in range(rank(), m, size()):
-            work.Q[k, i] = work.column[i] / after
+            work.Q[k, i] = work.column[i] / length
             part += work.Q[k, i] * b[i]
-        along = total(part, reduction_buffer)
+        overlap = total(part, reduction_buffer)
         if rank() == 0:
-            work.R[k, k] = after
-            work.along[k] = along
+            work.R[k, k] = length
+            work.along[k] = overlap
             work.order[k] = j
             work.x[k] = 0.0
             work.state[j] = PASSIVE
@@ -219,7 +219,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def solve(work, k):
-        """``y = R⁻¹ goal``; goal is used up."""
+        """Solve ``R y = goal``; ``goal`` is overwritten."""
         for c in range(k - 1, -1, -1):
             value = work.goal[c] / work.R[c, c]
             sync()
@@ -231,7 +231,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def leave(work, i, k):
-        """Take the column at place i of the support out: R is shifted, and made triangular again by rotations."""
+        """Remove the column at place i of the support: shift R, and make it triangular again by rotations."""
         m = work.left.shape[0]
         sync()
         if rank() == 0:
@@ -260,7 +260,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def free_all(work):
-        """Columns that were barred may be tried again: the support is another."""
+        """Free the barred columns: the support has changed, so they may be tried again."""
         for j in range(rank(), work.state.shape[0], size()):
             if work.state[j] == BARRED:
                 work.state[j] = FREE
@@ -268,7 +268,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def descend(work, k, reduction_buffer):
-        """From x towards the least squares of the support, as far as nothing is negative; returns (columns left, removed)."""
+        """Move x to the least squares of the support, removing columns that would be negative; returns (columns left, removed)."""
         removed = 0
         while k > 0:
             for c in range(rank(), k, size()):
@@ -278,9 +278,9 @@ def nnls_function(team: Team) -> Any:
             value, index = -2.0, -1
             for c in range(rank(), k, size()):
                 if work.y[c] <= 0.0:
-                    part = work.x[c] / (work.x[c] - work.y[c]) if work.x[c] > work.y[c] else 0.0
-                    if -part > value:
-                        value, index = -part, c
+                    fraction = work.x[c] / (work.x[c] - work.y[c]) if work.x[c] > work.y[c] else 0.0
+                    if -fraction > value:
+                        value, index = -fraction, c
             leaving = best(value, index, reduction_buffer)
             if leaving < 0:
                 for c in range(rank(), k, size()):
@@ -298,7 +298,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def refine(A, b, work, k, reduction_buffer):
-        """The least squares of the support once more from the residual: what the solve with R left."""
+        """Refine the least squares of the support once from its residual, unless an entry would not stay positive."""
         m = b.shape[0]
         duals_of_residual(A, b, work, k)
         for c in range(k):
@@ -322,9 +322,9 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def search(A, b, work, shared, limit, k, steps, reduction_buffer):
-        """Lawson-Hanson from the support that is there; returns (columns in it, steps)."""
+        """Run Lawson-Hanson from the current support of k columns; returns (columns in the support, steps)."""
         n, most = work.state.shape[0], work.order.shape[0]
-        while steps < 10 * n + 100:  # then it is given up, and its certificate says how far it came
+        while steps < 10 * n + 100:  # beyond this the search gives up; the certificate then shows the error
             duals(A, b, work, k, shared)
             j = steepest(A, work, limit, reduction_buffer)
             if j < 0 or k == most:
@@ -341,7 +341,7 @@ def nnls_function(team: Team) -> Any:
             steps += removed
             k = left
             sync()
-            if turned_back:  # by rounding: it would enter again
+            if turned_back:  # by rounding: the column would enter again
                 if rank() == 0:
                     work.state[j] = BARRED
                 sync()
@@ -362,7 +362,7 @@ def nnls_function(team: Team) -> Any:
             x[j] = 0.0
         sync()
         length = total(square, reduction_buffer) ** 0.5
-        add_all(work.start, A.rows, work.left)
+        add_all_rows(work.start, A.rows, work.left)
         sync()
         k, steps = 0, 0
         limit = ZERO_DUAL * length

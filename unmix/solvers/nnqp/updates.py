@@ -1,8 +1,8 @@
-"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0: paper 003, for one pixel, a thread, or a block of a GPU.
+"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0 (Sha, Lin, Saul and Lee 2007), on a CPU thread or a GPU block.
 
-``x_i ← x_i (h⁻_i + (Q⁻x)_i) / (h⁺_i + (Q⁺x)_i)`` with ``v⁺ = max(v, 0)``, ``v⁻ = max(−v, 0)``: nothing is factored, nothing
-but products with Q is made, and the cost never rises. Entries only ever come near to zero: those below 1e-7 of the largest
-are set to it, and left out of all products from then on (75 to 95 % of them in the paper).
+``x_i ← x_i (h⁻_i + (Q⁻x)_i) / (h⁺_i + (Q⁺x)_i)`` with ``v⁺ = max(v, 0)``, ``v⁻ = max(−v, 0)``: nothing is factored, only products
+with Q are computed, and the cost never rises. Entries approach zero but do not reach it: those below 1e-7 of the largest are set to
+zero, and left out of all products from then on (75 to 95 % of them in the paper).
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...compiled.cooperative import Team
 
-# Entries below this share of the largest are zero for good.
+# Entries below this share of the largest are set to zero, and remain zero.
 VANISHED = 1e-7
 
 
@@ -29,7 +29,7 @@ class Sparse(NamedTuple):
 
 
 def dense_parts(team: Team) -> Any:
-    """``parts(Q, x, alive, k, plus, minus)``: Q⁺x and Q⁻x at the ``k`` places of x that are alive, one behind the other."""
+    """Return ``parts(Q, x, alive, k, plus, minus)``: Q⁺x and Q⁻x at the places ``alive[:k]``, stored contiguously; Q is `Dense`."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
@@ -50,7 +50,7 @@ def dense_parts(team: Team) -> Any:
 
 
 def sparse_parts(team: Team) -> Any:
-    """The same for a matrix of which zeros are not kept."""
+    """Return ``parts`` as `dense_parts` does, for a `Sparse` matrix."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
@@ -74,55 +74,55 @@ PARTS = {"dense": dense_parts, "sparse": sparse_parts}
 
 @functools.cache
 def updates_function(team: Team, kind: str) -> Any:
-    """``update``, which makes some steps.
+    """Return ``update``, which makes some steps.
 
     Parameters
     ----------
     team : Team
-        Who works on it.
+        The threads that work on a system together.
     kind : {"dense", "sparse"}
-        Of Q; what follows are the arguments of ``update``, in order.
+        Type of Q. The other parameters are those of ``update``, in order.
     Q : Dense or Sparse
     h, x : arrays (n,), float64
-        The linear part; where it stands, positive or zero, which is changed.
+        The linear term; the iterate, positive or zero, which is updated in place.
     alive : array of int
-        The places where x is not zero, first.
+        Its first k entries are the places where x is not zero.
     k : int
-        How many these are.
+        The number of these places.
     plus, minus : arrays (n,), float64
         Scratch.
     count : int
         Steps, at least 1.
-    box : array, float64
-        Where a team adds up.
+    reduction_buffer : array, float64
+        Scratch for sums and maxima over the team.
 
     Returns
     -------
     float
-        The cost before the last step, Σ x_i (½ (Qx)_i + h_i): its products are at hand.
+        The cost before the last step, Σ x_i (½ (Qx)_i + h_i), for which that step has the products anyway.
     """
     rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
     parts = PARTS[kind](team)
 
     @team.compile
     def update(Q, h, x, alive, k, plus, minus, count, reduction_buffer):
-        """See `updates_function`."""
+        """Make ``count`` steps; see `updates_function`."""
         cost = 0.0
         for step in range(count):
             parts(Q, x, alive, k, plus, minus)
-            part, value, place = 0.0, -1.0, -1
+            own_cost, value, place = 0.0, -1.0, -1
             for t in range(rank(), k, size()):
                 i = alive[t]
-                part += x[i] * (0.5 * (plus[t] - minus[t]) + h[i])
-                up, down = minus[t] + max(-h[i], 0.0), plus[t] + max(h[i], 0.0)
-                x[i] = x[i] * (up / down) if down > 0.0 else 0.0
+                own_cost += x[i] * (0.5 * (plus[t] - minus[t]) + h[i])
+                numerator, denominator = minus[t] + max(-h[i], 0.0), plus[t] + max(h[i], 0.0)
+                x[i] = x[i] * (numerator / denominator) if denominator > 0.0 else 0.0
                 if x[i] > value:
                     value, place = x[i], i
             sync()
             if step == count - 1:
-                cost = total(part, reduction_buffer)
-                top = best(value, place, reduction_buffer)
-                least = VANISHED * x[top] if top >= 0 else 0.0
+                cost = total(own_cost, reduction_buffer)
+                largest = best(value, place, reduction_buffer)
+                least = VANISHED * x[largest] if largest >= 0 else 0.0
                 sync()
                 for t in range(rank(), k, size()):
                     if x[alive[t]] < least:

@@ -1,15 +1,15 @@
-"""The exact search, pixels side by side: an active set by pivots on the swept tableau, one of each lane.
+"""Exact active set search for the pixels of a tile side by side, by pivots on a swept tableau per lane.
 
-    T = [[U, f], [fᵀ, ·]]  swept on the support (fcls: and on the row of ones, which never leaves and is not kept),
+    T = [[U, f], [fᵀ, ·]]  swept on the support (fcls: also on the row of ones, which never leaves and is not stored),
 
-where U is the Gram matrix of the endmembers at unit length, and pixels are scaled by their size. A pivot on index k lets a
+where U is the Gram matrix of the endmembers at unit length, and pixels are scaled by their size. A pivot on index k makes a
 column enter (s = 1) or leave (s = −1): ``d = T_kk; T_ij −= T_ik T_kj / d; T_ik = s T_ik / d; T_kk = −1/d``. The last row then
-holds the abundances of the support and the duals of the rest: all that the next step asks for.
+holds the abundances of the support and the duals of the other columns, which is all that the next step needs.
 
-Each lane has its own k in the same pass. The pivot's row is collected lane by lane, with ``d − s`` in the pivot's own
-place, so that one multiplication and addition serves every entry of T alike; T is symmetric, and half of it is kept. No
-branch depends on a lane: those that did cost as much as all the rest. Every pixel starts cold, from its best endmember: its
-answer is a function of itself.
+Each lane has its own k in the same pass. The pivot row is collected lane by lane, with ``d − s`` in the pivot's own place, so that
+one multiplication and addition serves every entry of T alike; T is symmetric, and half of it is stored. No branch depends on a
+lane: those that did cost as much as all the rest. Every pixel starts cold (under Σa = 1 from its best endmember), so its answer
+depends on nothing but the pixel.
 """
 
 import functools
@@ -25,13 +25,13 @@ from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
 @compiled
 def row_of(k):
-    """Where row k begins in a triangle that is kept row by row."""
+    """Return where row k begins in a lower triangle that is stored row by row."""
     return k * (k + 1) // 2
 
 
 @functools.cache
 def start_function(ops: Width) -> Any:
-    """``start``: the tableau of an empty support, or, for the sum to one, of the best single endmember."""
+    """Return ``start``, which fills the tableau of an empty support or, for the sum to one, of the best single endmember."""
     width, load, store, select, broadcast = ops.width, ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
@@ -49,7 +49,7 @@ def start_function(ops: Width) -> Any:
                 for j in range(i + 1):
                     store(T, row_of(i) + j, broadcast(U[i, j]))
             return
-        # The best: the largest 2f − |e|², in units of the pixel.
+        # The best endmember has the largest 2f − |e|², in units of the pixel.
         best = broadcast(0.0)
         gain = broadcast(0.0)
         for j in range(p):
@@ -65,19 +65,19 @@ def start_function(ops: Width) -> Any:
                 pivot[j, s] = U[k, j]
             pivot[p, s] = T[last + k, s]
             chosen[1, s] = norms[k]
-        # Sum-to-one has the coefficient 1/|e| here. What sweeping k and the ones leaves can be written down.
-        longest = load(chosen, 1)
-        alone = longest * unit
-        force = load(pivot, p) - alone
+        # In the row of ones an endmember's coefficient is 1/|e| here. The tableau swept on k and on the ones has a closed form.
+        best_length = load(chosen, 1)
+        best_abundance = best_length * unit
+        best_dual = load(pivot, p) - best_abundance
         for i in range(p):
-            ratio = longest * broadcast(weights[i])
-            mine = load(pivot, i)
-            over = mine - ratio
+            ratio = best_length * broadcast(weights[i])
+            entry = load(pivot, i)
+            excess = entry - ratio
             for j in range(i + 1):
-                value = broadcast(U[i, j]) - ratio * load(pivot, j) - over * (longest * broadcast(weights[j]))
+                value = broadcast(U[i, j]) - ratio * load(pivot, j) - excess * (best_length * broadcast(weights[j]))
                 store(T, row_of(i) + j, value)
-            store(T, last + i, load(T, last + i) - mine * alone - ratio * force)
-        store(chosen, 1, alone)
+            store(T, last + i, load(T, last + i) - entry * best_abundance - ratio * best_dual)
+        store(chosen, 1, best_abundance)
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p):
@@ -91,42 +91,44 @@ def start_function(ops: Width) -> Any:
 
 @functools.cache
 def choose_function(ops: Width) -> Any:
-    """``choose``: what each lane does next, into ``chosen``: the index, 1 or −1 (enters, leaves; 0: done), and the reach.
+    """Return ``choose``, which writes the next step of each lane into ``chosen``: index, sign and reach.
 
-    Lawson-Hanson: of the support's abundances that are not positive, the one that the way to them meets first leaves; where all are
-    positive, the largest dual above the tolerance enters. Ties go to the lowest index.
+    The sign is 1 where the column enters, −1 where it leaves and 0 where the lane is done; the reach is the share of the way from
+    ``A`` to the optimum on the support that stays feasible. Lawson-Hanson: of the support's abundances that are not positive at the
+    optimum, the first to become zero on the way there leaves; if all are positive, the column with the largest dual above the
+    tolerance enters. Ties go to the lowest index.
     """
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
     def choose(tile, tolerance, p):
         last = row_of(p)
-        # The way from a (positive) to b ends at a share a/(a − b); what is left of it is compared without dividing.
-        rest, whole, first = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
-        steepest, best = broadcast(tolerance), broadcast(-1.0)
+        # The way from a (positive) to b ≤ 0 meets zero at the share a/(a − b); the remaining −b/(a − b) is compared without dividing.
+        first_remaining, first_distance, leaving = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
+        largest, entering = broadcast(tolerance), broadcast(-1.0)
         for i in range(p):
             a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
-            way = a - b
-            behind = select(way > 0.0, broadcast(0.0) - b, broadcast(1.0))
-            way = select(way > 0.0, way, broadcast(1.0))
-            sooner = (state == PASSIVE) & (b <= 0.0) & (behind * whole > rest * way)
-            rest = select(sooner, behind, rest)
-            whole = select(sooner, way, whole)
-            first = select(sooner, broadcast(float(i)), first)
-            steeper = (state == FREE) & (b > steepest)
-            steepest = select(steeper, b, steepest)
-            best = select(steeper, broadcast(float(i)), best)
-        leaves = rest >= 0.0
-        store(tile.chosen, 0, select(leaves, first, select(best >= 0.0, best, broadcast(0.0))))
-        store(tile.chosen, 1, select(leaves, broadcast(-1.0), select(best >= 0.0, broadcast(1.0), broadcast(0.0))))
-        store(tile.chosen, 2, (whole - rest) / whole)
+            distance = a - b
+            remaining = select(distance > 0.0, broadcast(0.0) - b, broadcast(1.0))
+            distance = select(distance > 0.0, distance, broadcast(1.0))
+            earlier = (state == PASSIVE) & (b <= 0.0) & (remaining * first_distance > first_remaining * distance)
+            first_remaining = select(earlier, remaining, first_remaining)
+            first_distance = select(earlier, distance, first_distance)
+            leaving = select(earlier, broadcast(float(i)), leaving)
+            larger = (state == FREE) & (b > largest)
+            largest = select(larger, b, largest)
+            entering = select(larger, broadcast(float(i)), entering)
+        leaves = first_remaining >= 0.0
+        store(tile.chosen, 0, select(leaves, leaving, select(entering >= 0.0, entering, broadcast(0.0))))
+        store(tile.chosen, 1, select(leaves, broadcast(-1.0), select(entering >= 0.0, broadcast(1.0), broadcast(0.0))))
+        store(tile.chosen, 2, (first_distance - first_remaining) / first_distance)
 
     return choose
 
 
 @functools.cache
 def collect_function(ops: Width) -> Any:
-    """``collect``: the row that each lane is to sweep; no branch depends on a lane."""
+    """Return ``collect``, which copies the row that each lane is to sweep into ``pivot``; no branch depends on a lane."""
     width = ops.width
 
     @compiled
@@ -143,32 +145,32 @@ def collect_function(ops: Width) -> Any:
 
 @functools.cache
 def move_function(ops: Width) -> Any:
-    """``move``: the point and the states of the step that each lane takes."""
+    """Return ``move``, which updates the feasible point and the states for the step that each lane takes."""
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
     def move(tile, k, sign, after, frees, p):
         last = row_of(p)
         reach = load(tile.chosen, 2)
-        enters, leaves, some = sign > 0.0, sign < 0.0, sign * sign > 0.0
+        enters, leaves, moves = sign > 0.0, sign < 0.0, sign * sign > 0.0
         for i in range(p):
             a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
-            # Where a column enters, all of the support is positive: a success. Barred rows may then try again.
+            # If a column enters, all of the support is positive: a success. Barred columns may then try again.
             between = a + reach * (b - a)
             between = select(between > 0.0, between, broadcast(0.0))
             moved = select(enters, b, select(leaves, between, a))
             a = select(state == PASSIVE, moved, a)
-            mine = (k == float(i)) & some
-            store(tile.A, i, select(mine, broadcast(0.0), a))
+            is_pivot = (k == float(i)) & moves
+            store(tile.A, i, select(is_pivot, broadcast(0.0), a))
             state = select(frees & (state == BARRED), broadcast(FREE), state)
-            store(tile.state, i, select(mine, after, state))
+            store(tile.state, i, select(is_pivot, after, state))
 
     return move
 
 
 @functools.cache
 def sweep_function(ops: Width) -> Any:
-    """``sweep``: the pivot itself; nothing happens in lanes whose ``inverse`` is 0."""
+    """Return ``sweep``, which does the pivot on T; it changes nothing in lanes whose ``inverse`` is 0."""
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
 
     @compiled
@@ -176,22 +178,22 @@ def sweep_function(ops: Width) -> Any:
         T, pivot = tile.T, tile.pivot
         for i in range(p):
             store(pivot, i, select(k == float(i), d - sign, load(pivot, i)))
-        at = 0
+        place = 0
         for i in range(p + 1):
             factor = broadcast(0.0) - load(pivot, i) * inverse
             for j in range(i):
-                store(T, at, fma(factor, load(pivot, j), load(T, at)))
-                at += 1
-            after = fma(factor, load(pivot, i), load(T, at))
-            store(T, at, select((k == float(i)) & (sign * inverse > 0.0), broadcast(0.0) - inverse, after))
-            at += 1
+                store(T, place, fma(factor, load(pivot, j), load(T, place)))
+                place += 1
+            updated = fma(factor, load(pivot, i), load(T, place))
+            store(T, place, select((k == float(i)) & (sign * inverse > 0.0), broadcast(0.0) - inverse, updated))
+            place += 1
 
     return sweep
 
 
 @functools.cache
 def search_function(ops: Width) -> Any:
-    """``search(plan, tile)``: abundances of all lanes into ``tile.A``, and how many pivots they took."""
+    """Return ``search(plan, tile)``, which writes the abundances of all lanes into ``tile.A`` and their pivots into ``tile.steps``."""
     load, store, select, any_lane, broadcast = ops.load, ops.store, ops.select, ops.any_lane, ops.broadcast
     start, choose, collect = start_function(ops), choose_function(ops), collect_function(ops)
     move, sweep = move_function(ops), sweep_function(ops)
@@ -200,7 +202,7 @@ def search_function(ops: Width) -> Any:
     def search(plan, tile):
         p = plan.U.shape[0]
         last = row_of(p)
-        most = float(STEPS_PER_ENDMEMBER * p + 20)
+        most_steps = float(STEPS_PER_ENDMEMBER * p + 20)
         zero, one = broadcast(0.0), broadcast(1.0)
         size = load(tile.size, 0)
         alive = size > 0.0
@@ -210,14 +212,15 @@ def search_function(ops: Width) -> Any:
         while True:
             choose(tile, plan.dual_tolerance, p)
             k = load(tile.chosen, 0)
-            sign = select(alive & (steps < most), load(tile.chosen, 1), zero)
+            sign = select(alive & (steps < most_steps), load(tile.chosen, 1), zero)
             if not any_lane(sign * sign > 0.0):
                 break
             collect(plan.packed_index, tile)
             d = zero
             for j in range(p):
                 d = select(k == float(j), load(tile.pivot, j), d)
-            # A column that depends on the support may not enter: no pivot, and one that leaves as it came waits, too.
+            # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that leaves right
+            # after it entered is barred, too.
             sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT))
             stuck_now = select((sign < 0.0) & (k == entered), one, zero)
             enters = select(sound, broadcast(PASSIVE), broadcast(BARRED))

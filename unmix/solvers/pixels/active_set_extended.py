@@ -1,8 +1,9 @@
-"""The last word where float64 cannot decide: Lawson-Hanson in double-double, from a support that is nearly right.
+"""Solve pixels that float64 cannot decide: Lawson-Hanson in double-double, from a support that is nearly right.
 
-At cond(E) = 1e7 a dual that matters is 1e-14 of what it is made of: its sign is a matter of rounding, and so is a support. Here it is
-right to 1e-25, and the abundances to the last bit of float64. It works on p numbers a pixel: Gram matrix and
-``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is mostly one. Only ``Eᵀy`` goes over the bands.
+At cond(E) = 1e7 a dual that matters is 1e-14 of the terms that it is summed from: its sign depends on rounding, and so does the
+support. Here duals are right to 1e-25, and abundances to the last bit of float64. The search needs p numbers a pixel: it takes the
+Gram matrix and ``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is mostly one. Only ``Eᵀy`` is a sum
+over the bands.
 """
 
 import functools
@@ -18,63 +19,63 @@ from .gather import Stored, gather_function
 from .scalar import FREE, PASSIVE
 from .tile import Results, Tile, tile_rows, write_residual, write_tile
 
-# Pays for the rounding of the bound itself.
+# Factor that covers the rounding of the bound itself.
 OWN_ROUNDING = 1.0 + 2.0**-40
 
 
 class Exact(NamedTuple):
-    """What all pixels share, to 106 bits; under Σa = 1 with the constant band."""
+    """Data that all pixels share, to 106 bits; under Σa = 1 with the constant band."""
 
-    E: Any  # (L, p) the endmembers as they are given
-    high: Any  # (p, p) Gram matrix
-    low: Any  # (p, p)
+    E: Any  # (L, p) the endmembers as given, without the constant band
+    high: Any  # (p, p) Gram matrix, first halves
+    low: Any  # (p, p) second halves
     norms: Any  # (p,) lengths of the columns
-    lift: float  # what the constant band adds to each Eᵀy, exactly
+    lift: float  # added to each Eᵀy by the constant band, exact
     curvature: float  # a lower bound of σ_min(E)², under Σa = 1 on vectors that sum to 0
     sum_to_one: bool
     nonnegative: bool
 
 
 class Work(NamedTuple):
-    """One pixel's scratch, float64 but the last two; pairs are double-doubles."""
+    """Scratch of one pixel, float64 but the last two; pairs are double-doubles."""
 
     f: Any  # (p, 2) Eᵀy
     x: Any  # (p, 2) the optimum on the support, 0 elsewhere
     w: Any  # (p, 2) duals
     s: Any  # (p, 2) inverse of the support's Gram matrix times ones
     T: Any  # (p, p, 2) its Cholesky factor
-    a: Any  # (p,) the feasible point that leads there
+    a: Any  # (p,) the feasible point from which x is approached
     state: Any  # (p,) int64: FREE or PASSIVE
     support: Any  # (p,) int64, ascending
 
 
 def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool) -> Exact:
-    """The Gram matrix of E (L, p), with a constant band of that height, in double-double."""
+    """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
     width = WIDE.width
     high, low = np.zeros((p, p)), np.zeros((p, p))
     for first in range(0, p, width):
-        some = E[:, first : first + width]
+        block = E[:, first : first + width]
         columns = np.zeros((L, width))
-        columns[:, : some.shape[1]] = some
-        found = np.empty((2, p, width))
-        product_function()(E, columns, found[0], found[1])
+        columns[:, : block.shape[1]] = block
+        products = np.empty((2, p, width))
+        product_function()(E, columns, products[0], products[1])
         for i in range(p):
-            for j in range(some.shape[1]):
-                high[i, first + j], low[i, first + j] = add(found[0, i, j], found[1, i, j], height**2, 0.0)
+            for j in range(block.shape[1]):
+                high[i, first + j], low[i, first + j] = add(products[0, i, j], products[1, i, j], height**2, 0.0)
     norms = np.sqrt(np.square(E).sum(axis=0) + height**2)
     return Exact(E, high, low, norms, height**2, curvature, sum_to_one, nonnegative)
 
 
 def new_work(p: int) -> Work:
-    """Scratch of one pixel."""
+    """Return the scratch of one pixel."""
     pairs = (np.empty((p, 2)) for _ in range(4))
     return Work(*pairs, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64))
 
 
 @compiled
 def back_substitute(T, x, support, k):
-    """``T Tᵀ x = x`` on the support, in place."""
+    """Solve ``T Tᵀ x_new = x`` on the support, in place."""
     for i in range(k):
         high, low = x[support[i], 0], x[support[i], 1]
         for m in range(i):
@@ -89,7 +90,7 @@ def back_substitute(T, x, support, k):
 
 @compiled
 def factor(exact, work):
-    """The Cholesky factor of the passive columns' Gram matrix; returns how many there are, or −1 where they are dependent."""
+    """Compute the Cholesky factor of the passive columns' Gram matrix; returns their number, or −1 if they are dependent."""
     k = 0
     for j in range(work.state.shape[0]):
         if work.state[j] == PASSIVE:
@@ -112,7 +113,7 @@ def factor(exact, work):
 
 @compiled
 def solve_on_support(exact, work):
-    """Least squares on the passive columns into ``work.x``; returns as `factor`."""
+    """Solve least squares on the passive columns into ``work.x``; returns what `factor` returns."""
     x, s = work.x, work.s
     k = factor(exact, work)
     for j in range(x.shape[0]):
@@ -124,31 +125,31 @@ def solve_on_support(exact, work):
     back_substitute(work.T, x, work.support, k)
     if exact.sum_to_one and k > 0:
         back_substitute(work.T, s, work.support, k)
-        missing, rest, spread, more = 1.0, 0.0, 0.0, 0.0
+        missing_high, missing_low, spread_high, spread_low = 1.0, 0.0, 0.0, 0.0
         for i in range(k):
             j = work.support[i]
-            missing, rest = add(missing, rest, -x[j, 0], -x[j, 1])
-            spread, more = add(spread, more, s[j, 0], s[j, 1])
-        missing, rest = divide(missing, rest, spread, more)
+            missing_high, missing_low = add(missing_high, missing_low, -x[j, 0], -x[j, 1])
+            spread_high, spread_low = add(spread_high, spread_low, s[j, 0], s[j, 1])
+        missing_high, missing_low = divide(missing_high, missing_low, spread_high, spread_low)
         for i in range(k):
             j = work.support[i]
-            high, low = multiply(missing, rest, s[j, 0], s[j, 1])
+            high, low = multiply(missing_high, missing_low, s[j, 0], s[j, 1])
             x[j, 0], x[j, 1] = add(x[j, 0], x[j, 1], high, low)
     return k
 
 
 @compiled
 def leaving_column(work, k):
-    """The column that the way from the feasible point to ``work.x`` takes to zero first, after going it so far; −1: none."""
+    """Move the feasible point towards ``work.x`` until a column becomes zero; returns that column, or −1 if ``work.x`` is reached."""
     reach = 1.0
     leaving = -1
     for i in range(k):
         j = work.support[i]
         if work.x[j, 0] <= 0.0:
-            way = work.a[j] - work.x[j, 0]
-            part = work.a[j] / way if way > 0.0 else 0.0
-            if leaving < 0 or part < reach:
-                leaving, reach = j, part
+            distance = work.a[j] - work.x[j, 0]
+            fraction = work.a[j] / distance if distance > 0.0 else 0.0
+            if leaving < 0 or fraction < reach:
+                leaving, reach = j, fraction
     for i in range(k):
         j = work.support[i]
         work.a[j] += reach * (work.x[j, 0] - work.a[j])
@@ -157,7 +158,7 @@ def leaving_column(work, k):
 
 @compiled
 def find_duals(exact, work, k):
-    """``w = Eᵀ(y − E x)``, for the sum to one less its multiplier; returns Σ|e_j||x_j|."""
+    """Compute ``w = Eᵀ(y − E x)``, under Σa = 1 less the multiplier of the sum; returns Σ|e_j||x_j|."""
     p = work.w.shape[0]
     reach = 0.0
     for j in range(p):
@@ -168,13 +169,13 @@ def find_duals(exact, work, k):
         work.w[j, 0], work.w[j, 1] = high, low
         reach += exact.norms[j] * abs(work.x[j, 0])
     if exact.sum_to_one:
-        shared, rest = 0.0, 0.0
+        multiplier_high, multiplier_low = 0.0, 0.0
         for i in range(k):
             j = work.support[i]
             high, low = multiply(work.x[j, 0], work.x[j, 1], work.w[j, 0], work.w[j, 1])
-            shared, rest = add(shared, rest, high, low)
+            multiplier_high, multiplier_low = add(multiplier_high, multiplier_low, high, low)
         for j in range(p):
-            work.w[j, 0], work.w[j, 1] = add(work.w[j, 0], work.w[j, 1], -shared, -rest)
+            work.w[j, 0], work.w[j, 1] = add(work.w[j, 0], work.w[j, 1], -multiplier_high, -multiplier_low)
     return reach
 
 
@@ -182,10 +183,9 @@ def find_duals(exact, work, k):
 def search(exact, work, size):
     """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
 
-    Leaves it in ``work.x``. Returns the steps taken, and how far ``work.x``'s first halves may be from the optimum: what is left of the
-    gradient over the curvature, as `unmix.certificate`, with the rounding of double-double in place of float64's.
-
-    ``size`` is |y|.
+    ``size`` is |y|. The optimum is left in ``work.x``. Returns the steps taken, and a bound of the distance from the first halves of
+    ``work.x`` to the optimum: the remaining gradient over the curvature, as in `unmix.certificate`, with the rounding of
+    double-double instead of float64's. The bound is infinite if the columns are dependent or an abundance is negative.
     """
     L, p = exact.E.shape
     unit = (float(L * L) + 16.0 * (p + 4.0)) * ROUNDING
@@ -205,37 +205,37 @@ def search(exact, work, size):
         if k < 0:
             return steps, np.inf
         rounding = unit * (size + find_duals(exact, work, k))
-        most = 0.0
+        largest = 0.0
         for j in range(p):
             dual = work.w[j, 0] / exact.norms[j]
-            if exact.nonnegative and work.state[j] == FREE and dual > rounding and dual > most:
-                entered, most = j, dual
+            if exact.nonnegative and work.state[j] == FREE and dual > rounding and dual > largest:
+                entered, largest = j, dual
         if entered < 0 or steps >= 12 * p + 40:
             break
         work.state[entered] = PASSIVE
         work.a[entered] = 0.0
         steps += 1
-    missing, rest, longest, absolute = 1.0, 0.0, 0.0, 1.0
+    missing_high, missing_low, longest, absolute = 1.0, 0.0, 0.0, 1.0
     for j in range(p):
-        missing, rest = add(missing, rest, -work.x[j, 0], -work.x[j, 1])
+        missing_high, missing_low = add(missing_high, missing_low, -work.x[j, 0], -work.x[j, 1])
         longest = max(longest, exact.norms[j])
         absolute += abs(work.x[j, 0])
-    apart = abs(missing) + p * ROUNDING * absolute if exact.sum_to_one else 0.0
-    violation, cut = UNDERFLOW, 0.0
+    sum_error = abs(missing_high) + p * ROUNDING * absolute if exact.sum_to_one else 0.0
+    violation, second_halves = UNDERFLOW, 0.0
     for j in range(p):
-        margin = (rounding + apart * longest) * exact.norms[j]
+        margin = (rounding + sum_error * longest) * exact.norms[j]
         dual = work.w[j, 0]
         free = exact.nonnegative and work.state[j] != PASSIVE
         violation += (max(dual + margin, 0.0) if free else abs(dual) + margin) ** 2
-        cut += abs(work.x[j, 1])
+        second_halves += abs(work.x[j, 1])
         if exact.nonnegative and work.x[j, 0] < 0.0:
             return steps, np.inf
-    return steps, (violation**0.5 / exact.curvature + cut + apart) * OWN_ROUNDING
+    return steps, (violation**0.5 / exact.curvature + second_halves + sum_error) * OWN_ROUNDING
 
 
 @functools.cache
 def prover() -> Any:
-    """The compiled function behind `prove_pixels`; it takes its scratch as arguments."""
+    """Return the compiled function behind `prove_pixels`, which takes its scratch as arguments."""
     width, gather, product, certify = (
         WIDE.width,
         gather_function("bip", WIDE),
@@ -244,36 +244,36 @@ def prover() -> Any:
     )
 
     @compiled
-    def prove(raw, count, plain, stored, plan, exact, results, tile, work):
+    def prove(raw, count, unshifted, stored, plan, exact, results, tile, work):
         p = exact.E.shape[1]
         for first in range(0, count, width):
-            here = min(width, count - first)
-            gather(raw, 0, first, here, plain, tile.Y, tile.missing, tile.length, tile.size)
+            pixels = min(width, count - first)
+            gather(raw, 0, first, pixels, unshifted, tile.Y, tile.missing, tile.length, tile.size)
             product(exact.E, tile.Y, tile.F, tile.W)
             for s in range(width):
                 tile.delta[0, s] = np.inf
                 for j in range(p):
                     tile.A[j, s] = 0.0
-            for s in range(here):
+            for s in range(pixels):
                 members = 0
                 for j in range(p):
                     work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
                     a = float(results.abundance[0, j, first + s])
-                    given = a > 0.0 and a - a == 0.0
-                    work.a[j] = a if given else 0.0
-                    work.state[j] = PASSIVE if given or not exact.nonnegative else FREE
+                    positive = a > 0.0 and a - a == 0.0
+                    work.a[j] = a if positive else 0.0
+                    work.state[j] = PASSIVE if positive or not exact.nonnegative else FREE
                     members += work.state[j] == PASSIVE
-                if exact.sum_to_one and members == 0:  # no point of the empty set sums to one
+                if exact.sum_to_one and members == 0:  # an empty support cannot sum to one
                     work.state[0], work.a[0] = PASSIVE, 1.0
                 tile.steps[0, s], tile.delta[0, s] = search(exact, work, tile.size[0, s])
                 for j in range(p):
                     tile.A[j, s] = work.x[j, 0]
-            gather(raw, 0, first, here, stored, tile.Y, tile.missing, tile.length, tile.size)
+            gather(raw, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
             certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
                     tile.rmse, tile.kappa, tile.delta)  # fmt: skip
-            write_tile(tile, results, 0, first, here, plan.E.shape[0])
+            write_tile(tile, results, 0, first, pixels, plan.E.shape[0])
             if results.residual.shape[0] > 0:
-                write_residual(plan.E, tile, results, 0, first, here)
+                write_residual(plan.E, tile, results, 0, first, pixels)
 
     return prove
 
@@ -286,12 +286,15 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
     raw : array (1, n, bands)
         Pixels as stored.
     stored : Stored
+        Scaling to spectra, with the shift of the run.
     plan : Plan
+        The run's data in float64, for the certificate.
     exact : Exact
+        The same endmembers in double-double, for the search.
     results : Results
-        Of one line of n samples, ``abundance`` with the answers at hand; all others are filled.
+        One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is overwritten.
     """
     L, p = plan.E.shape
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, False)))
-    plain = stored._replace(shift=stored.shift[:0])
-    prover()(raw, raw.shape[1], plain, stored, plan, exact, results, tile, new_work(p))
+    unshifted = stored._replace(shift=stored.shift[:0])
+    prover()(raw, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_work(p))

@@ -1,7 +1,7 @@
-"""Stored values of neighbouring pixels to a float64 tile, and what is in it: missing bands, lengths, products.
+"""Load stored values of neighbouring pixels into a float64 tile; compute its missing bands, lengths and matrix products.
 
-A tile is an array (L, width), a band a row, a pixel a lane (`unmix.compiled.simd`). Its lanes know nothing of each other, and every sum
-runs over the bands in ascending order: a pixel's bytes depend on neither interleave, place nor neighbours.
+A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.simd`) is a pixel. Lanes do not interact, and every sum runs
+over the bands in ascending order, so a pixel's result does not depend on the interleave, on its place or on its neighbours.
 """
 
 import functools
@@ -14,35 +14,35 @@ from ...compiled.simd import WIDE, Width
 
 
 class Stored(NamedTuple):
-    """How stored values become a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b] - shift[b]``."""
+    """Scaling from stored values to a spectrum: ``y_b = stored[bands[b]] * gain[b] + offset[b] - shift[b]``."""
 
     bands: Any  # (L,) int64, the bands in use, ascending
     gain: Any  # (L,) float64
     offset: Any  # (L,) float64
-    nodata: float  # compared with the stored value; NaN where the cube has none
-    shift: Any = np.empty(0)  # (L,) float64, the mean endmember under Σa = 1; (0,) where there is none
+    nodata: float  # compared with the stored value; NaN if the cube has none
+    shift: Any = np.empty(0)  # (L,) float64, the mean endmember under Σa = 1; (0,) if there is none
 
 
 @compiled
 def value_bip(raw, line, sample, band):
-    """One stored value of a cube (lines, samples, bands)."""
+    """Return one stored value of a cube (lines, samples, bands)."""
     return float(raw[line, sample, band])
 
 
 @compiled
 def value_bil(raw, line, sample, band):
-    """One stored value of a cube (lines, bands, samples)."""
+    """Return one stored value of a cube (lines, bands, samples)."""
     return float(raw[line, band, sample])
 
 
 @compiled
 def value_bsq(raw, line, sample, band):
-    """One stored value of a cube (bands, lines, samples)."""
+    """Return one stored value of a cube (bands, lines, samples)."""
     return float(raw[band, line, sample])
 
 
 def rows_bip(ops: Width) -> Any:
-    """As many bands as go together from band b on, of a full tile; returns how many."""
+    """Return ``rows``, which loads one or more bands of a full tile, from band b on, and returns how many it loaded."""
     width, tall, fetch_block = ops.width, ops.tall, ops.fetch_block
 
     @compiled
@@ -59,7 +59,7 @@ def rows_bip(ops: Width) -> Any:
 
 
 def rows_bil(ops: Width) -> Any:
-    """As `rows_bip`."""
+    """Return ``rows`` as `rows_bip` does, one band a call."""
     fetch, store = ops.fetch, ops.store
 
     @compiled
@@ -71,7 +71,7 @@ def rows_bil(ops: Width) -> Any:
 
 
 def rows_bsq(ops: Width) -> Any:
-    """As `rows_bip`."""
+    """Return ``rows`` as `rows_bip` does, one band a call."""
     fetch, store = ops.fetch, ops.store
 
     @compiled
@@ -87,12 +87,11 @@ LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (v
 
 @functools.cache
 def gather_function(interleave: str, ops: Width) -> Any:
-    """``gather``: spectra of ``count`` pixels of a line from ``first``, in the units of the endmembers.
+    """Return ``gather``, which loads ``count`` pixels of a line from sample ``first``, in the units of the endmembers.
 
-    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width), ``missing`` (1, width), how many of its
-    bands are nodata, NaN or infinite, ``length``, |y| before the shift, and ``size``, |y| (which may be
-    one array where there is no shift). A pixel that misses a band, and lanes beyond ``count``, are zero
-    throughout, so that no NaN runs on.
+    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1, width): ``missing``,
+    the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift; ``size``, |y| (without a shift both may be
+    the same array). Pixels that miss a band and lanes beyond ``count`` are zero throughout, so that no NaN spreads.
     """
     width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
     any_lane, broadcast, root = ops.any_lane, ops.broadcast, ops.root
@@ -112,7 +111,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
                     Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
                 b += 1
         bad = broadcast(0.0)
-        whole, square = broadcast(0.0), broadcast(0.0)
+        unshifted_square, square = broadcast(0.0), broadcast(0.0)
         shifted = stored.shift.shape[0] > 0
         for b in range(L):
             value = load(Y, b)
@@ -121,7 +120,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
             )
             y = fma(value, broadcast(stored.gain[b]), broadcast(stored.offset[b]))
             if shifted:
-                whole = fma(y, y, whole)
+                unshifted_square = fma(y, y, unshifted_square)
                 y = y - broadcast(stored.shift[b])
             square = fma(y, y, square)
             store(Y, b, y)
@@ -132,9 +131,9 @@ def gather_function(interleave: str, ops: Width) -> Any:
         if any_lane(bad > 0.0):
             for b in range(L):
                 store(Y, b, select(bad > 0.0, broadcast(0.0), load(Y, b)))
-            whole = select(bad > 0.0, broadcast(0.0), whole)
+            unshifted_square = select(bad > 0.0, broadcast(0.0), unshifted_square)
             square = select(bad > 0.0, broadcast(0.0), square)
-        store(length, 0, root(whole if shifted else square))
+        store(length, 0, root(unshifted_square if shifted else square))
         store(size, 0, root(square))
 
     return gather
@@ -142,10 +141,10 @@ def gather_function(interleave: str, ops: Width) -> Any:
 
 @functools.cache
 def floats_function(interleave: str) -> Any:
-    """``to_floats(raw, line, samples, stored, Y, missing, size, out)``: pixels of a line as rows of float32, not below 0.
+    """Return ``to_floats(raw, line, samples, stored, Y, missing, size, out)``: it writes a line's pixels as rows of float32.
 
-    Y, missing and size are scratch as of `gather_function`. Masked pixels are zeros and their ``out[s, 0]`` is NaN. Returns how
-    many values were below 0.
+    ``out`` is (samples, L); values below 0 become 0, and the function returns how many there were. Y, missing and size are scratch,
+    shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is NaN.
     """
     gather, width = gather_function(interleave, WIDE), WIDE.width
 
@@ -168,9 +167,9 @@ def floats_function(interleave: str) -> Any:
 
 @functools.cache
 def product_function(ops: Width) -> Any:
-    """``product(M, Y, out)``: ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
+    """Return ``product(M, Y, out)``, which computes ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
 
-    Four columns a turn: a row of Y is loaded a quarter as often, and four sums run side by side.
+    It takes four columns at a time: a row of Y is loaded a quarter as often, and four sums run side by side.
     """
     load, store, fma, broadcast = ops.load, ops.store, ops.fma, ops.broadcast
 

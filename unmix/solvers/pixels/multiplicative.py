@@ -1,7 +1,8 @@
-"""Multiplicative updates (`unmix.solvers.nnqp.updates`) for one pixel, with the support that shows solved.
+"""Multiplicative updates (`unmix.solvers.nnqp.updates`) for one pixel, with exact solves on the emerging support.
 
-Convergence is slow, 21 % of Jasper's pixels are certified after 1e3 steps; so after 16, 32, 64, … steps the support that shows is
-solved, and the optimality conditions decide (`unmix.arrays.nnqp` for systems of any size).
+Convergence is slow: 21 % of Jasper's pixels are certified after 1e3 steps. So after 16, 32, 64, … steps least squares is solved on the
+entries that are not negligible, and its solution is the answer if it meets the optimality conditions (`unmix.arrays.nnqp` does the
+same for systems of any size).
 """
 
 from ...compiled.cooperative import ALONE
@@ -9,17 +10,17 @@ from ...compiled.jit import compiled
 from ..nnqp.updates import Dense, updates_function
 from .scalar import BARRED, PASSIVE, solve_on_support
 
-# Entries below this share of the largest are left out where the support is solved.
+# Entries up to this share of the largest (each times |e_j|) are left out of the support that is solved.
 SMALL = 1e-3
-# A dual of the solved support up to this, relative to |e_j||y|, ends the search: a tenth of what is certified.
+# If no dual of the solved support is above this, relative to |e_j||y|, the search ends: a tenth of what is certified.
 ENOUGH = 1e-11
-# After so many steps the support is solved for the first time, after twice as many again, and so on to the last.
+# Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
 FIRST_TRIAL, MOST_STEPS = 16, 10_000
 
 
 @compiled
 def support_is_optimal(plan, work, scale):
-    """Solve the support that shows in ``work.a``, into ``work.x``; whether it fulfils the optimality conditions."""
+    """Solve least squares on the support of ``work.a`` into ``work.x``; returns True if that meets the optimality conditions."""
     p = work.a.shape[0]
     largest = 0.0
     for j in range(p):
@@ -42,7 +43,7 @@ update_pixel = updates_function(ALONE, "dense")
 
 @compiled
 def multiplicative(plan, work, scale):
-    """One pixel (`unmix.solvers.pixels.scalar`): Q = G, h = −f; where no support was optimal by the last step, what the steps gave."""
+    """Solve one pixel as in `unmix.solvers.pixels.scalar`, with Q = G, h = −f; without an optimal support keep the last iterate."""
     p = work.a.shape[0]
     h = work.H[0]
     for j in range(p):

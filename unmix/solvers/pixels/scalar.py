@@ -1,9 +1,9 @@
-"""One pixel's arithmetic: every solver as a scalar function, compiled for the CPU and for CUDA alike.
+"""Solvers of a single pixel as scalar functions, compiled for the CPU and for CUDA alike.
 
 Each takes the plan of the run, a work area that holds the pixel's ``z`` and ``f``, and the scale that duals are measured
 against. It leaves the abundances in ``work.a`` and returns its steps, where a step is one column that entered or left.
-Names: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse on the support, kept up by
-`update`.
+Names: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse of G on the
+support, updated by `unmix.solvers.pixels.inverse_update`.
 """
 
 from typing import Any, NamedTuple
@@ -11,57 +11,58 @@ from typing import Any, NamedTuple
 from ...compiled.jit import compiled
 from .inverse_update import add_column, remove_column
 
-# Steps before a pixel is left to the certificate and to double-double; real scenes take at most 22 (p = 25).
+# The search of a pixel ends after 6 p + 20 steps and leaves it to the certificate and to double-double arithmetic; pixels of real
+# scenes take at most 22 (p = 25).
 STEPS_PER_ENDMEMBER = 6
 
 FREE, PASSIVE, BARRED = 0, 1, 2
 
 
 class Plan(NamedTuple):
-    """What all pixels of a run share; p endmembers, L bands in use; everything float64 but the flags."""
+    """Data that all pixels of a run share; p endmembers, L bands in use; float64 unless stated."""
 
-    E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean, and all but E with a constant band below it
+    E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean (all but E then include a constant band)
     Q: Any  # (L, p)
     R: Any  # (p, p)
-    packed_index: Any  # (p, p + 1) uint64: where row k of the tableau lies in the triangle that is kept of it
+    packed_index: Any  # (p, p + 1) uint64: places of row k of the tableau in its stored triangle
     U: Any  # (p, p) Gram matrix of the columns at unit length
     G: Any  # (p, p) = EᵀE
-    inverse: Any  # (p, p) = G⁻¹, where delete-only starts
+    inverse: Any  # (p, p) = G⁻¹, from which delete-only starts
     norms: Any  # (p,) = |e_j|, with the constant band
     weights: Any  # (p,) = 1/|e_j|
-    sizes: Any  # (p,) what the certificate measures duals against
-    slopes: Any  # (p,) for the duality gap where E has no full rank
+    sizes: Any  # (p,) lengths against which the certificate measures duals
+    slopes: Any  # (p,) for the duality gap if E lacks full rank
     curvature: float  # a lower bound of σ_min(E)², for δ
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
-    lift: float  # what the constant band adds to each Eᵀy: its height squared
-    lifts: Any  # (p,) and to each Qᵀy
+    lift: float  # added to each Eᵀy by the constant band: its height squared
+    lifts: Any  # (p,) added to each Qᵀy by the constant band
     sum_to_one: bool
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
 
 
 class Work(NamedTuple):
-    """One pixel's scratch, handed from pixel to pixel."""
+    """Scratch of one pixel, reused for the next."""
 
     z: Any  # (p,) Qᵀy
     f: Any  # (p,) Eᵀy
-    a: Any  # (p,) the answer
-    x: Any  # (p,) the optimum on the support, in its order
+    a: Any  # (p,) the abundances
+    x: Any  # (p,) the optimum on the support, in the order of ``support``
     s: Any  # (p,) H·1
     u: Any  # (p,)
     H: Any  # (p, p)
     U: Any  # (p, p) orthonormal rows of the last solve
-    T: Any  # (p, p) its triangle
+    T: Any  # (p, p) the triangular factor of the last solve
     support: Any  # (p,) int64
     state: Any  # (p,) int64: FREE, PASSIVE or BARRED
 
 
 @compiled
 def optimum(G, f, H, support, k, sum_to_one, x, s, u):
-    """The least squares optimum on the support, ``x = H f`` (paper 004, eq. 11 with the sum), refined once.
+    """Compute the least squares optimum on the support, ``x = H f`` (Li and Li, eq. 11 with the sum), refined once.
 
-    H forgets half the digits where cond(E) is 1e4 and more; one step of refinement brings them back for O(k^2).
-    Returns the multiplier of the sum, which all passive duals equal (0 without the sum).
+    H loses half the digits where cond(E) is 1e4 and more; one step of refinement recovers them for O(k^2).
+    Returns the multiplier of the sum to one, which all passive duals equal (0 without the sum).
     """
     multiplier = 0.0
     for i in range(k):
@@ -73,13 +74,13 @@ def optimum(G, f, H, support, k, sum_to_one, x, s, u):
                 gradient -= G[support[i], support[m]] * x[m]
             u[i] = gradient
         for i in range(k):
-            total = 0.0
-            row = 0.0
+            change = 0.0
+            row_sum = 0.0
             for m in range(k):
-                total += H[i, m] * u[m]
-                row += H[i, m]
-            x[i] += total
-            s[i] = row
+                change += H[i, m] * u[m]
+                row_sum += H[i, m]
+            x[i] += change
+            s[i] = row_sum
         if sum_to_one:
             missing = 1.0
             spread = 0.0
@@ -94,10 +95,10 @@ def optimum(G, f, H, support, k, sum_to_one, x, s, u):
 
 @compiled
 def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
-    """The last word: least squares on the passive columns of R, ascending, by modified Gram-Schmidt on ``[R_P | z]``.
+    """Solve least squares on the passive columns of R, ascending, by modified Gram-Schmidt on ``[R_P | z]``.
 
-    The one factorisation that a pixel may have: cond(E) counts once here, twice in H. Column j of R ends at row j, so
-    the sums are short. Writes ``a`` and returns False where the columns are dependent.
+    Unlike H, whose error grows with cond(E)², this factorisation's grows with cond(E). Column j of R ends at row j, so the sums are
+    short. Writes ``a``; returns False, with ``a`` zero, where the columns are dependent.
     """
     p = z.shape[0]
     k = 0
@@ -127,15 +128,15 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
             return False
         length = after**0.5
         T[k, k] = length
-        along = 0.0
+        projection = 0.0
         for i in range(j + 1):
             U[k, i] /= length
-            along += U[k, i] * u[i]
+            projection += U[k, i] * u[i]
         for i in range(j + 1):
-            u[i] -= along * U[k, i]
-        s[k] = along
+            u[i] -= projection * U[k, i]
+        s[k] = projection
         k += 1
-    # s holds U z; the abundances of the support replace it from the last to the first, then take their places in a.
+    # s holds U z. Back substitution turns it into the abundances of the support, which are then copied to their places in a.
     for i in range(k - 1, -1, -1):
         for m in range(i + 1, k):
             s[i] -= T[i, m] * s[m]
@@ -152,7 +153,7 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
             for m in range(i + 1, k):
                 u[i] -= T[i, m] * u[m]
             u[i] /= T[i, i]
-        for _ in range(2):  # twice: where pixels are far brighter than endmembers, the first leaves |s| of rounding
+        for _ in range(2):  # twice: if pixels are far brighter than endmembers, the first leaves |s| of rounding
             missing = 1.0
             for i in range(k):
                 missing -= s[i]
@@ -168,25 +169,25 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
 
 @compiled
 def best_single(plan, f):
-    """The endmember that alone explains the pixel best; −1 where none beats nothing. Ties: the lowest."""
+    """Return the endmember that fits the pixel best on its own, or −1 if none is better than zero; the lowest of equals."""
     best = -1
-    least = 0.0
+    least_cost = 0.0
     for j in range(f.shape[0]):
         if plan.sum_to_one:
             cost = plan.G[j, j] - 2.0 * f[j]
         else:
             cost = -(max(f[j], 0.0) ** 2) / plan.G[j, j]
-        if (best < 0 and plan.sum_to_one) or cost < least:
+        if (best < 0 and plan.sum_to_one) or cost < least_cost:
             best = j
-            least = cost
+            least_cost = cost
     return best
 
 
 @compiled
 def entering(plan, work, k, multiplier, scale):
-    """The free column with the largest dual, or −1 where all are zero or less."""
+    """Return the free column with the largest dual, or −1 if none is above the tolerance."""
     best = -1
-    most = 0.0
+    largest = 0.0
     for j in range(work.f.shape[0]):
         if work.state[j] != FREE:
             continue
@@ -195,19 +196,19 @@ def entering(plan, work, k, multiplier, scale):
             dual -= plan.G[j, work.support[i]] * work.a[work.support[i]]
         if dual <= plan.dual_tolerance * plan.norms[j] * scale:
             continue
-        if dual > most:
+        if dual > largest:
             best = j
-            most = dual
+            largest = dual
     return best
 
 
 @compiled
 def lawson_hanson(plan, work, k, multiplier, scale):
-    """Lawson-Hanson from the optimum on a support where all is positive; paper 004's Algorithm 2 with `update`.
+    """Run Lawson-Hanson from the optimum on a support of ``k`` positive abundances; returns the new k and the steps.
 
-    With the sum to one the same moves keep Σa = 1, and duals count from its multiplier. Every outer step lowers the
-    residual, so no support comes twice; a column that rounding throws straight out again is barred until the next
-    success.
+    Li and Li's Algorithm 2, with the inverse updated by `unmix.solvers.pixels.inverse_update`. With the sum to one the same moves keep
+    Σa = 1, and duals are measured from its multiplier. Every outer step lowers the residual, so no support comes twice; a column
+    that rounding removes as soon as it has entered is barred until another one enters and stays.
     """
     p = work.f.shape[0]
     steps = 0
@@ -215,11 +216,11 @@ def lawson_hanson(plan, work, k, multiplier, scale):
         j = entering(plan, work, k, multiplier, scale)
         if j < 0:
             break
-        grown = add_column(plan.G, work.H, work.support, k, j, work.u)
-        if grown == k:
+        new_k = add_column(plan.G, work.H, work.support, k, j, work.u)
+        if new_k == k:
             work.state[j] = BARRED
             continue
-        k = grown
+        k = new_k
         work.state[j] = PASSIVE
         work.a[j] = 0.0
         steps += 1
@@ -230,20 +231,20 @@ def lawson_hanson(plan, work, k, multiplier, scale):
             leaving = -1
             for i in range(k):
                 if work.x[i] <= 0.0:
-                    have = work.a[work.support[i]]
-                    part = have / (have - work.x[i]) if have > work.x[i] else 0.0
-                    if leaving < 0 or part < reach:
+                    abundance = work.a[work.support[i]]
+                    fraction = abundance / (abundance - work.x[i]) if abundance > work.x[i] else 0.0
+                    if leaving < 0 or fraction < reach:
                         leaving = i
-                        reach = part
+                        reach = fraction
             for i in range(k):
-                e = work.support[i]
-                work.a[e] += reach * (work.x[i] - work.a[e])
+                column = work.support[i]
+                work.a[column] += reach * (work.x[i] - work.a[column])
             if leaving < 0:
                 break
-            e = work.support[leaving]
-            work.a[e] = 0.0
-            stuck = e == j
-            work.state[e] = BARRED if stuck else FREE
+            column = work.support[leaving]
+            work.a[column] = 0.0
+            stuck = column == j
+            work.state[column] = BARRED if stuck else FREE
             k = remove_column(work.H, work.support, k, leaving, work.u)
             steps += 1
         if not stuck:
@@ -255,7 +256,7 @@ def lawson_hanson(plan, work, k, multiplier, scale):
 
 @compiled
 def start_cold(plan, work):
-    """Empty the support, then take in the best single endmember; returns k, 0 or 1, and the multiplier."""
+    """Empty the support, then add the best single endmember; returns k, 0 or 1, and the multiplier."""
     for j in range(work.f.shape[0]):
         work.state[j] = FREE
         work.a[j] = 0.0
@@ -271,11 +272,11 @@ def start_cold(plan, work):
 
 @compiled
 def inverse(plan, work, scale):
-    """Paper 004, Algorithm 2: Lawson-Hanson from the empty set, largest dual first, by the inverse alone."""
+    """Solve by Li and Li's Algorithm 2: Lawson-Hanson from the empty set, largest dual first, by the inverse alone."""
     for j in range(work.a.shape[0]):
         work.state[j] = FREE
         work.a[j] = 0.0
-    k, multiplier = start_cold(plan, work) if plan.sum_to_one else (0, 0.0)  # no point of the empty set sums to one
+    k, multiplier = start_cold(plan, work) if plan.sum_to_one else (0, 0.0)  # an empty support cannot sum to one
     first = k
     _, steps = lawson_hanson(plan, work, k, multiplier, scale)
     return steps + first
@@ -283,7 +284,7 @@ def inverse(plan, work, scale):
 
 @compiled
 def delete_only(plan, work, scale):
-    """Paper 004, Algorithm 3: from all endmembers, take out the negative one with the largest |z/s|. Not exact."""
+    """Solve by Li and Li's Algorithm 3: from all endmembers, remove the negative one with the largest |z/s|. Not exact."""
     p = work.a.shape[0]
     for i in range(p):
         work.support[i] = i
@@ -294,13 +295,13 @@ def delete_only(plan, work, scale):
     while k > 0:
         optimum(plan.G, work.f, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
         leaving = -1
-        most = 0.0
+        largest = 0.0
         for i in range(k):
             if work.x[i] < 0.0:
                 offset = abs(work.x[i] / work.s[i]) if work.s[i] != 0.0 else 1e300
-                if leaving < 0 or offset > most:
+                if leaving < 0 or offset > largest:
                     leaving = i
-                    most = offset
+                    largest = offset
         if leaving < 0:
             break
         k = remove_column(work.H, work.support, k, leaving, work.u)
@@ -311,7 +312,7 @@ def delete_only(plan, work, scale):
 
 @compiled
 def direct(plan, work, scale):
-    """Least squares on all endmembers, with or without the sum to one; nothing is searched."""
+    """Solve least squares on all endmembers, with or without the sum to one; there is no search."""
     for j in range(work.a.shape[0]):
         work.state[j] = PASSIVE
     solve_on_support(plan.R, work.z, work.state, plan.sum_to_one, work.a, work.U, work.T, work.s, work.u)

@@ -1,8 +1,7 @@
-"""A tile: neighbouring pixels of a line, from stored values to abundances and their certificate.
+"""Solve a tile, that is neighbouring pixels of a line: from stored values to abundances and their certificate.
 
-Written once for both kinds of device (`unmix.compiled.simd`): on a CPU a tile is as wide as its vectors, and on a GPU it is one
-pixel, where threads stand side by side instead. Lanes know nothing of each other: the bytes that come out depend on neither
-block, thread nor interleave.
+The source serves both kinds of device (`unmix.compiled.simd`): on a CPU a tile is as wide as the vectors, on a GPU it is one pixel, and
+each thread has its own. Lanes do not interact: the results do not depend on block, thread or interleave.
 """
 
 import functools
@@ -31,14 +30,14 @@ class Tile(NamedTuple):
     Y: Any  # (L, w) pixels
     F: Any  # (p, w) EᵀY
     A: Any  # (p, w) abundances
-    W: Any  # (p, w) duals; before them QᵀY, where a solver wants it
-    T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; none where nothing is swept
-    pivot: Any  # (p + 1, w) its row that is swept
+    W: Any  # (p, w) duals; before that QᵀY, for solvers that need it
+    T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; no rows for solvers outside `SWEPT`
+    pivot: Any  # (p + 1, w) the row of the tableau that is swept
     state: Any  # (p, w) FREE, PASSIVE or BARRED
-    chosen: Any  # (3, w) what each lane does next
-    missing: Any  # (1, w) used bands that are nodata, NaN or infinite
+    chosen: Any  # (3, w) the next step of each lane: see `choose_function`
+    missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite
     length: Any  # (1, w) |y| as stored and scaled
-    size: Any  # (1, w) |y|, with the sum to one no less than the longest endmember: what duals are measured against
+    size: Any  # (1, w) the scale of the duals: |y|, under Σa = 1 at least the length of the longest endmember
     steps: Any  # (1, w)
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
@@ -46,12 +45,12 @@ class Tile(NamedTuple):
 
 
 def tile_rows(L: int, p: int, swept: bool) -> Tile:
-    """Rows of each field; the tableau is for solvers in `SWEPT`."""
+    """Return the number of rows of each field of a `Tile`; ``swept`` is for solvers in `SWEPT`, which need the tableau."""
     return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1, 1)
 
 
 class Own(NamedTuple):
-    """Scratch of a pixel for `qr`."""
+    """Scratch of one pixel for the solver `qr`."""
 
     scratch: Any  # unmix.solvers.nnls.lawson_hanson_qr.Scratch
     reduction_buffer: Any  # (2,)
@@ -60,18 +59,18 @@ class Own(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The answer to a pixel that was found before."""
+    """The abundances of one pixel, solved by an earlier kernel, and the steps they took."""
 
     answer: Any  # (p,)
     steps: Any  # (1,)
 
 
 class Results(NamedTuple):
-    """Where a block's answers go; n lines. What a user asked not to have has no lines."""
+    """The results of a block of n lines. Arrays that the user did not ask for have 0 lines."""
 
     abundance: Any  # (n, p, samples)
     rmse: Any  # (n, samples)
-    relative: Any  # (n, samples) float32: |y − E a| over |y|; −1 where that is 0
+    relative: Any  # (n, samples) float32: |y − E a| / |y|; −1 where |y| is 0
     kappa: Any  # (n, samples) float64
     delta: Any  # (n, samples) float64
     steps: Any  # (n, samples) int32
@@ -80,7 +79,7 @@ class Results(NamedTuple):
 
 
 def by_pixel(solve: Any) -> Callable[[Width], Any]:
-    """A solver of the tile from one of a single pixel (`unmix.solvers.pixels.scalar`), lane by lane."""
+    """Return a tile solver that calls a solver of single pixels (`unmix.solvers.pixels.scalar`) lane by lane."""
 
     def solver(ops: Width) -> Any:
         product, width = product_function(ops), ops.width
@@ -106,7 +105,7 @@ def by_pixel(solve: Any) -> Callable[[Width], Any]:
 
 
 def by_sweeps(ops: Width) -> Any:
-    """The solver that searches all lanes at once."""
+    """Return the tile solver that searches all lanes at once."""
     sweep = search_function(ops)
 
     @compiled
@@ -117,7 +116,7 @@ def by_sweeps(ops: Width) -> Any:
 
 
 def by_system(ops: Width) -> Any:
-    """The solver of any rank, lane by lane; its `Work` is an `Own`."""
+    """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `Own`."""
     nnls, width = nnls_function(ALONE), ops.width
 
     @compiled
@@ -138,7 +137,7 @@ def by_system(ops: Width) -> Any:
 
 
 def given(ops: Width) -> Any:
-    """No search: the answer is in ``work.answer`` and ``work.steps``, of a kernel that ran before; for one lane."""
+    """Return a tile solver of one lane that copies the answer of an earlier kernel; its ``work`` is a `Given`."""
 
     @compiled
     def search(plan, tile, work, count):
@@ -149,7 +148,7 @@ def given(ops: Width) -> Any:
     return search
 
 
-# How the solvers of `unmix.methods.SOLVERS` search.
+# The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
 SEARCH = {
     "active_set": by_sweeps,
     "inverse": by_pixel(pixel.inverse),
@@ -159,13 +158,13 @@ SEARCH = {
     "qr": by_system,
     "given": given,
 }
-# Those that have a tableau, and no use for a pixel's `Work`.
+# Solvers that need the tableau, and no `Work`.
 SWEPT = ("active_set",)
 
 
 @compiled
 def write_residual(E, tile, results, line, first, count):
-    """``y − E a`` of each pixel, in the units of the scaled cube."""
+    """Write ``y − E a`` of each pixel, in the units of the scaled cube; nodata where a pixel is masked."""
     L, p = E.shape
     for b in range(L):
         for s in range(count):
@@ -177,27 +176,27 @@ def write_residual(E, tile, results, line, first, count):
 
 @compiled
 def write_tile(tile, results, line, first, count, L):
-    """Answers to their places; nodata where a pixel was masked."""
+    """Write the results of a tile; nodata where a pixel is masked."""
     for j in range(tile.A.shape[0]):
         for s in range(count):
             results.abundance[line, j, first + s] = tile.A[j, s] if tile.missing[0, s] == 0.0 else NODATA
-    root = float(L) ** 0.5
+    root_of_bands = float(L) ** 0.5
     for s in range(count):
         sample = first + s
         missing = tile.missing[0, s]
-        good = missing == 0.0
-        results.rmse[line, sample] = tile.rmse[0, s] if good else NODATA
+        solved = missing == 0.0
+        results.rmse[line, sample] = tile.rmse[0, s] if solved else NODATA
         length = tile.length[0, s]
-        results.relative[line, sample] = tile.rmse[0, s] * root / length if good and length > 0.0 else -1.0
-        results.kappa[line, sample] = tile.kappa[0, s] if good else NODATA
-        results.delta[line, sample] = tile.delta[0, s] if good else NODATA
-        results.steps[line, sample] = int(tile.steps[0, s] if good else NODATA)
-        results.state[line, sample] = SOLVED if good else (MASKED if missing == L else PARTLY)
+        results.relative[line, sample] = tile.rmse[0, s] * root_of_bands / length if solved and length > 0.0 else -1.0
+        results.kappa[line, sample] = tile.kappa[0, s] if solved else NODATA
+        results.delta[line, sample] = tile.delta[0, s] if solved else NODATA
+        results.steps[line, sample] = int(tile.steps[0, s] if solved else NODATA)
+        results.state[line, sample] = SOLVED if solved else (MASKED if missing == L else PARTLY)
 
 
 @functools.cache
 def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
-    """The compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
+    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     gather, product = gather_function(interleave, ops), product_function(ops)
     search, certify = SEARCH[solver](ops), certify_function(ops)
@@ -206,7 +205,7 @@ def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
     def solve_tile(raw, line, first, count, stored, plan, tile, work, results):
         gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
         product(plan.E, tile.Y, tile.F)
-        if plan.sum_to_one:  # or pixels near the mean endmember look wrong
+        if plan.sum_to_one:  # |y| is relative to the mean endmember here: near it, any dual would look large
             longest = 0.0
             for j in range(plan.norms.shape[0]):
                 longest = max(longest, plan.norms[j])

@@ -1,11 +1,10 @@
-"""From the stored pixel to ``Eᵀy``, and back from the abundances to their certificate: matrix products by a warp.
+"""Compute ``Eᵀy`` from stored pixels, and the residual and the duals from the abundances: matrix products by a warp.
 
-A warp takes a tile of 16 pixels of a line, and the bands in chunks of 32. Lane ``4 g + q`` holds
-the pixels g and g + 8 of a tile and the bands ``8 q`` to ``8 q + 7`` of a chunk: the order of the sum over the bands is
-ours to choose, and in this one a lane's values lie side by side in a BIP file and go from the file into the product
-without passing through shared memory. E lies in the order in which lanes take it (`lane_order`), and is read
-through the first cache. Bands that are not in use are zero in E and in the pixel, so every sum is the same whatever the
-interleave.
+A warp takes a tile of 16 pixels of a line, and the bands in chunks of 32. Lane ``4 g + q`` holds the pixels g and g + 8 of a tile and
+the bands ``8 q`` to ``8 q + 7`` of a chunk. The order of the sum over the bands is free: in this one a lane's values are adjacent in a
+BIP file and go into the product without passing through shared memory. E is stored in the order in which lanes read it
+(`lane_order`), and is read through the L1 cache. Bands that are not in use are zero in E and in the pixel, so every sum is the same
+whatever the interleave.
 """
 
 from typing import Any
@@ -18,18 +17,18 @@ from ....compiled.ptx import load_double, load_pair, load_words, multiply, multi
 from ..tile import NODATA
 
 CHUNK = 32
-# Of a tile. Two tiles at once would share every read of E, but take too many registers: 2-12 % slower from p = 9 on.
+# Pixels of a tile. Two tiles at once would share every read of E, but need too many registers: 2-12 % slower from p = 9 on.
 PIXELS = 16
-ROWS = 2
+ROWS = 2  # pixels of a tile that a lane holds
 
 
 def chunks_in_use(index: np.ndarray) -> np.ndarray:
-    """Which chunks of 32 stored bands hold a band in use; int32."""
+    """Return the chunks of 32 stored bands that hold a band in use, int32; ``index`` lists those bands."""
     return np.unique(np.asarray(index) // CHUNK).astype(np.int32)
 
 
 def lane_order(E: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """E as lanes read it: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the pair]``; float64.
+    """Return E in the lanes' reading order: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the pair]``; float64.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ def lane_order(E: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def by_lane(values: np.ndarray, index: np.ndarray, kind: Any) -> np.ndarray:
-    """Values of the used bands, spread over the chunks in use, zero elsewhere: flat, 32 a chunk."""
+    """Return values (L,) of the used bands spread over the chunks in use: flat, 32 a chunk, zero for other bands."""
     chunks = chunks_in_use(index)
     wide = np.zeros(int(chunks[-1] + 1) * CHUNK, kind)
     wide[index] = values
@@ -54,10 +53,10 @@ def by_lane(values: np.ndarray, index: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def wide_values(signed: bool) -> tuple[Any, Any]:
-    """How 16-bit values of a BIP cube come in: eight at a time, from addresses that 16 divides.
+    """Return ``fetch`` and ``value`` for 16-bit BIP cubes, which read eight values at a time, from multiples of 16 bytes.
 
-    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock): the value becomes the low
-    bits of 2⁵², which is then taken off.
+    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock). Instead, the value is put into the low
+    bits of 2⁵², which is then subtracted.
     """
     flip = 0x80008000 if signed else 0
     base = 2.0**52 + (2**15 if signed else 0)
@@ -79,20 +78,20 @@ def wide_values(signed: bool) -> tuple[Any, Any]:
 
 @on_gpu
 def fetch_each(raw, place, by_band, first, bands, held, row):
-    """Eight stored values one by one, from any layout."""
+    """Load eight stored values one by one, from any layout."""
     for i in range(8):
         held[row, i] = raw[place + (first + i if first + i < bands else 0) * by_band]
 
 
 @on_gpu
 def value_each(held, row, i):
-    """A stored value of any type as float64."""
+    """Return a stored value of any type as float64."""
     return float64(held[row, i])
 
 
 @on_gpu
 def multiply_halves(a0, a1, b, c0, c1, c2, c3):
-    """`multiply` before sm_90, by two products of eight rows."""
+    """Do the product of `multiply` on GPUs before sm_90, by two products of eight rows."""
     c0, c1 = multiply_half(a0, b, c0, c1)
     c2, c3 = multiply_half(a1, b, c2, c3)
     return c0, c1, c2, c3
@@ -101,7 +100,7 @@ def multiply_halves(a0, a1, b, c0, c1, c2, c3):
 def spectra_functions(
     p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, residual_too: bool
 ) -> tuple[Any, Any]:
-    """``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
+    """Return ``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
 
     Parameters
     ----------
@@ -110,11 +109,11 @@ def spectra_functions(
     kind : str
         Name of the stored type.
     wide : bool
-        16-bit BIP whose pixels begin at addresses that 16 divides; else values are fetched one by one.
+        16-bit BIP whose pixels begin at multiples of 16 bytes; otherwise values are fetched one by one.
     plain : bool
         Every gain is 1 and every offset 0.
     centred : bool
-        A spectrum is taken from the mean endmember.
+        The mean endmember is subtracted from every spectrum (Σa = 1).
     holes : bool
         A chunk holds a band that is not in use.
     gaps : bool
@@ -122,11 +121,11 @@ def spectra_functions(
     half : bool
         The GPU has only the smaller matrix product.
     residual_too : bool
-        The residual is written.
+        ``certify`` also writes the residual.
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
     product = multiply_halves if half else multiply
-    # Of eight columns: of E, and of E with the mean endmember, which tells |y| from |y − ē|.
+    # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four columns of E.
     dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
     words = 4 if wide else 8
     held_type = np.dtype(np.uint32 if wide else kind)
@@ -134,7 +133,7 @@ def spectra_functions(
 
     @on_gpu
     def spectrum(held, row, i, b, used, gain, offset, shift):
-        """The pixel's value in this lane's band i of a chunk."""
+        """Return the value of the lane's pixel ``row`` in the lane's band i of a chunk."""
         y = value(held, row, i)
         if not plain:
             y = y * gain[b] + offset[b]
@@ -150,14 +149,14 @@ def spectra_functions(
         return used[b] != 0 and (stored == nodata or stored - stored != 0.0)
 
     @on_gpu
-    def turn_over(raw, offsets, by_band, bands, chunks, c, now, then):
-        """Let chunk c, which was fetched, be the present one, and fetch the next."""
+    def next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched):
+        """Move chunk c, already fetched, to ``current``, and fetch the next one into ``fetched``."""
         for row in range(ROWS):
             for i in range(words):
-                now[row, i] = then[row, i]
+                current[row, i] = fetched[row, i]
         if c + 1 < chunks.shape[0]:
             for row in range(ROWS):
-                fetch(raw, offsets[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, then, row)
+                fetch(raw, offsets[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, fetched, row)
 
     @on_gpu
     def project(
@@ -180,10 +179,12 @@ def spectra_functions(
         first,
         pixels,
     ):
-        """``Eᵀy`` of a tile into ``f[first:]``; this lane's part of ``|y|²`` and of the count of missing values; with ``centred`` the
-        product with the mean endmember into ``means``, where `mean_lane` says."""
-        now = cuda.local.array(held_shape, held_type)
-        then = cuda.local.array(held_shape, held_type)
+        """Compute ``Eᵀy`` of a tile into ``f[first:]``, and this lane's part of ``|y|²`` and of the number of missing values.
+
+        With ``centred`` the product with the mean endmember goes into ``means`` of the lane that `mean_lane` returns.
+        """
+        current = cuda.local.array(held_shape, held_type)
+        fetched = cuda.local.array(held_shape, held_type)
         y = cuda.local.array(pair_shape, float64)
         sums = cuda.local.array(sums_shape, float64)
         lane = cuda.laneid
@@ -194,20 +195,20 @@ def spectra_functions(
         for row in range(ROWS):
             squares[row] = 0.0
             lost[row] = 0
-            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, fetched, row)
         for c in range(chunks.shape[0]):
-            turn_over(raw, offsets, by_band, bands, chunks, c, now, then)
+            next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched)
             address = E + (c * 4 * blocks * 32 + lane) * 16
             for pair in range(4):
                 for row in range(ROWS):
                     for e in range(2):
                         b = c * CHUNK + 8 * q + 2 * pair + e
-                        found = spectrum(now, row, 2 * pair + e, b, used, gain, offset, shift)
-                        if gaps and is_missing(now, row, 2 * pair + e, b, used, nodata):
+                        band_value = spectrum(current, row, 2 * pair + e, b, used, gain, offset, shift)
+                        if gaps and is_missing(current, row, 2 * pair + e, b, used, nodata):
                             lost[row] += 1
-                            found = 0.0
-                        y[row, e] = found
-                        squares[row] += found * found
+                            band_value = 0.0
+                        y[row, e] = band_value
+                        squares[row] += band_value * band_value
                 for n in range(blocks):
                     b0, b1 = load_pair(address + (pair * blocks + n) * 512)
                     s0, s1, s2, s3 = sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3]
@@ -227,9 +228,9 @@ def spectra_functions(
     @on_gpu
     def certify(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
                 residual, out_rows, line, sample, good):  # fmt: skip
-        """This lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
-        now = cuda.local.array(held_shape, held_type)
-        then = cuda.local.array(held_shape, held_type)
+        """Compute this lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
+        current = cuda.local.array(held_shape, held_type)
+        fetched = cuda.local.array(held_shape, held_type)
         x = cuda.local.array(x_shape, float64)
         r = cuda.local.array(4, float64)
         lane = cuda.laneid
@@ -239,18 +240,18 @@ def spectra_functions(
                 duals[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, then, row)
+            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, fetched, row)
             for k in range(quads):
                 j = 4 * k + q
                 x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
         for c in range(chunks.shape[0]):
-            turn_over(raw, offsets, by_band, bands, chunks, c, now, then)
+            next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched)
             start = E + c * 4 * blocks * 512
             across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
             for pair in range(4):
                 for i in range(4):
                     b = c * CHUNK + 8 * q + 2 * pair + i % 2
-                    r[i] = spectrum(now, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
+                    r[i] = spectrum(current, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
                 r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
                 for k in range(quads):
                     b0 = load_double(across + (pair * blocks + k // 2) * 512 + k % 2 * 256)
@@ -277,19 +278,19 @@ def spectra_functions(
 
 
 def mean_lane(p: int) -> int:
-    """Which of the four lanes of a pixel has its product with the column behind p endmembers."""
+    """Return which of the four lanes of a pixel holds its product with column p, the mean endmember."""
     return p % 8 // 2
 
 
 @on_gpu
 def over_quad(value):
-    """The sum over the four lanes of a pixel, the same in each."""
+    """Return the sum over the four lanes of a pixel, the same in each lane."""
     value += cuda.shfl_xor_sync(ALL_LANES, value, 1)
     return value + cuda.shfl_xor_sync(ALL_LANES, value, 2)
 
 
 @on_gpu
 def most_of_quad(value):
-    """The largest of the four lanes of a pixel."""
+    """Return the largest value of the four lanes of a pixel."""
     value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 1))
     return max(value, cuda.shfl_xor_sync(ALL_LANES, value, 2))
