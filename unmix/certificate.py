@@ -37,9 +37,9 @@ def certify_function(ops: Width) -> Any:
     With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the mean of w, and
     ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive part counts.
 
-    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is at least that.
-    Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), at least |Σa − 1| over max(1, Σ|a_j|), and at
-    least 100 times the duality gap over ½ s².
+    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is at least
+    that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1| over max(1, Σ|a_j|),
+    and 100 times the duality gap over ½ s².
 
     ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
 
@@ -52,8 +52,8 @@ def certify_function(ops: Width) -> Any:
     sizes : array (p,), float64
         |e_j|, the lengths of the columns of E.
     slopes : array (p,), float64
-        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0; zeros where no such c
-        exists. With shape (0,), κ leaves the duality gap out.
+        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0; zeros where there is
+        none. With shape (0,), κ leaves the duality gap out.
     curvature : float
         σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ is infinite.
     sum_to_one, nonnegative : bool
