@@ -170,6 +170,13 @@ class Problem:
 def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float, tuple[str, ...]]:
     """Return how well the endmembers determine the abundances.
 
+    Parameters
+    ----------
+    endmembers : Endmembers
+        ``matrix`` (L, p), float64.
+    sum_to_one : bool
+        Whether abundances sum to one.
+
     Returns
     -------
     condition : float
@@ -219,6 +226,18 @@ def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str
 ) -> Problem:
     """Factor the endmembers; refuse those that allow no exact solution.
+
+    Parameters
+    ----------
+    endmembers : Endmembers
+        ``matrix`` (L, p), float64, in the unit of the pixels after gain and offset.
+    method, solver : Method, Solver
+    bands : Bands
+        The L bands in use, with gain and offset of their stored values.
+    nodata : float or None
+        The stored value that means no data.
+    interleave : str
+        bip, bil or bsq: the layout of blocks.
 
     Raises
     ------

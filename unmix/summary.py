@@ -77,12 +77,12 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
         worst[line, 2], worst[line, 3] = worst_relative, worst_rmse
         # Masked pixels hold −9999 and a relative RMSE of −1, so only the sum has to test the state. Separate loops are vectorised.
         for j in range(p):
-            total, there, outside, most = 0.0, 0, 0, -np.inf
+            total, present, outside, most = 0.0, 0, 0, -np.inf
             for s in range(samples):
                 if state[line, s] == SOLVED:
                     total += float(abundance[line, j, s])
             for s in range(samples):
-                there += abundance[line, j, s] > THERE
+                present += abundance[line, j, s] > THERE
             for s in range(samples):
                 outside += (abundance[line, j, s] > CORNER) & (relative[line, s] > POOR)
             for s in range(0, samples - 3, 4):
@@ -93,7 +93,7 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
                 most = a if a > most else most
             for s in range(samples // 4 * 4, samples):
                 most = max(most, abundance[line, j, s])
-            counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, there, outside
+            counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, present, outside
             counts.most[line, j] = most if most > NODATA else -np.inf
 
 

@@ -74,7 +74,7 @@ def judge(
     sum_to_one : bool
         Whether abundances had to sum to one.
     most_delta : float
-        The largest δ that counts as certified.
+        The largest δ (a distance between abundance vectors) that counts as certified.
     culprits : sequence of str
         Names of endmembers that are nearly mixtures of each other, if any.
     """
