@@ -274,7 +274,7 @@ def test_a_part_of_a_scene_that_is_fitted_poorly_is_told():
     summary.add(0, results)
     (said,) = judge(summary, ["a", "b"], True, 1e-4, ())
     assert said.startswith(
-        "a part of the scene is fitted poorly: relative RMSE 2 % in the median pixel, but 40 % at 95 %"
+        "a part of the scene is fitted poorly: relative RMSE 2 % in the median pixel, but 40 % at the 95th percentile"
     )
 
 

@@ -1,4 +1,4 @@
-"""Pixels that float64 cannot prove are solved again in double-double arithmetic, on the CPU."""
+"""Solve pixels that float64 cannot certify again, in double-double arithmetic on the CPU."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from .certificate import CERTIFIED, FARTHEST, SOLVED
 from .compiled.jit import compiled
 from .problem import Problem
 
-# Of stored values that are held twice at a time.
+# Stored values that are copied at a time, in bytes.
 CHUNK_BYTES = 2**20
 
 
 @compiled
 def doubtful(state, kappa, delta, certified, farthest):
-    """How many solved pixels are to be solved again; arrays (n, samples)."""
+    """Return how many solved pixels must be solved again; arrays (n, samples)."""
     count = 0
     for line in range(state.shape[0]):
         for s in range(state.shape[1]):
@@ -22,34 +22,34 @@ def doubtful(state, kappa, delta, certified, farthest):
 
 
 def farthest(limit: float) -> float:
-    """From which δ on a pixel is solved again, where one above ``limit`` is not certified."""
+    """Return the δ above which a pixel is solved again, where ``limit`` is the largest δ of a certified pixel."""
     return min(limit, FARTHEST)
 
 
 def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], limit: float = FARTHEST) -> int:
-    """Solve the doubtful pixels of a block again, from the answers at hand, in place.
+    """Solve the doubtful pixels of a block again in place, starting from their present abundances.
 
     Parameters
     ----------
     problem : Problem
-        Of full rank; where it is not there is no one answer to be found.
+        With endmembers of full rank; else the abundances are not unique, and nothing is done.
     raw : array
-        The block as stored, in ``problem.interleave``.
+        The block's stored values, in ``problem.interleave``.
     results : dict of arrays
-        As `unmix.devices.Line.results`; a pixel is replaced where its certificate does not get worse.
+        The arrays of `unmix.devices.Line.results`; a pixel is replaced where its certificate does not get worse.
     limit : float
         The largest δ that counts as certified.
 
     Returns
     -------
     int
-        How many pixels are certified that were not.
+        How many pixels reached κ ≤ 1e-10 that had not before.
     """
     most = farthest(limit)
     if problem.curvature == 0.0 or not doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, most):
         return 0
-    far = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= most)
-    places = np.argwhere((results["state"] == SOLVED) & far)
+    open_pixels = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= most)
+    places = np.argwhere((results["state"] == SOLVED) & open_pixels)
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.interleave]
     pixels = raw.transpose(axes)
     step = max(1, CHUNK_BYTES // (pixels.shape[2] * pixels.dtype.itemsize))
@@ -57,24 +57,24 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
 
 
 def prove_again(problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray) -> int:
-    """`rescue` for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
+    """Do what `rescue` does for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
     from .devices import Line
     from .solvers.pixels.active_set_extended import prove_pixels
     from .solvers.pixels.cpu import Plan, Results, Stored
 
-    here = places[:, 0], places[:, 1]
-    some = np.ascontiguousarray(pixels[here])[None]
-    line = Line(len(places), some.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
+    selected = places[:, 0], places[:, 1]
+    spectra = np.ascontiguousarray(pixels[selected])[None]
+    line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
-    again["abundance"][0] = results["abundance"].transpose(0, 2, 1)[here].T
-    prove_pixels(some, Stored(*problem.stored()), Plan(*problem.plan()), problem.exact, Results(**again))
-    kappa, delta = results["kappa"][here], results["delta"][here]
-    # Twice: of two answers that are right to rounding, κ is rounding.
+    again["abundance"][0] = results["abundance"].transpose(0, 2, 1)[selected].T
+    prove_pixels(spectra, Stored(*problem.stored()), Plan(*problem.plan()), problem.exact, Results(**again))
+    kappa, delta = results["kappa"][selected], results["delta"][selected]
+    # Factor 2: the κ of two answers that are both right to rounding differ by chance.
     better = (again["kappa"][0] <= np.maximum(2.0 * kappa, CERTIFIED)) & (again["delta"][0] <= delta)
-    chosen = places[better, 0], places[better, 1]
+    replaced = places[better, 0], places[better, 1]
     for name, values in again.items():
         if name not in ("abundance", "residual"):
-            results[name][chosen] = values[0, better]
+            results[name][replaced] = values[0, better]
         elif len(values):
-            results[name].transpose(0, 2, 1)[chosen] = values[0].T[better]
+            results[name].transpose(0, 2, 1)[replaced] = values[0].T[better]
     return int(np.count_nonzero(better & ~(kappa <= CERTIFIED) & (again["kappa"][0] <= CERTIFIED)))

@@ -1,4 +1,4 @@
-"""What a run adds up over its pixels, block by block: counts, the worst certificates, how good the fit is."""
+"""Sum up a run over its pixels, block by block: counts, worst certificates, quality of the fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,54 +9,53 @@ import numpy as np
 from .certificate import CERTIFIED, MASKED, MOST_DELTA, SOLVED
 from .compiled.jit import compiled
 
-# Places that a report names.
+# The most failed pixels that a report lists.
 MOST_FAILURES = 100
-# Fields of `Summary` that add up, of which the largest counts, and those that are None until a block was counted.
+# Fields of `Summary`: those that are added, those of which the maximum is kept, and those that are None before the first block.
 ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit")
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
 ARRAYS = ("sums", "most", "there", "outside")
-
-
-# Of the logarithm of a relative RMSE: so many bins an octave, from 2 to this power on. A percentile is right to 3 % of itself.
+# Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
+# right to 3 % of itself.
 PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
-# An abundance above the first counts as one that is there. A pixel with one above the second and a relative RMSE above the third lies
-# outside of what the endmembers can mix, at that one's side.
+# An endmember is present in a pixel where its abundance is above `THERE`. A pixel with an abundance above `CORNER` and a relative RMSE
+# above `POOR` lies outside the simplex of the endmembers, next to that endmember.
 THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
-NODATA = -9999.0  # of what is masked
+NODATA = -9999.0  # abundance and RMSE of masked pixels
 
 
 @compiled
 def bin_of(bits):
-    """The bin of a float32 that is not negative, from its bits: exponent and the first four of its mantissa."""
+    """Return the bin of a non-negative float32, from its bits: the exponent and the first four of the mantissa."""
     return min(max((bits >> 19) - ((127 + LOWEST_OCTAVE) << 4), 0), BINS - 1)
 
 
 def edges() -> np.ndarray:
-    """Where the bins begin, and where the last ends; (257,). All that is smaller is in the first, all that is larger in the last."""
+    """Return the bounds of the bins, (257,) float64; smaller values fall into the first bin, larger ones into the last."""
     octave, part = np.divmod(np.arange(BINS + 1), PER_OCTAVE)
     return 2.0 ** (octave + LOWEST_OCTAVE) * (1 + part / PER_OCTAVE)
 
 
 class Counts(NamedTuple):
-    """What is counted of a block of n lines of solved pixels; a GPU fills the same fields (`unmix.solvers.pixels.cuda_fast.tally`)."""
+    """Counts of a block of n lines; a GPU fills the same fields (`unmix.solvers.pixels.cuda_fast.tally`)."""
 
-    pixels: Any  # (n, 4) int64: solved, masked, κ above 1e-10, and those with δ above the limit beside them
-    worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
-    steps: Any  # (n, ·) int64: how many took 0, 1, 2, … steps
-    misfit: Any  # (n, 256) int64: how many have a relative RMSE in each of `edges`
-    sums: Any  # (n, p) float64: of the abundances
-    most: Any  # (n, p) float64: the largest abundance
-    there: Any  # (n, p) int64: abundances above 1 %
-    outside: Any  # (n, p) int64: abundances above 99 % in pixels with a relative RMSE above 10 %
+    pixels: Any  # (n, 4) int64: pixels that are solved, masked, have κ above 1e-10, and have a smaller κ but δ above the limit
+    worst: Any  # (n, 4) float64: the largest κ, δ, relative RMSE and RMSE
+    steps: Any  # (n, ·) int64: pixels that took 0, 1, 2, … steps
+    misfit: Any  # (n, 256) int64: pixels with a relative RMSE in each bin of `edges`
+    sums: Any  # (n, p) float64: sums of the abundances
+    most: Any  # (n, p) float64: the largest abundances
+    there: Any  # (n, p) int64: pixels with an abundance above 1 %
+    outside: Any  # (n, p) int64: pixels with an abundance above 99 % and a relative RMSE above 10 %
 
 
 @compiled
 def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, certified, limit, counts):
-    """Count a block, line by line, in one pass that holds no lock; see `count_block`."""
+    """Count a block line by line, without the GIL; see `count_block`."""
     n, p, samples = abundance.shape
     for line in range(n):
         solved, masked, failed, loose = 0, 0, 0, 0
-        wrong, far, unlike, left = 0.0, 0.0, 0.0, 0.0
+        worst_kappa, worst_delta, worst_relative, worst_rmse = 0.0, 0.0, 0.0, 0.0
         for s in range(samples):
             if state[line, s] != SOLVED:
                 masked += state[line, s] == MASKED
@@ -65,24 +64,25 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
             solved += 1
             failed += not k <= certified
             loose += k <= certified and not d <= limit
-            wrong = max(wrong, k if k == k else np.inf)
-            far = max(far, d if d == d else np.inf)
-            left = max(left, rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
+            worst_kappa = max(worst_kappa, k if k == k else np.inf)
+            worst_delta = max(worst_delta, d if d == d else np.inf)
+            worst_rmse = max(worst_rmse, rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
             counts.steps[line, min(steps[line, s], counts.steps.shape[1] - 1)] += 1
             if misfit >= 0.0:
-                unlike = max(unlike, misfit)
+                worst_relative = max(worst_relative, misfit)
                 counts.misfit[line, bin_of(bits[line, s])] += 1
         pixels, worst = counts.pixels, counts.worst
         pixels[line, 0], pixels[line, 1], pixels[line, 2], pixels[line, 3] = solved, masked, failed, loose
-        worst[line, 0], worst[line, 1], worst[line, 2], worst[line, 3] = wrong, far, unlike, left
-        # What is masked is −9999, and its relative RMSE −1: only the sum has to ask. In loops of their own the counts become vectors.
+        worst[line, 0], worst[line, 1] = worst_kappa, worst_delta
+        worst[line, 2], worst[line, 3] = worst_relative, worst_rmse
+        # Masked pixels hold −9999 and a relative RMSE of −1, so only the sum has to test the state. Separate loops are vectorised.
         for j in range(p):
-            total, there, outside, most = 0.0, 0, 0, -np.inf
+            total, present, outside, most = 0.0, 0, 0, -np.inf
             for s in range(samples):
                 if state[line, s] == SOLVED:
                     total += float(abundance[line, j, s])
             for s in range(samples):
-                there += abundance[line, j, s] > THERE
+                present += abundance[line, j, s] > THERE
             for s in range(samples):
                 outside += (abundance[line, j, s] > CORNER) & (relative[line, s] > POOR)
             for s in range(0, samples - 3, 4):
@@ -93,7 +93,7 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
                 most = a if a > most else most
             for s in range(samples // 4 * 4, samples):
                 most = max(most, abundance[line, j, s])
-            counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, there, outside
+            counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, present, outside
             counts.most[line, j] = most if most > NODATA else -np.inf
 
 
@@ -103,15 +103,15 @@ def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED,
     Parameters
     ----------
     results : mapping of arrays
-        As `unmix.devices.Line.results`.
+        The arrays of `unmix.devices.Line.results`.
     certified, limit : float
         The largest κ and δ that count as certified.
     """
     n, p, _ = results["abundance"].shape
-    most = int(results["steps"].max(initial=0)) + 1
-    shapes = ((n, 4), (n, 4), (n, most), (n, BINS), (n, p), (n, p), (n, p), (n, p))
-    kinds = (np.int64, float, np.int64, np.int64, float, float, np.int64, np.int64)
-    counts = Counts(*(np.zeros(shape, kind) for shape, kind in zip(shapes, kinds)))
+    step_counts = int(results["steps"].max(initial=0)) + 1
+    shapes = ((n, 4), (n, 4), (n, step_counts), (n, BINS), (n, p), (n, p), (n, p), (n, p))
+    dtypes = (np.int64, float, np.int64, np.int64, float, float, np.int64, np.int64)
+    counts = Counts(*(np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)))
     counts.most[:] = -np.inf
     names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
     bits = results["relative"].view(np.int32)
@@ -120,35 +120,36 @@ def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED,
 
 
 def failures_in(first_line: int, results: Mapping[str, np.ndarray]) -> list[tuple[int, int]]:
-    """Line and sample of the pixels of a block whose κ is above 1e-10."""
-    wrong = (results["state"] == SOLVED) & ~(results["kappa"] <= CERTIFIED)
-    return [(first_line + int(line), int(sample)) for line, sample in np.argwhere(wrong)[:MOST_FAILURES]]
+    """Return line and sample of the first hundred pixels of a block whose κ is above 1e-10."""
+    failed = (results["state"] == SOLVED) & ~(results["kappa"] <= CERTIFIED)
+    return [(first_line + int(line), int(sample)) for line, sample in np.argwhere(failed)[:MOST_FAILURES]]
 
 
 @dataclass
 class Summary:
-    """What a run adds up over its pixels, block by block in order.
+    """Totals of a run over its pixels, added block by block in order.
 
     Attributes
     ----------
     solved, masked, partly_nodata : int
-        Pixels; masked ones are nodata in all used bands, partly_nodata in some. Neither kind is solved.
+        Numbers of pixels; masked ones are nodata in all used bands, partly_nodata in some. Neither kind is solved.
     certified, fit_certified, failed, rescued : int
-        Pixels with κ ≤ 1e-10 and δ within the limit; with δ beyond it; with more of κ; and those whose κ was mended in
-        double-double.
+        Numbers of pixels with κ ≤ 1e-10 and δ within the limit; with κ ≤ 1e-10 and a larger δ; with a larger κ; and of those that
+        reached κ ≤ 1e-10 only in double-double arithmetic.
     worst_kappa, worst_delta, worst_relative, worst_rmse : float
+        The largest κ, δ, relative RMSE and RMSE of the solved pixels.
     failures : list of (line, sample)
-        The first hundred that failed.
+        The first hundred failed pixels.
     steps : list of int
-        How many pixels took 0, 1, 2, … steps.
+        Numbers of pixels that took 0, 1, 2, … steps.
     misfit : array (256,), int64
-        How many have a relative RMSE, |y − E a| over |y|, in each bin of `edges`.
+        Numbers of pixels with a relative RMSE, |y − E a| over |y|, in each bin of `edges`.
     sums, most : arrays (p,), float64
         Sum and largest of each endmember's abundances.
     there, outside : arrays (p,), int64
-        Pixels with more than 1 % of it, and those with more than 99 % and a relative RMSE above 10 %.
+        Numbers of pixels with more than 1 % of each endmember, and with more than 99 % and a relative RMSE above 10 %.
     of_lines : list of array (n, p)
-        The sums of each line, until the next `merge`.
+        The sums of abundances of each line, until the next `merge`.
     """
 
     solved: int = 0
@@ -172,14 +173,14 @@ class Summary:
     of_lines: list[np.ndarray] = field(default_factory=list)
 
     def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
-        """Count one block; ``results`` as `unmix.devices.Line.results`."""
+        """Count one block; ``results`` are the arrays of `unmix.devices.Line.results`."""
         counts = count_block(results, limit=limit)
         self.take(counts, results["state"].size)
         if counts.pixels[:, 2].any():
             self.failures += failures_in(first_line, results)[: MOST_FAILURES - len(self.failures)]
 
     def take(self, counts: Any, pixels: int) -> None:
-        """Add `Counts` of so many pixels, made here or on a GPU."""
+        """Add the `Counts` of a block of ``pixels`` pixels, made here or on a GPU."""
         solved, masked, failed, loose = (int(total) for total in counts.pixels.sum(axis=0))
         self.solved += solved
         self.masked += masked
@@ -193,34 +194,34 @@ class Summary:
         self.misfit = self.misfit + counts.misfit.sum(axis=0)
         self.add_steps([int(count) for count in np.trim_zeros(counts.steps.sum(axis=0), "b")])
         self.add_endmembers(counts.most.max(axis=0), counts.there.sum(axis=0), counts.outside.sum(axis=0))
-        self.add_sums([np.array(counts.sums)])  # a GPU's counts lie where those of the next block will
+        self.add_sums([np.array(counts.sums)])  # copied: a GPU reuses the buffer for the next block
 
     def add_endmembers(self, most: Any, there: Any, outside: Any) -> None:
-        """Add what was counted of each endmember."""
+        """Add the counts of each endmember."""
         self.most = most if self.most is None else np.maximum(self.most, most)
         self.there = there if self.there is None else self.there + there
         self.outside = outside if self.outside is None else self.outside + outside
 
     def percentile(self, share: float) -> float:
-        """The relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001 and 62 (which
-        stands for all that is more); NaN where there is none."""
+        """Return the relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001 and 62;
+        62 where it is larger, NaN where no pixel has one."""
         if not self.misfit.sum():
             return float("nan")
-        reached, wanted = np.cumsum(self.misfit), share * self.misfit.sum()
-        place = int(np.searchsorted(reached, wanted))
-        ends = edges()
-        if place == BINS - 1:
-            return float(ends[place])
-        part = 1.0 - (reached[place] - wanted) / self.misfit[place]
-        return min(float(ends[place] * (ends[place + 1] / ends[place]) ** part), self.worst_relative)
+        cumulative, wanted = np.cumsum(self.misfit), share * self.misfit.sum()
+        index = int(np.searchsorted(cumulative, wanted))
+        bounds = edges()
+        if index == BINS - 1:
+            return float(bounds[index])
+        fraction = 1.0 - (cumulative[index] - wanted) / self.misfit[index]
+        return min(float(bounds[index] * (bounds[index + 1] / bounds[index]) ** fraction), self.worst_relative)
 
     def merge(self, part: "Summary") -> None:
-        """Add what was counted of the lines that follow, and forget which line had which sums."""
+        """Add the totals of the lines that follow, and drop the sums of each line."""
         self.append(part)
         self.of_lines = []
 
     def append(self, part: "Summary") -> None:
-        """Add what was counted of the lines that follow."""
+        """Add the totals of the lines that follow."""
         for name in ADDED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for name in WORST:
@@ -232,7 +233,7 @@ class Summary:
         self.add_sums(part.of_lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for a journal."""
+        """Return all totals as JSON types, for the journal."""
         return {
             **{name: getattr(self, name) for name in (*ADDED, *WORST) if name != "misfit"},
             **{name: None if (value := getattr(self, name)) is None else value.tolist() for name in ARRAYS},
@@ -243,10 +244,10 @@ class Summary:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Summary":
-        """What `to_dict` said."""
+        """Return the summary that `to_dict` wrote."""
         steps = [0] * (1 + max(map(int, fields["steps"]), default=-1))
-        for taken, pixels in fields["steps"].items():
-            steps[int(taken)] = pixels
+        for step, pixels in fields["steps"].items():
+            steps[int(step)] = pixels
         misfit = np.zeros(BINS, np.int64)
         for place, pixels in fields["misfit"].items():
             misfit[int(place)] = pixels
@@ -261,10 +262,10 @@ class Summary:
             self.steps[i] += count
 
     def add_sums(self, blocks: list[np.ndarray]) -> None:
-        """Add to ``sums`` line by line, so that it does not depend on how the scene was cut (but for its last bits on a GPU,
-        which adds up a line in another order than the host does where a pixel is looked at twice)."""
+        """Add to ``sums`` line by line, so that the result does not depend on how the scene was cut into blocks (but for its last
+        bits on a GPU: a line with pixels that the host solves again is summed by the host, in another order)."""
         self.of_lines += blocks
         for lines in blocks:
-            # One after the other, which a sum along an axis need not be; in one call, as 10 000 lines of Python cost 30 ms.
-            own = lines if self.sums is None else np.vstack([self.sums, lines])
-            self.sums = np.add.accumulate(own, axis=0)[-1] if len(own) else self.sums
+            # In order, which `sum` along an axis does not guarantee; in one call, since a loop over 10 000 lines costs 30 ms.
+            stacked = lines if self.sums is None else np.vstack([self.sums, lines])
+            self.sums = np.add.accumulate(stacked, axis=0)[-1] if len(stacked) else self.sums

@@ -1,1 +1,1 @@
-"""How code is compiled, for a CPU and for a GPU; it knows no spectra."""
+"""Compile code for a CPU or a GPU; nothing here depends on spectra."""

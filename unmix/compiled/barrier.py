@@ -1,4 +1,4 @@
-"""Where threads in compiled code wait for each other, without Python: a gate that opens when all have come."""
+"""A barrier for threads in compiled code, without the GIL: it opens when all threads have arrived."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ WORD = ir.IntType(64)
 
 
 def new_barrier() -> np.ndarray:
-    """A new one: how many wait, how often it opened, whether nobody needs to come any more."""
+    """Return a new barrier, (3,) int64: threads that wait, times that it opened, and 1 once nobody needs to wait any more."""
     return np.zeros(3, np.int64)
 
 
 def place_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """The address of an entry of an array of int64."""
+    """Return the address of an entry of an array of int64."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
 
 
 @intrinsic
 def add_one(typingctx, array, index):
-    """Add 1 to an entry that several threads know; returns what it was."""
+    """Add 1 atomically to an entry that threads share; return the value before."""
 
     def build(context, builder, signature, args):
         return builder.atomic_rmw("add", place_of(context, builder, array, *args), WORD(1), "seq_cst")
@@ -35,7 +35,7 @@ def add_one(typingctx, array, index):
 
 @intrinsic
 def load_atomic(typingctx, array, index):
-    """An entry as it is now."""
+    """Return the present value of an entry that threads share, by an atomic load."""
 
     def build(context, builder, signature, args):
         return builder.load_atomic(place_of(context, builder, array, *args), "acquire", 8)
@@ -45,7 +45,7 @@ def load_atomic(typingctx, array, index):
 
 @intrinsic
 def yield_core(typingctx):
-    """Let another thread have the core (POSIX sched_yield)."""
+    """Give the core to another thread (POSIX sched_yield)."""
 
     def build(context, builder, signature, args):
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
@@ -57,7 +57,7 @@ def yield_core(typingctx):
 
 @compiled
 def wait(barrier, threads):
-    """Wait until so many threads have come."""
+    """Wait until ``threads`` threads have arrived."""
     if threads == 1:
         return
     opened = load_atomic(barrier, 1)

@@ -1,8 +1,8 @@
-"""Who works on a system: one thread of the CPU, or a block of threads of a GPU; the same source serves both.
+"""The team that solves a system: one thread of the CPU, or a block of threads of a GPU; the same source serves both.
 
-Vectors are shared out by stride, ``for i in range(rank(), n, size())``, so that an element is always one thread's own;
-``sync`` makes what the others wrote visible, ``total`` adds up over the team, ``best`` finds the largest. On the CPU rank
-is 0 and size 1, and everything else is nothing.
+Vectors are divided by stride, ``for i in range(rank(), n, size())``, so that an element always belongs to the same thread;
+``sync`` makes what the others wrote visible, ``total`` sums over the team, ``best`` finds the largest value. On the CPU rank
+is 0 and size 1, and the rest does nothing.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .jit import keep, name_after_cells
 
 
 class Team(NamedTuple):
-    """What a function of a system is made from; ``compile`` compiles it for those who work on it."""
+    """The operations that functions of a system are built from; ``compile`` compiles such a function for the team."""
 
     name: str
     compile: Callable[..., Any]
@@ -27,9 +27,9 @@ class Team(NamedTuple):
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """`unmix.compiled.jit.compiled`, but sums may be added up in any order: four to eight times as fast, and as exact.
+    """Compile as `unmix.compiled.jit.compiled`, but let sums be added in any order: four to eight times as fast, and as exact.
 
-    NaN stay NaN, and infinities are kept. Not for what is to be the same bit by bit whatever the machine.
+    NaN and infinities are kept. Not for results that must be the same bit by bit on every machine.
     """
     name_after_cells(function)
     options: dict[str, Any] = {
@@ -43,31 +43,31 @@ def summing(function: Callable[..., Any]) -> Any:
 
 @summing
 def first(*_):
-    """The one thread."""
+    """Return the rank of the only thread."""
     return 0
 
 
 @summing
 def alone(*_):
-    """One thread."""
+    """Return the size of a team of one."""
     return 1
 
 
 @summing
 def nothing(*_):
-    """Nobody to wait for."""
+    """Do nothing: there is no other thread to wait for."""
     return None
 
 
 @summing
 def itself(value, reduction_buffer):
-    """A sum over one thread."""
+    """Return the sum over one thread."""
     return value
 
 
 @summing
 def only(value, index, reduction_buffer):
-    """The largest of one."""
+    """Return the index of the largest value of one thread."""
     return index
 
 

@@ -1,4 +1,4 @@
-"""A block of threads of a GPU that works on one system together: a `Team`."""
+"""A `Team` that is a block of threads of a GPU, which solve one system together."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .cuda import ALL_LANES, cuda_kernel
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 WARP = 32
-# What all blocks' scratch may take of a GPU's memory.
+# The most GPU memory for the scratch of all blocks, in bytes.
 MOST_SCRATCH = 8 * 2**30
 SINGLE = 32  # threads of a block whose threads work alone: systems are few
 
@@ -24,30 +24,30 @@ def multiprocessors() -> int:
 
 
 def on_gpu(function: Any) -> Any:
-    """A function of the GPU."""
+    """Compile a function that kernels call."""
     return cuda.jit(function, device=True)
 
 
 @on_gpu
 def rank() -> Any:
-    """Which thread of the block."""
+    """Return the number of the thread in its block."""
     return cuda.threadIdx.x
 
 
 @on_gpu
 def size() -> Any:
-    """Threads of the block."""
+    """Return the number of threads of the block."""
     return cuda.blockDim.x
 
 
 @on_gpu
 def sync():
-    """Wait for the block."""
+    """Wait for all threads of the block."""
     cuda.syncthreads()
 
 
 def total_by_tree(value, reduction_buffer):
-    """The sum over a block, by halves; for the simulator, which has no shuffles."""
+    """Return the sum over a block, by halving; for the simulator, which has no shuffles."""
     t = cuda.threadIdx.x
     reduction_buffer[t] = value
     cuda.syncthreads()
@@ -63,7 +63,7 @@ def total_by_tree(value, reduction_buffer):
 
 
 def total_by_warps(value, reduction_buffer):
-    """The sum over a block: in each warp by shuffles, then over the warps."""
+    """Return the sum over a block: in each warp by shuffles, then over the warps."""
     for step in (16, 8, 4, 2, 1):
         value += cuda.shfl_xor_sync(ALL_LANES, value, step)
     t = cuda.threadIdx.x
@@ -78,17 +78,17 @@ def total_by_warps(value, reduction_buffer):
 
 
 def best_by_tree(value, index, reduction_buffer):
-    """The index of the largest value of a block, of equal ones the smallest; −1 where no thread has one."""
+    """Return the index of the largest value of a block, the smallest index of equal values; −1 where no thread has one."""
     t, n = cuda.threadIdx.x, cuda.blockDim.x
     reduction_buffer[t], reduction_buffer[n + t] = value, index
     cuda.syncthreads()
     half = n // 2
     while half > 0:
         if t < half:
-            a, b = reduction_buffer[n + t], reduction_buffer[n + t + half]
-            mine, other = reduction_buffer[t], reduction_buffer[t + half]
-            if b >= 0 and (a < 0 or other > mine or (other == mine and b < a)):
-                reduction_buffer[t], reduction_buffer[n + t] = other, b
+            index_a, index_b = reduction_buffer[n + t], reduction_buffer[n + t + half]
+            value_a, value_b = reduction_buffer[t], reduction_buffer[t + half]
+            if index_b >= 0 and (index_a < 0 or value_b > value_a or (value_b == value_a and index_b < index_a)):
+                reduction_buffer[t], reduction_buffer[n + t] = value_b, index_b
         cuda.syncthreads()
         half //= 2
     result = int(reduction_buffer[n])

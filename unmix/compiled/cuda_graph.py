@@ -1,7 +1,7 @@
-"""Work of a GPU's stream that was enqueued once, and is enqueued again with one call: a CUDA graph.
+"""CUDA graphs: work of a stream that is recorded once and then enqueued with one call.
 
-A block takes six launches and a dozen copies, always the same for a slot. From Python these cost 1.4 ms, with its lock
-held, and 10 million pixels are 77 blocks: the threads that read and write waited 0.1 s of 0.27 for it.
+A block takes six launches and a dozen copies, always the same for a slot. From Python these cost 1.4 ms with the GIL held, and 10
+million pixels are 77 blocks: the threads that read and write waited for it for 0.1 s of 0.27 s.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from .cuda import cuda
 
 
 class CudaGraph:
-    """What ``enqueue`` puts into a stream, recorded without being done; it must have been run once before, to be compiled."""
+    """What ``enqueue`` puts into a stream, recorded without being run; it must have run once before, so that it is compiled."""
 
     def __init__(self, stream: Any, enqueue: Callable[[], None]) -> None:
         from cuda.bindings import driver
 
         self.driver = driver
         handle = driver.CUstream(int(stream))
-        # Python's garbage may hold what an earlier run had: of this GPU's memory nothing is freed meanwhile, and freeing that of
-        # another, which cannot be put off from here, is no error.
+        # Python's garbage collector may meet arrays of an earlier run. `defer_cleanup` keeps it from freeing memory of this GPU while
+        # recording; it cannot for other GPUs, whose frees are no error in relaxed mode.
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         with cuda.defer_cleanup():
             self.done(driver.cuStreamBeginCapture(handle, mode))
@@ -34,22 +34,22 @@ class CudaGraph:
         self.stream = handle
 
     def replay(self) -> None:
-        """Enqueue it again."""
+        """Enqueue the recorded work."""
         self.done(self.driver.cuGraphLaunch(self.graph, self.stream))
 
     def close(self) -> None:
-        """Let go of it; nothing of it may be under way."""
+        """Release the graph, which must not be running."""
         self.done(self.driver.cuGraphExecDestroy(self.graph))
 
     def done(self, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The answer of the driver, without its status.
+        """Return what a driver call returned, without its status.
 
         Raises
         ------
         RuntimeError
-            Where it failed; with the driver's name for why.
+            Where the call failed; with the driver's name of the error.
         """
         status, *values = answer
         if status != self.driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"the CUDA driver says {status.name}")
+            raise RuntimeError(f"the CUDA driver failed with {status.name}")
         return tuple(values)

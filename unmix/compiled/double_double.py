@@ -1,7 +1,7 @@
-"""Double-double arithmetic: a number is the sum of two float64, the second no more than half a last digit of the first.
+"""Double-double arithmetic: a number is the sum of two float64, the second at most half a unit in the last place of the first.
 
-It has 106 bits (Dekker 1971; Hida, Li and Bailey 2001). A sum costs 20 operations of float64 and a product 9. That is for the dozen
-endmembers of a pixel; products over its bands go through `product_function`, sixteen pixels at a time (Ogita, Rump and Oishi 2005).
+It has 106 bits (Dekker 1971; Hida, Li and Bailey 2001). A sum costs 20 operations of float64 and a product 9. These functions serve the
+dozen endmembers of a pixel; sums over bands use `product_function`, sixteen pixels at a time (Ogita, Rump and Oishi 2005).
 """
 
 import functools
@@ -16,26 +16,26 @@ from numba.extending import intrinsic
 from .jit import compiled
 from .simd import WIDE, fma_wide
 
-# Of a product of L terms by `product_function`, relative to the product of the lengths: at most L² of these (Ogita, Rump and Oishi
-# 2005, Proposition 5.5), and at most this of one operation.
+# Bound of the relative rounding error of one operation. The error of a scalar product of L terms by `product_function` is at most L²
+# times this, relative to the product of the vectors' lengths (Ogita, Rump and Oishi 2005, Proposition 5.5).
 ROUNDING = 2.0**-104
 
 
 def split_product_error(a: float, b: float) -> float:
-    """``a b − fl(a b)``, exactly, by halves of 26 bits (Dekker 1971)."""
+    """Return ``a b − fl(a b)`` exactly, by splitting into halves of 26 bits (Dekker 1971)."""
     product = a * b
-    big = 134217729.0 * a
-    high = big - (big - a)
-    low = a - high
-    big = 134217729.0 * b
-    high_b = big - (big - b)
+    scaled = 134217729.0 * a
+    high_a = scaled - (scaled - a)
+    low_a = a - high_a
+    scaled = 134217729.0 * b
+    high_b = scaled - (scaled - b)
     low_b = b - high_b
-    return ((high * high_b - product) + high * low_b + low * high_b) + low * low_b
+    return ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
 
 
 @intrinsic
 def fused_product_error(typingctx, a, b):
-    """``a b − fl(a b)``, exactly, by one fused multiplication and subtraction."""
+    """Return ``a b − fl(a b)`` exactly, by one fused multiplication and subtraction."""
 
     def build(context, builder, signature, args):
         double = ir.DoubleType()
@@ -51,45 +51,45 @@ product_error: Any = split_product_error if numba.config.DISABLE_JIT else fused_
 
 @compiled
 def two_sum(a, b):
-    """``a + b`` as a double-double, exactly (Knuth)."""
+    """Return ``a + b`` exactly, as a double-double (Knuth)."""
     total = a + b
-    back = total - a
-    return total, (a - (total - back)) + (b - back)
+    rounded_b = total - a
+    return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
 @compiled
 def quick_sum(a, b):
-    """The same where |a| ≥ |b|."""
+    """Return ``a + b`` exactly, as a double-double, where |a| ≥ |b|."""
     total = a + b
     return total, b - (total - a)
 
 
 @compiled
 def add(ah, al, bh, bl):
-    """``a + b``."""
+    """Return ``a + b``."""
     high, low = two_sum(ah, bh)
-    more, least = two_sum(al, bl)
-    high, low = quick_sum(high, low + more)
-    return quick_sum(high, low + least)
+    middle, lowest = two_sum(al, bl)
+    high, low = quick_sum(high, low + middle)
+    return quick_sum(high, low + lowest)
 
 
 @compiled
 def multiply(ah, al, bh, bl):
-    """``a b``."""
+    """Return ``a b``."""
     high = ah * bh
     return quick_sum(high, product_error(ah, bh) + (ah * bl + al * bh))
 
 
 @compiled
 def less_product(ch, cl, ah, al, bh, bl):
-    """``c − a b``."""
+    """Return ``c − a b``."""
     high, low = multiply(ah, al, bh, bl)
     return add(ch, cl, -high, -low)
 
 
 @compiled
 def divide(ah, al, bh, bl):
-    """``a / b``."""
+    """Return ``a / b``."""
     first = ah / bh
     high, low = less_product(ah, al, bh, bl, first, 0.0)
     second = high / bh
@@ -100,15 +100,18 @@ def divide(ah, al, bh, bl):
 
 @compiled
 def root(ah, al):
-    """The square root of a number above 0."""
+    """Return the square root of a number above 0."""
     first = ah**0.5
-    left, _ = less_product(ah, al, first, 0.0, first, 0.0)
-    return quick_sum(first, left / (2.0 * first))
+    remainder, _ = less_product(ah, al, first, 0.0, first, 0.0)
+    return quick_sum(first, remainder / (2.0 * first))
 
 
 @functools.cache
 def product_function() -> Any:
-    """``product(M, Y, high, low)``: ``MᵀY`` in double-double, for M (L, p), Y (L, width), high and low (p, width); `WIDE`."""
+    """Return ``product(M, Y, high, low)``, which computes ``MᵀY`` in double-double at width `WIDE`.
+
+    M (L, p), Y (L, width), and the result's high and low parts (p, width) are float64.
+    """
     load, store, broadcast = WIDE.load, WIDE.store, WIDE.broadcast
 
     @compiled

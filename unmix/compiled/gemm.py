@@ -1,8 +1,8 @@
-"""A tile of a matrix product that stays in registers: what a factorisation's time goes into on a CPU.
+"""A tile of a matrix product that stays in registers; a factorisation (NMF) on a CPU spends its time in such products.
 
-``C (+)= A B`` of float32, 8 rows by 32 (or 16) columns of C at a time: each turn loads two vectors of B, and every entry of A serves
-both. For products as narrow as 30 columns that is twice as fast as the library's (222 to 235 GFLOP/s a core against 104:
-512 x 30 x 3445, Zen 5), which is made for square ones.
+``C (+)= A B`` in float32, 8 rows by 32 (or 16) columns of C at a time: each step loads two vectors of B, and every entry of A serves
+both. For products as narrow as 30 columns this is twice as fast as BLAS, which is made for square ones (222 to 235 GFLOP/s per core
+against 104: 512 x 30 x 3445, Zen 5).
 """
 
 from typing import Any
@@ -19,11 +19,14 @@ NOTHING = ir.Constant(VECTOR, ir.Undefined)
 
 
 def tile_function(vectors: int) -> Any:
-    """``tile`` for ``vectors`` vectors of columns."""
+    """Return the function ``tile`` for ``vectors`` vectors of 16 columns."""
 
     @intrinsic
     def tile(typingctx, A, a, by_row, by_turn, B, b, b_by_turn, turns, C, c, c_by_row, add):
-        """``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat places of C-ordered arrays."""
+        """Set ``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat indices of C-ordered arrays.
+
+        The sum runs over ``turns`` values of t; ``add`` = 0 overwrites C.
+        """
 
         def build(context, builder, signature, args):
             A_, a_, by_row_, by_turn_, B_, b_, b_by_turn_, turns_, C_, c_, c_by_row_, add_ = args
@@ -41,14 +44,14 @@ def tile_function(vectors: int) -> Any:
                 return builder.add(start, builder.mul(step, WORD(r)))
 
             sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(vectors)] for _ in range(ROWS)]
-            with builder.if_else(builder.icmp_signed("!=", add_, add_.type(0))) as (going_on, anew):
-                for how, branch in ((True, going_on), (False, anew)):
+            with builder.if_else(builder.icmp_signed("!=", add_, add_.type(0))) as (adding, overwriting):
+                for loads, branch in ((True, adding), (False, overwriting)):
                     with branch:
                         for r, row in enumerate(sums):
                             for s, place in enumerate(row):
                                 at = vector_at(out, row_of(c_, c_by_row_, r), s)
                                 builder.store(
-                                    builder.load(at, align=4) if how else ir.Constant(VECTOR, [0.0] * LANES), place
+                                    builder.load(at, align=4) if loads else ir.Constant(VECTOR, [0.0] * LANES), place
                                 )
             with cgutils.for_range(builder, turns_) as loop:
                 place = builder.add(b_, builder.mul(loop.index, b_by_turn_))

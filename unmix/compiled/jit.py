@@ -1,15 +1,15 @@
-"""How this package compiles: a decorator for functions of the CPU (and called from CUDA), and a cache for both.
+"""Compile functions for the CPU (also called from CUDA code), and keep the machine code of CPU and GPU on disk.
 
-Numba's own cache has five holes that a program run from cron falls into, and this file closes them:
+Numba's own cache has five faults that affect a program run from cron, which this file avoids:
 
-* it looks at the file of the function alone, so an edited callee leaves its callers stale: our cache folder is named
+* it checks only the file of the function, so callers of an edited function stay stale: our cache folder is named
   after a hash of the sources of all that the function's module imports, whose code may be compiled into it;
-* it fails at import where neither the install nor HOME is writable: we look for a folder that is, and otherwise compile
-  without keeping;
-* closures of one name, compiled in several processes, may be taken for each other: ours are named after their cells;
-* two processes that compile different signatures at once may both take data file number 1, and one of them then loads
+* it fails at import where neither the installation nor HOME is writable: we look for a folder that is, and otherwise compile
+  without a cache;
+* closures of the same name, compiled in several processes, may be confused: ours are named after their cells;
+* two processes that compile different signatures at once may both write data file number 1, and one of them then loads
   the other's machine code: saving holds a file lock;
-* it runs what it finds, whoever put it there: our folder is nobody else's to write, on the whole way to it.
+* it runs whatever code it finds there: nobody else may write to our folder, nor to any folder on the path to it.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 
 log = logging.getLogger("unmix")
-# Seconds of compiling, from which on it is said what takes so long.
+# Seconds of compiling after which a message tells the user why it takes so long.
 PATIENCE = 1.0
-# A name becomes a file's name, and these have 255 bytes at most.
+# Names of functions become file names, which have 255 bytes at most.
 LONGEST_NAME = 80
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-MOST_LINKS = 40  # as many as Linux follows
+MOST_LINKS = 40  # Linux follows as many
 _SETTING = threading.RLock()
 PACKAGE = Path(__file__).parents[1]
 IMPORTS = re.compile(r"^ *from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
@@ -45,26 +45,26 @@ IMPORTS = re.compile(r"^ *from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))", re.MU
 
 @functools.cache
 def _imported(source: Path) -> tuple[Path, ...]:
-    """The files of this package that a file imports, wherever in it."""
-    found = []
-    for dots, name, several, one in IMPORTS.findall(source.read_text()):
+    """Return the files of this package that a file imports, at any place in it."""
+    imported = []
+    for dots, name, in_parentheses, on_line in IMPORTS.findall(source.read_text()):
         target = source.parents[len(dots) - 1].joinpath(*name.split("."))
-        below = [word.split()[0] for word in (several or one).split(",") if word.strip()]
+        below = [word.split()[0] for word in (in_parentheses or on_line).split(",") if word.strip()]
         files = [target.with_suffix(".py"), target / "__init__.py", *(target / f"{word}.py" for word in below)]
-        found += [file for file in files if file.is_file()]
-    return tuple(found)
+        imported += [file for file in files if file.is_file()]
+    return tuple(imported)
 
 
 def _sources_of(source: Path) -> list[Path]:
-    """A file of this package and all that it imports, and what these do; of another file, all of the package."""
+    """Return a file of this package with all that it imports, directly or not; for another file, the whole package."""
     if not source.is_relative_to(PACKAGE):
         return [source, *sorted(PACKAGE.rglob("*.py"))]
-    found, todo = {source}, [source]
+    sources, todo = {source}, [source]
     while todo:
-        new = set(_imported(todo.pop())) - found
-        found |= new
+        new = set(_imported(todo.pop())) - sources
+        sources |= new
         todo += new
-    return sorted(found)
+    return sorted(sources)
 
 
 @functools.cache
@@ -74,7 +74,7 @@ def _digest_of(source: Path) -> bytes:
 
 @functools.cache
 def _key_of(*sources: Path) -> str:
-    """A hash of all that may be compiled into a function of some files: an edit in `nmf` leaves the code of `pixels` as it is."""
+    """Return a hash of all that may be compiled into a function of some files; an edit in `nmf` keeps the code of `pixels`."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted({path for source in sources for path in _sources_of(source)}):
         digest.update(path.name.encode() + _digest_of(path))
@@ -82,47 +82,47 @@ def _key_of(*sources: Path) -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody but us and root can put anything into ``folder``, or another folder in its place; what is missing is made.
+    """Return whether only this user and root can write to ``folder`` or replace it; missing folders on the path are made.
 
-    Every folder on the way is root's or ours and written to by nobody else. One like /tmp, where all may write but only owners
-    take away (sticky), may be root's too, if what follows in it is ours alone. Links are followed where root or we made them in a
-    folder that nobody else writes to.
+    Every folder on the path must belong to root or this user, and be writable by nobody else. A sticky one like /tmp, where all may
+    write but only owners delete, is accepted if the next folder is this user's alone. Links are followed where root or this user
+    made them in a folder that nobody else may write to.
 
     Raises
     ------
     OSError
-        Where a folder cannot be looked at or made.
+        Where a folder cannot be examined or made.
     """
-    us, here, links = os.geteuid(), Path("/"), 0
-    status = before = os.lstat(here)
+    user, reached, links = os.geteuid(), Path("/"), 0
+    status = parent_status = os.lstat(reached)
     todo = list(reversed(folder.absolute().parts[1:]))
     while True:
-        if status.st_uid not in (0, us) or not stat.S_ISDIR(status.st_mode):
+        if status.st_uid not in (0, user) or not stat.S_ISDIR(status.st_mode):
             return False
         if status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
             return False
-        if before.st_mode & OTHERS_WRITE and not _is_ours_alone(status):
+        if parent_status.st_mode & OTHERS_WRITE and not _is_ours_alone(status):
             return False
         if not todo:
             return _is_ours_alone(status)
         name = todo.pop()
-        if name == "..":  # of a link; what comes before it is no link any more
-            here, before = here.parent, os.lstat(here.parent.parent)
-            status = os.lstat(here)
+        if name == "..":  # from a link's target; all links before it are resolved
+            reached, parent_status = reached.parent, os.lstat(reached.parent.parent)
+            status = os.lstat(reached)
             continue
-        if not os.path.lexists(here / name):
-            os.mkdir(here / name, 0o700)
-        before, status = status, os.lstat(here / name)
+        if not os.path.lexists(reached / name):
+            os.mkdir(reached / name, 0o700)
+        parent_status, status = status, os.lstat(reached / name)
         if not stat.S_ISLNK(status.st_mode):
-            here /= name
+            reached /= name
             continue
         links += 1
-        if links > MOST_LINKS or status.st_uid not in (0, us) or before.st_mode & OTHERS_WRITE:
+        if links > MOST_LINKS or status.st_uid not in (0, user) or parent_status.st_mode & OTHERS_WRITE:
             return False
-        target = Path(os.readlink(here / name))
-        here = Path("/") if target.is_absolute() else here
+        target = Path(os.readlink(reached / name))
+        reached = Path("/") if target.is_absolute() else reached
         todo += reversed(target.parts[target.is_absolute() :])
-        status, before = os.lstat(here), os.lstat(here.parent)
+        status, parent_status = os.lstat(reached), os.lstat(reached.parent)
 
 
 def _is_ours_alone(status: os.stat_result) -> bool:
@@ -130,7 +130,7 @@ def _is_ours_alone(status: os.stat_result) -> bool:
 
 
 def _holds_ours(folder: Path) -> bool:
-    """Whether all that lies in a folder are folders and plain files of ours: Numba runs what it loads from there."""
+    """Return whether a folder holds only folders and plain files of this user: Numba runs the code that it loads from there."""
     for entry in os.scandir(folder):
         status = entry.stat(follow_symlinks=False)
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -142,7 +142,7 @@ def _holds_ours(folder: Path) -> bool:
 
 
 def _usable(folder: Path) -> bool:
-    """Whether ``folder``, which is made, is ours alone to write, now and later: compiled code is loaded from it and run."""
+    """Make ``folder`` and return whether only this user can write to it, now and later: compiled code is loaded from it."""
     try:
         if not _is_private(folder) or not _holds_ours(folder):
             return False
@@ -156,30 +156,30 @@ def _usable(folder: Path) -> bool:
 
 @functools.cache
 def cache_folder(*sources: Path) -> str | None:
-    """The folder for compiled code of some files, or None where no folder can be written safely: then nothing is kept.
+    """Return the folder for compiled code of some files, or None where no folder can be written safely: then nothing is kept.
 
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
-    system's temporary directory. Whoever can write there, or to a folder on the way, could let us run what they like.
+    system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
     """
-    places = []
+    candidates = []
     if "UNMIX_CACHE_DIR" in os.environ:
-        places.append(Path(os.environ["UNMIX_CACHE_DIR"]))
+        candidates.append(Path(os.environ["UNMIX_CACHE_DIR"]))
     if "XDG_CACHE_HOME" in os.environ:
-        places.append(Path(os.environ["XDG_CACHE_HOME"], "unmix"))
+        candidates.append(Path(os.environ["XDG_CACHE_HOME"], "unmix"))
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
-        places.append(Path.home() / ".cache" / "unmix")
-    places.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
-    for place in places:
-        leaf = place.absolute() / _key_of(*sources, Path(__file__))  # wherever we may go later
-        if _usable(leaf):
-            return str(leaf)
+        candidates.append(Path.home() / ".cache" / "unmix")
+    candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    for candidate in candidates:
+        folder = candidate.absolute() / _key_of(*sources, Path(__file__))  # absolute, since the working directory may change
+        if _usable(folder):
+            return str(folder)
     return None
 
 
 class Watch(event.Listener):
-    """Counts the time that Numba compiles, and says once that it does, when that has taken a second in all.
+    """Measure the time that Numba compiles, and log once why it takes long, after a second in all.
 
-    Compilations hold a lock of Numba's; within one there are those of what it calls.
+    Compilations hold Numba's lock; those of called functions are nested.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Watch(event.Listener):
         self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
-        """Something is compiled from here on."""
+        """Note that a compilation starts."""
         self.depth += 1
         if self.depth > 1:
             return
@@ -199,7 +199,7 @@ class Watch(event.Listener):
             self.timer.start()
 
     def on_end(self, event: Any) -> None:
-        """It is done."""
+        """Note that a compilation ends."""
         self.depth -= 1
         if self.depth > 0:
             return
@@ -209,14 +209,14 @@ class Watch(event.Listener):
             self.timer = None
 
     def say(self) -> None:
-        """Say what takes so long."""
+        """Log what takes so long."""
         self.said = True
-        kept = (
-            "the code is kept, so this is done once"
+        advice = (
+            "the code is kept on disk, so this is done once"
             if cache_folder()
-            else "there is no folder where the code can be kept"
+            else "each run does this again, since there is no private folder for the code; set UNMIX_CACHE_DIR to one"
         )
-        log.info(f"compiling for this type of data and this task; {kept}")
+        log.info(f"compiling for this type of data and this task; {advice}")
 
 
 WATCH = Watch()
@@ -237,11 +237,11 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 def name_after_cells(function: Callable[..., Any]) -> None:
-    """Name a closure after what it was made from: ``solve_tile_gather_bip_active_set``.
+    """Name a closure after the functions and values in its cells: ``solve_tile_gather_bip_active_set``.
 
-    Machine code is looked up by a symbol of name, types and a counter that begins anew in every process. Two closures of
-    one name that two processes compiled and kept may have the same symbol, and a third process, which loads both, then
-    runs one in place of the other. (Seen: six processes on one machine, maps of another solver.)
+    Machine code is found by a symbol made of name, types and a counter that restarts in every process. Two closures of
+    the same name that two processes compiled and kept may have the same symbol, and a third process, which loads both, then
+    runs one in place of the other. (Seen with six processes on one machine: maps of another solver.)
     """
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     words = [getattr(cell, "__name__", None) or repr(cell) for cell in cells]
@@ -254,45 +254,45 @@ def name_after_cells(function: Callable[..., Any]) -> None:
 
 
 def _safe(cache_class: type) -> type:
-    """A Numba cache class with locked saves, and with keys that closures have again in the next process."""
+    """Return a Numba cache class with locked saves, and with keys of closures that are the same in the next process."""
 
     class SafeCache(cache_class):  # type: ignore[misc]
         def _index_key(self, sig: Any, codegen: Any) -> Any:
-            # Numba hashes a closure's cells by pickling them, and a pickled dispatcher holds a random id: never a hit.
-            # The name says what it was made from, and the folder is keyed by the sources that names stand for.
+            # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
+            # Our name holds the cells, and our folder is keyed by the sources behind them.
             return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, self._extra_key())
 
         def _extra_key(self) -> Any:
             return getattr(self, "_launch_config_key", None)
 
         def save_overload(self, sig: Any, data: Any) -> None:
-            with contextlib.suppress(OSError), _locked(self._cache_path):  # a full disk costs the cache, not the run
+            with contextlib.suppress(OSError), _locked(self._cache_path):  # on a full disk, run without the cache
                 super().save_overload(sig, data)
 
     return SafeCache
 
 
 def _files_of(function: Callable[..., Any]) -> list[Path]:
-    """The files of a function and of those that it was made from: those of `unmix.compiled.thread_groups` stand elsewhere."""
+    """Return the files of a function and of those that it was made from: those of `unmix.compiled.thread_groups` are elsewhere."""
     cells = (cell.cell_contents for cell in function.__closure__ or ())
     handed = (cell.py_func for cell in cells if hasattr(cell, "py_func"))
     return sorted({Path(each.__code__.co_filename).absolute() for each in (function, *handed)})
 
 
 def keep(dispatcher: Any, cache_class: type) -> Any:
-    """Give ``dispatcher`` a disk cache, where there is a folder for it and something compiled to keep."""
+    """Give ``dispatcher`` a cache on disk, if there is a folder for it and it compiles at all; return it."""
     if not hasattr(dispatcher, "_cache"):  # plain Python, or the simulator
         return dispatcher
-    with _SETTING:  # threads define functions, too; one that finds no folder set would keep its code where it stands
+    with _SETTING:  # CACHE_DIR is global, and another thread may define a function now
         folder = cache_folder(*_files_of(dispatcher.py_func))
         if folder is None:
             return dispatcher
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
         try:
             cache = _safe(cache_class)(dispatcher.py_func)
-            if Path(cache.cache_path).is_relative_to(folder):  # else Numba could not write there, and took another
+            if Path(cache.cache_path).is_relative_to(folder):  # else Numba could not write there and chose another
                 dispatcher._cache = cache
-        except RuntimeError:  # nor to any other: nothing is kept
+        except RuntimeError:  # it found no folder at all: nothing is kept
             pass
         finally:
             numba.config.CACHE_DIR = before
@@ -300,10 +300,10 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
 
 
 def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
-    """Compile for the CPU; may also be called from a CUDA kernel. Releases the GIL; no fastmath, so NaN stays NaN.
+    """Compile for the CPU; CUDA kernels may call the function too. It releases the GIL; no fastmath, so NaN stays NaN.
 
-    Arrays are made by the caller, and not counted: a tile's functions take thirty, and counting references to them took 20 ns a pixel,
-    as much as a pivot. A function that makes arrays of its own is `allocating`.
+    The caller makes all arrays, and their references are not counted: a tile's functions take thirty, and counting took 20 ns per
+    pixel, as much as a pivot. For functions that make arrays use `allocating`.
     """
     name_after_cells(function)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
@@ -311,5 +311,5 @@ def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
 
 
 def allocating(function: Callable[..., Any]) -> Any:
-    """`compiled`, for a function that makes arrays."""
+    """Compile as `compiled` does, for a function that makes arrays."""
     return compiled(function, allocates=True)

@@ -1,11 +1,11 @@
-"""Several float64 side by side, one of each pixel: the words that a tile's arithmetic is written in.
+"""Vectors of float64 with one lane per pixel, and the operations that a tile's arithmetic is written in.
 
-The same source serves two widths. `WIDE` is for a CPU: `LANES` neighbouring pixels are one value of Numba's, an LLVM
-vector, which stays in registers whatever the loops around it look like. (LLVM's own loop vectoriser has to suppose that
-scratch arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64: a thread of a GPU, and the simulator.
+The same source serves two widths. `WIDE` is for a CPU: `LANES` neighbouring pixels are one Numba value, an LLVM vector,
+which stays in registers whatever the loops around it look like. (LLVM's own loop vectoriser must assume that scratch
+arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64: for a thread of a GPU, and the simulator.
 
-Arithmetic and comparisons are Python's operators, and a float beside a vector stands for all its lanes. Sums of products are
-written with `fma`, whose rounding does not depend on what a compiler makes of the code around it.
+Arithmetic and comparisons are Python's operators; a float combined with a vector stands for all its lanes. Sums of products
+use `fma`, whose rounding does not depend on how a compiler transforms the code around it.
 """
 
 import math
@@ -25,25 +25,25 @@ from numba.extending import intrinsic, lower_builtin, lower_cast, models, regist
 from .jit import compiled
 
 LANES = 16
-# Bands and pixels of a block of a BIP cube that is transposed at a time.
+# Bands, and pixels, of the square block of a BIP cube that is transposed at a time.
 TALL = 8
 DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 BITS = ir.VectorType(ir.IntType(1), LANES)
 
 
 class Doubles(types.Type):
-    """A float64 of each lane."""
+    """The Numba type of a vector with a float64 per lane."""
 
     def __init__(self) -> None:
         super().__init__(name=f"float64x{LANES}")
 
     def can_convert_from(self, typingctx: Any, other: Any) -> Any:
-        """A number stands for all lanes."""
+        """Allow a number, which stands for all lanes."""
         return Conversion.safe if isinstance(other, types.Number) else None
 
 
 class Bits(types.Type):
-    """A truth of each lane."""
+    """The Numba type of a vector with a boolean per lane."""
 
     def __init__(self) -> None:
         super().__init__(name=f"bool x{LANES}")
@@ -54,7 +54,7 @@ doubles, bits = Doubles(), Bits()
 
 @register_model(Doubles)
 class DoublesModel(models.PrimitiveModel):
-    """An LLVM vector."""
+    """Its representation: an LLVM vector of doubles."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, DOUBLES)
@@ -62,14 +62,14 @@ class DoublesModel(models.PrimitiveModel):
 
 @register_model(Bits)
 class BitsModel(models.PrimitiveModel):
-    """An LLVM vector of bits."""
+    """Its representation: an LLVM vector of bits."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, BITS)
 
 
 def all_lanes(builder: Any, value: Any) -> Any:
-    """A scalar in every lane."""
+    """Return a vector with a scalar in every lane."""
     first = builder.insert_element(ir.Constant(DOUBLES, ir.Undefined), value, ir.IntType(32)(0))
     same = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
     return builder.shuffle_vector(first, ir.Constant(DOUBLES, ir.Undefined), same)
@@ -77,16 +77,16 @@ def all_lanes(builder: Any, value: Any) -> Any:
 
 @lower_cast(types.Number, Doubles)
 def number_to_doubles(context: Any, builder: Any, kind: Any, to: Any, value: Any) -> Any:
-    """See `all_lanes`."""
+    """Convert a number to a vector; see `all_lanes`."""
     return all_lanes(builder, context.cast(builder, value, kind, types.float64))
 
 
 def define(function: Any, result: Any, build: Callable[[Any, Any, Any], Any], operand: Any = doubles) -> None:
-    """Let an operator of Python's work on two vectors, or a vector and a number."""
+    """Define a Python operator for two vectors, or a vector and a number."""
 
     @infer_global(function)
     class Typing(AbstractTemplate):
-        """Its type."""
+        """The type of the operator's result."""
 
         def generic(self, args: Any, kws: Any) -> Any:
             others = [arg for arg in args if arg is not operand]
@@ -100,7 +100,7 @@ def define(function: Any, result: Any, build: Callable[[Any, Any, Any], Any], op
 
 
 def instruction(name: str, *how: str) -> Callable[[Any, Any, Any], Any]:
-    """What builds it."""
+    """Return a function that builds the LLVM instruction."""
     return lambda builder, a, b: getattr(builder, name)(*how, a, b)
 
 
@@ -120,34 +120,34 @@ define(operator.or_, bits, instruction("or_"), bits)
 
 
 def check_order(*arrays: Any) -> None:
-    """Refuse, when a function is compiled, arrays whose rows do not lie one behind the other: addresses are made of shapes."""
+    """Raise `TypingError` at compile time for arrays that are not in C order: addresses are computed from shapes alone."""
     for array in arrays:
         if array.layout != "C":
-            raise TypingError(f"vectors are loaded from arrays in C order alone, not from {array}")
+            raise TypingError(f"vectors can only be loaded from arrays in C order, not from {array}")
 
 
 def address(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
-    """Where row ``row`` of an array (n, LANES) begins, as a vector's address."""
+    """Return the address of row ``row`` of an array (n, LANES), as a pointer to a vector."""
     data = context.make_array(kind)(context, builder, array).data
-    at = builder.gep(data, [builder.mul(row, row.type(LANES))])
-    return builder.bitcast(at, DOUBLES.as_pointer())
+    start = builder.gep(data, [builder.mul(row, row.type(LANES))])
+    return builder.bitcast(start, DOUBLES.as_pointer())
 
 
 @intrinsic
 def load_wide(typingctx, array, row):
-    """Row ``row`` of a C-ordered float64 array (n, LANES)."""
+    """Return row ``row`` of a C-ordered float64 array (n, LANES)."""
     check_order(array)
 
     def build(context, builder, signature, args):
-        at = address(context, builder, signature.args[0], *args)
-        return builder.load(at, align=8)
+        pointer = address(context, builder, signature.args[0], *args)
+        return builder.load(pointer, align=8)
 
     return doubles(array, types.intp), build
 
 
 @intrinsic
 def store_wide(typingctx, array, row, value):
-    """Put ``value`` into row ``row``."""
+    """Store ``value`` in row ``row`` of a C-ordered float64 array (n, LANES)."""
     check_order(array)
 
     def build(context, builder, signature, args):
@@ -158,13 +158,13 @@ def store_wide(typingctx, array, row, value):
 
 
 def llvm_function(name: str, operands: int) -> Any:
-    """An LLVM function of so many vectors, as one of Numba's."""
+    """Return an LLVM function of ``operands`` vectors as the body of a Numba intrinsic."""
 
     def function(typingctx, *args):
         def build(context, builder, signature, values):
             kind = ir.FunctionType(DOUBLES, [DOUBLES] * operands)
-            made = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
-            return builder.call(made, values)
+            intrinsic_function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+            return builder.call(intrinsic_function, values)
 
         return doubles(*[doubles] * operands), build
 
@@ -173,19 +173,19 @@ def llvm_function(name: str, operands: int) -> Any:
 
 @intrinsic
 def fma_wide(typingctx, a, b, c):
-    """``a b + c``, rounded once."""
+    """Return ``a b + c``, rounded once."""
     return llvm_function("fma", 3)(typingctx, a, b, c)
 
 
 @intrinsic
 def sqrt_wide(typingctx, a):
-    """Square root."""
+    """Return the square root."""
     return llvm_function("sqrt", 1)(typingctx, a)
 
 
 @intrinsic
 def select_wide(typingctx, mask, a, b):
-    """``a`` where ``mask``, else ``b``."""
+    """Return ``a`` where ``mask`` is true, else ``b``."""
 
     def build(context, builder, signature, args):
         return builder.select(*args)
@@ -195,7 +195,7 @@ def select_wide(typingctx, mask, a, b):
 
 @intrinsic
 def any_lane_wide(typingctx, mask):
-    """Whether any lane of ``mask`` is true."""
+    """Return whether any lane of ``mask`` is true."""
 
     def build(context, builder, signature, args):
         whole = builder.bitcast(args[0], ir.IntType(LANES))
@@ -206,7 +206,7 @@ def any_lane_wide(typingctx, mask):
 
 @intrinsic
 def broadcast_wide(typingctx, value):
-    """A number in all lanes."""
+    """Return a vector with a number in all lanes."""
 
     def build(context, builder, signature, args):
         return all_lanes(builder, args[0])
@@ -215,17 +215,17 @@ def broadcast_wide(typingctx, value):
 
 
 def stored_vector(context: Any, builder: Any, kind: Any, array: Any, at: Any, size: int) -> Any:
-    """``size`` values of a C-ordered array (·, ·, ·) of any type, from place ``at`` (three indices) along its last axis."""
+    """Return ``size`` values of a C-ordered array (·, ·, ·) of any type along its last axis, from index ``at`` (three indices)."""
     structure = context.make_array(kind)(context, builder, array)
     shape = cgutils.unpack_tuple(builder, structure.shape, 3)
     flat = builder.add(builder.mul(builder.add(builder.mul(at[0], shape[1]), at[1]), shape[2]), at[2])
     item = context.get_data_type(kind.dtype)
-    where = builder.bitcast(builder.gep(structure.data, [flat]), ir.VectorType(item, size).as_pointer())
-    return builder.load(where, align=context.get_abi_sizeof(item))
+    pointer = builder.bitcast(builder.gep(structure.data, [flat]), ir.VectorType(item, size).as_pointer())
+    return builder.load(pointer, align=context.get_abi_sizeof(item))
 
 
 def as_doubles(builder: Any, kind: Any, value: Any, size: int) -> Any:
-    """A vector of stored values as float64."""
+    """Return a vector of stored values converted to float64."""
     to = ir.VectorType(ir.DoubleType(), size)
     if isinstance(kind, types.Float):
         return value if kind.bitwidth == 64 else builder.fpext(value, to)
@@ -234,7 +234,7 @@ def as_doubles(builder: Any, kind: Any, value: Any, size: int) -> Any:
 
 @intrinsic
 def fetch_wide(typingctx, raw, i, j, k):
-    """`LANES` stored values along the last axis of a cube, from ``raw[i, j, k]``."""
+    """Return `LANES` stored values along the last axis of a cube, from ``raw[i, j, k]``."""
     check_order(raw)
 
     def build(context, builder, signature, args):
@@ -246,10 +246,9 @@ def fetch_wide(typingctx, raw, i, j, k):
 
 @intrinsic
 def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
-    """`TALL` values along the last axis of as many neighbours along the middle one, from ``raw[i, j, k]``, transposed to
-    ``Y[row:, lane:]``.
+    """Transpose a block of `TALL` by `TALL` values along the last two axes, from ``raw[i, j, k]``, into ``Y[row:, lane:]``.
 
-    Of integers 16 bits wide that is 24 shuffles for 64 values, done before they become float64.
+    For 16-bit integers this takes 24 shuffles for 64 values, done before the conversion to float64.
     """
     check_order(raw, Y)
 
@@ -261,9 +260,9 @@ def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
         ]
         half = TALL // 2
         low = [n // 2 + (n % 2) * TALL for n in range(TALL)]
-        pairs = [ir.Constant(ir.VectorType(ir.IntType(32), TALL), [n + add for n in low]) for add in (0, half)]
+        masks = [ir.Constant(ir.VectorType(ir.IntType(32), TALL), [n + offset for n in low]) for offset in (0, half)]
         for _ in range(TALL.bit_length() - 1):
-            rows = [builder.shuffle_vector(rows[n], rows[n + half], pair) for n in range(half) for pair in pairs]
+            rows = [builder.shuffle_vector(rows[n], rows[n + half], mask) for n in range(half) for mask in masks]
         data = context.make_array(Y)(context, builder, to).data
         for s, values in enumerate(rows):
             place = builder.add(builder.mul(builder.add(row, count(s)), count(LANES)), lane)
@@ -276,10 +275,10 @@ def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
 
 
 class Width(NamedTuple):
-    """How many pixels go side by side, and the words for it; X is an array (n, width) of float64."""
+    """The number of pixels of a tile, and the operations on their vectors; X is an array (n, width) of float64."""
 
     width: int
-    tall: int  # neighbours and values of a block
+    tall: int  # pixels, and bands, of a transposed block
     fetch: Any  # (raw, i, j, k) -> width stored values from raw[i, j, k] on
     fetch_block: Any  # (raw, i, j, k, Y, row, lane): a block of raw, transposed, into Y
     load: Any  # (X, i) -> row i of X
@@ -317,7 +316,7 @@ def store_one(X, i, value):
 
 @compiled
 def fma_one(a, b, c):
-    """See `Width`; a GPU's compiler makes one instruction of it."""
+    """See `Width`; the compiler for GPUs fuses it into one instruction."""
     return a * b + c
 
 
@@ -348,7 +347,7 @@ def root_one(a):
 ONE = Width(
     1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, broadcast_one, root_one
 )
-# Vectors are of compiled code alone.
+# Vectors exist in compiled code only.
 WIDE = (
     ONE
     if numba.config.DISABLE_JIT

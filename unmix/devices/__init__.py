@@ -1,4 +1,4 @@
-"""Where blocks are solved: `Cpu`, `Cuda` and `Several` GPUs, behind one interface."""
+"""The devices that solve blocks: `Cpu`, `Cuda` and `Several` GPUs, behind one interface."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ log = logging.getLogger("unmix")
 
 
 def count_gpus() -> int:
-    """How many CUDA GPUs the driver sees; asked without importing the CUDA target, which takes a second."""
+    """Return how many CUDA GPUs the driver sees, without importing Numba's CUDA target, which takes a second."""
     if simulated():
         return 1
     try:
@@ -33,14 +33,14 @@ def count_gpus() -> int:
 
 
 def choose_device(name: str, threads: int | None = None) -> Device:
-    """The device of that name; ``auto`` is the first GPU, or else the CPU, and says so.
+    """Return the device of that name; ``auto`` is the first GPU, or else the CPU, and logs why.
 
     Raises
     ------
     MethodError
-        Where the name is none.
+        Where there is no device of that name.
     DeviceError
-        Where a GPU was named that is not there, or the CUDA extra is not installed.
+        Where a GPU was named that this machine does not have, or numba-cuda is not installed.
     """
     if kind_of(name) == "cpu":
         if name == "auto":
@@ -52,18 +52,18 @@ def choose_device(name: str, threads: int | None = None) -> Device:
         except DeviceError as error:
             say_why(str(error))
             return Cpu(threads)
-    found = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
-    return found[0] if len(found) == 1 else Several(found)
+    devices = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
+    return devices[0] if len(devices) == 1 else Several(devices)
 
 
 @functools.cache
 def say_why(reason: str) -> None:
-    """Say once why it is the CPU: an archive has thousands of scenes."""
+    """Log once why the CPU is used; an archive has thousands of scenes."""
     log.info(f"device: the CPU ({reason})")
 
 
 def kind_of(name: str) -> str:
-    """ "cpu" or "cuda": what `choose_device` would try, found without touching a GPU; raises as it does."""
+    """Return "cpu" or "cuda", which `choose_device` would try, without using a GPU; raise the same errors."""
     if name in ("cpu", "auto"):
         return "cpu" if name == "cpu" or why_no_gpu() else "cuda"
     wanted, gpus = gpus_named(name), count_gpus()
@@ -75,15 +75,15 @@ def kind_of(name: str) -> str:
 
 
 def why_no_gpu() -> str:
-    """Why ``auto`` is the CPU; nothing where it is not."""
+    """Return why ``auto`` means the CPU; an empty text where it means a GPU."""
     if not count_gpus():
-        return "no CUDA GPU"
+        return "no CUDA GPU found"
     missing = not importlib.util.find_spec("numba_cuda")
-    return "a GPU, but not numba-cuda (pip install 'unmix[cuda12]' or [cuda13])" if missing else ""
+    return "numba-cuda is not installed for the GPU: pip install 'unmix[cuda12]' or 'unmix[cuda13]'" if missing else ""
 
 
 def gpus_named(name: str) -> list[int]:
-    """The GPUs of ``cuda``, ``cuda:K``, ``cuda:K,L`` by index; none for ``cuda:all``.
+    """Return the indices of the GPUs in ``cuda``, ``cuda:K`` or ``cuda:K,L``; an empty list for ``cuda:all``.
 
     Raises
     ------
@@ -96,29 +96,29 @@ def gpus_named(name: str) -> list[int]:
         raise MethodError(f"unknown device '{name}'; use auto, cpu, cuda, cuda:K, cuda:K,L or cuda:all")
     wanted = [] if which == "all" else [int(word) for word in words]
     if len(set(wanted)) < len(wanted):
-        raise MethodError(f"`device` {name}: names a GPU twice")
+        raise MethodError(f"`device` {name}: names a GPU twice; name each once")
     return wanted
 
 
 @contextlib.contextmanager
 def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
-    """The device of that name; if it is a GPU, what this thread asks of CUDA goes to it until the end.
+    """Yield the device of that name; if it is a GPU, it is this thread's current CUDA device until the end.
 
     Raises
     ------
     MethodError
-        Where the name is none, or that of several GPUs.
+        Where there is no device of that name, or it names several GPUs.
     DeviceError
         As `choose_device`.
     """
-    machine = choose_device(name, threads)
+    device = choose_device(name, threads)
     try:
-        if isinstance(machine, Several):
-            raise MethodError(f"`device` {name}: this works on one GPU; name it, as cuda:0")
-        with machine.gpu if isinstance(machine, Cuda) else contextlib.nullcontext():
-            yield machine
+        if isinstance(device, Several):
+            raise MethodError(f"`device` {name}: this works on one GPU; name one, such as cuda:0")
+        with device.gpu if isinstance(device, Cuda) else contextlib.nullcontext():
+            yield device
     finally:
-        machine.close()
+        device.close()
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A GPU for each process of a host: who comes first takes the first that is free."""
+"""Give each process of a host a GPU of its own: the first that no other process has claimed."""
 
 import contextlib
 import ctypes
@@ -18,16 +18,16 @@ HELD: list[IO[str]] = []  # locked until the process ends
 
 @functools.cache
 def claim_gpu(count: int) -> int:
-    """The index of a GPU that no other process of ours on this host has claimed; where all are taken, one to share.
+    """Return the index of a GPU that no other process of this user on this host has claimed; if all are claimed, one to share.
 
-    Known by its UUID: two jobs of a cluster may each see another GPU as number 0.
+    Claims go by UUID: two jobs of a cluster may each see a different GPU as number 0.
     """
     for index in range(count):
         path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
         with contextlib.suppress(OSError, OutputError), contextlib.ExitStack() as unless_locked:
             file = unless_locked.enter_context(open_there(path, "a"))
             if os.fstat(file.fileno()).st_uid != os.geteuid():
-                continue  # planted by another user, who may hold it for ever
+                continue  # another user's file, who may keep it locked forever
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             HELD.append(file)
             unless_locked.pop_all()
@@ -36,11 +36,11 @@ def claim_gpu(count: int) -> int:
 
 
 def uuid_of(index: int) -> str:
-    """What the driver calls a GPU on every machine."""
+    """Return the UUID of a GPU, or its index as text if the driver gives none."""
     if simulated():
         return f"simulated{index}"
     driver = ctypes.CDLL("libcuda.so.1")
-    device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid(found, device):
+    device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid(uuid, device):
         return str(index)
-    return bytes(found).hex()
+    return bytes(uuid).hex()

@@ -1,4 +1,4 @@
-"""The CPU: ranges of tiles on a pool of threads."""
+"""Solve blocks on the CPU: ranges of tiles on a pool of threads."""
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +11,12 @@ from .slots import Line, Slot, new_slots
 
 
 class Cpu:
-    """All cores, or ``threads`` of them: ranges of tiles on a thread pool, in code that holds no GIL."""
+    """All cores, or ``threads`` of them: ranges of tiles on a thread pool, in code that releases the GIL."""
 
     name = "cpu"
     solves = True
     count = 1
-    # Ranges a thread: enough that the last to finish is not waited for long.
+    # Ranges per thread: enough that the last one to finish delays the block little.
     SHARES = 4
 
     def __init__(self, threads: int | None = None) -> None:
@@ -24,7 +24,7 @@ class Cpu:
         self.pool = ThreadPoolExecutor(self.threads, "solve")
 
     def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
-        """As it is: a CPU has no memory of its own."""
+        """Return ``block_plan`` as it is: a CPU has no memory of its own."""
         return block_plan
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
@@ -55,7 +55,7 @@ class Cpu:
             future.result()
 
     def stages(self) -> dict[str, float]:
-        """Nothing: what is seen from outside is right."""
+        """Return nothing: the caller's clock is right for a CPU."""
         return {}
 
     def close(self) -> None:

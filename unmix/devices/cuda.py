@@ -1,4 +1,4 @@
-"""A GPU: slots with pinned memory and a stream each. Nobody else sees either."""
+"""Solve blocks on a GPU: slots with pinned memory and a stream each, which only this module uses."""
 
 import atexit
 import contextlib
@@ -17,7 +17,7 @@ from ..problem import Problem
 from .slots import Line, Slot, new_slots
 
 log = logging.getLogger("unmix")
-HELD: list[Any] = []  # what `leave_to_the_end` holds
+HELD: list[Any] = []  # kept by `leave_to_the_end`
 
 
 class Cuda:
@@ -26,7 +26,7 @@ class Cuda:
     Parameters
     ----------
     index : int
-        Which GPU, from 0.
+        The GPU's number, from 0.
     """
 
     solves = True
@@ -44,18 +44,18 @@ class Cuda:
             with self.gpu:
                 cuda.current_context()
             leave_to_the_end(index)
-        except Exception as error:  # whatever a driver throws, the user gets one line
+        except Exception as error:  # whatever the driver raises, the user gets one line
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try `device` cpu") from None
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        self.close()  # what an earlier run had
+        self.close()  # the slots of an earlier run
         solver = self.solver_for(problem)
         need = self.bytes_needed(problem, line, block_plan)
         try:
             with self.gpu:
                 counted = line.counted is not None and solver.countable is not None
                 slots = new_slots(self.pinned, problem, line, block_plan, np.empty if counted else None)
-                # One scratch for all slots: kernels of different blocks wait for each other, copies do not.
+                # One scratch for all slots: kernels of different blocks run one after the other, copies overlap.
                 self.solver = solver(problem, block_plan.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
@@ -67,15 +67,15 @@ class Cuda:
                     self.record(slots, problem, line, block_plan)
         except Exception as error:
             raise DeviceError(
-                f"{self.name}: no room for {need >> 20} MiB: {first_line(error)}; lower `gpu_memory`"
+                f"{self.name}: a run with {need >> 20} MiB of GPU memory cannot be prepared: {first_line(error)}; lower `gpu_memory`"
             ) from None
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
 
     def record(self, slots: list[Slot], problem: Problem, line: Line, block_plan: BlockPlan) -> None:
-        """Record what a full block takes, in each slot; the kernels have to be run once before, on whatever is there.
+        """Record the calls of a full block in each slot, after running the kernels once on whatever the buffers hold.
 
-        Where a driver will not, blocks are enqueued call by call.
+        If the driver refuses, blocks are enqueued call by call.
         """
         bands = line.stored_bytes // (line.samples * np.dtype(line.dtype).itemsize)
         shape = block_shape(problem.interleave, block_plan.lines_per_block, line.samples, bands)
@@ -87,18 +87,18 @@ class Cuda:
             self.cuda.synchronize()
             for slot in slots:
                 self.device_slots[id(slot)].record(slot, self)
-        except Exception as error:  # if it is more than that, the first block will say so
+        except Exception as error:  # a real failure will show in the first block
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem) -> Any:
-        """The class that solves blocks: the fast path where it is right, else the general one."""
+        """Return the class that solves blocks: the fast path where it can serve ``problem``, else the general one."""
         from ..solvers.pixels.cuda import GeneralSolver
 
         if problem.pixel == "qr":
             from ..solvers.pixels.cuda_qr import QrSolver
 
             return QrSolver
-        if simulated():  # which has no warp operations
+        if simulated():  # the simulator has no warp operations
             return GeneralSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver
 
@@ -106,7 +106,7 @@ class Cuda:
             return FastSolver if FastSolver.serves(problem) else GeneralSolver
 
     def bytes_needed(self, problem: Problem, line: Line, block_plan: BlockPlan) -> int:
-        """GPU memory of a run that is cut so."""
+        """Return the bytes of GPU memory that a run with this block plan needs."""
         blocks = block_plan.lines_per_block * line.bytes_in_flight(problem) * block_plan.slots
         scratch = self.solver_for(problem).scratch_bytes(problem, block_plan.lines_per_block * line.samples)
         if line.counted is not None and self.solver_for(problem).countable is not None:
@@ -117,12 +117,12 @@ class Cuda:
         return int(blocks + scratch)
 
     def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
-        """Cut blocks smaller, or have fewer in flight, until the run fits ``memory`` bytes of the GPU.
+        """Return a plan with smaller blocks, or fewer in flight, that fits ``memory`` bytes of the GPU.
 
         Raises
         ------
         MethodError
-            Where not even one line does.
+            Where not even one line fits.
         """
         while (need := self.bytes_needed(problem, line, block_plan)) > memory:
             if block_plan.lines_per_block > 1:
@@ -146,7 +146,7 @@ class Cuda:
         try:
             with self.gpu:
                 upload, solve, download = device_slot.stages(slot, self)
-                began, uploaded, started, solved, going, finished = device_slot.events
+                began, uploaded, started, solved, download_began, finished = device_slot.events
                 began.record(device_slot.stream)
                 upload()
                 uploaded.record(device_slot.stream)
@@ -155,7 +155,7 @@ class Cuda:
                 solve()
                 solved.record(self.compute)
                 solved.wait(device_slot.stream)
-                going.record(device_slot.stream)
+                download_began.record(device_slot.stream)
                 download()
                 finished.record(device_slot.stream)
                 slot.counts = device_slot.counted(slot)
@@ -166,30 +166,30 @@ class Cuda:
         try:
             with self.gpu:
                 device_slot = self.device_slots[id(slot)]
-                began, uploaded, started, solved, going, finished = device_slot.events
+                began, uploaded, started, solved, download_began, finished = device_slot.events
                 finished.synchronize()
-                if not simulated():  # which has no clock
+                if not simulated():  # the simulator has no clock
                     for stage, first, last in (
                         ("copying", began, uploaded),
                         ("solving", started, solved),
-                        ("copying", going, finished),
+                        ("copying", download_began, finished),
                     ):
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, 3].any():
-                    # Some pixel is to be solved again, and its line counted again, by the host.
+                    # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
                     device_slot.bring(slot, [name for name in slot.results or () if name not in device_slot.home])
                     device_slot.stream.synchronize()
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
     def stages(self) -> dict[str, float]:
-        """Copying and solving since the last call, from events."""
+        """Return the seconds of copying and solving since the last call, from CUDA events."""
         spent, self.spent = self.spent, {"copying": 0.0, "solving": 0.0}
         return {} if simulated() else spent
 
     def close(self) -> None:
         for device_slot in self.device_slots.values():
-            with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be let go of
+            with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be released
                 self.cuda.synchronize()
                 device_slot.close()
         self.device_slots = {}
@@ -200,7 +200,7 @@ Stages = tuple[Callable[[], None], ...]
 
 
 class DeviceSlot:
-    """The GPU's copy of a slot, with its stream and the events that order it."""
+    """The GPU's copy of a slot, with its stream and events."""
 
     def __init__(self, device: Cuda, slot: Slot, problem: Problem, line: Line) -> None:
         cuda, self.home = device.cuda, line.home
@@ -214,41 +214,41 @@ class DeviceSlot:
             self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
             self.counts_home = Counts(*(device.pinned(shape, kind) for kind, shape in fields))
         self.stream = cuda.stream()
-        # Upload began and ended, kernels began and ended, download began and ended.
+        # Begin and end of upload, kernels and download.
         self.events = [cuda.event() for _ in range(6)]
         self.made: dict[Any, Stages] = {}
         self.recorded: list[Any] = []
 
     def stages(self, slot: Slot, device: Cuda) -> Stages:
-        """What enqueues the upload, the kernels and the download of the block in the slot."""
+        """Return functions that enqueue upload, kernels and download of the block in the slot."""
         case = self.case_of(slot)
         if case not in self.made:
             self.made[case] = self.calls(slot, device)
         return self.made[case]
 
     def record(self, slot: Slot, device: Cuda) -> None:
-        """Let the same be enqueued with one call each from now on, for blocks of this size."""
+        """Record the stages as CUDA graphs, each replayed with one call, for blocks of this size."""
         from ..compiled.cuda_graph import CudaGraph
 
         streams = self.stream, device.compute, self.stream
-        recorded = [CudaGraph(*both) for both in zip(streams, self.calls(slot, device))]
+        recorded = [CudaGraph(*pair) for pair in zip(streams, self.calls(slot, device))]
         self.recorded += recorded
         self.made[self.case_of(slot)] = tuple(recording.replay for recording in recorded)
 
     @staticmethod
     def case_of(slot: Slot) -> tuple[Any, ...]:
-        """What the calls depend on."""
+        """Return what the calls depend on: shape and address of the stored values."""
         assert slot.raw is not None
         return slot.raw.shape, slot.raw.ctypes.data
 
     def close(self) -> None:
-        """Let go of the recordings; nothing may be under way."""
+        """Wait for the stream and release the recordings."""
         self.stream.synchronize()
         for recording in self.recorded:
             recording.close()
 
     def calls(self, slot: Slot, device: Cuda) -> Stages:
-        """See `stages`."""
+        """Return the stages as plain functions; see `stages`."""
         assert slot.raw is not None and slot.results is not None
         n, source = len(slot.results["rmse"]), slot.raw
         raw = self.buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
@@ -267,19 +267,19 @@ class DeviceSlot:
 
         def download() -> None:
             self.bring(slot, home)
-            for values, to in zip(counts or (), self.counted(slot) or ()):
-                values.copy_to_host(to, stream=self.stream)
+            for values, target in zip(counts or (), self.counted(slot) or ()):
+                values.copy_to_host(target, stream=self.stream)
 
         return upload, solve, download
 
     def counted(self, slot: Slot) -> Any:
-        """Where the counts of the block in the slot arrive; None where there are none."""
+        """Return the host buffers for the counts of the block in the slot; None if the GPU does not count."""
         assert slot.results is not None
         n = len(slot.results["rmse"])
         return self.counts and type(self.counts)(*(values[:n] for values in self.counts_home))
 
     def bring(self, slot: Slot, names: list[str]) -> None:
-        """Let these results come back."""
+        """Enqueue the download of these results."""
         assert slot.results is not None
         for name in names:
             if slot.results[name].size:
@@ -290,8 +290,8 @@ class DeviceSlot:
 def leave_to_the_end(index: int) -> None:
     """Free nothing of that GPU when the process ends; the system does.
 
-    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads for each of them: seen
-    as "double free or corruption" and as a segmentation fault after all was done (exit codes 134, 139).
+    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads once for each of them: seen
+    as "double free or corruption" and as a segmentation fault after the work was done (exit codes 134, 139).
     """
     if simulated():
         return
@@ -302,15 +302,15 @@ def leave_to_the_end(index: int) -> None:
             HELD.append(cuda.defer_cleanup())
             HELD[-1].__enter__()
 
-    atexit.register(hold)  # the last to be registered is the first to be run: before numba's own
+    atexit.register(hold)  # run before numba's own, since the last registered runs first
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that says something."""
+    """Return the first line of an error's message that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" :")]
     return lines[0] if lines else type(error).__name__
 
 
 def simulated() -> bool:
-    """Whether CUDA's simulator stands in for a GPU."""
+    """Return whether Numba's CUDA simulator replaces the GPU."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"

@@ -1,4 +1,4 @@
-"""Several GPUs of one host: blocks go to them in turn, from one reader to one writer."""
+"""Solve blocks on several GPUs of one host, in turn, between one reader and one writer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,9 @@ from .slots import Line, Slot
 
 
 class Several:
-    """GPUs behind one `Device`: slot k is the k-th GPU's, round and round, and blocks stay in order.
+    """GPUs behind one `Device`: slot k belongs to GPU k modulo their number, and blocks stay in order.
 
-    A pixel's answer is a function of the pixel and its line, so that the bytes are those of one GPU.
+    A pixel's answer depends only on the pixel and its line, so the outputs are byte for byte those of one GPU.
 
     Parameters
     ----------
@@ -38,22 +38,22 @@ class Several:
             gpu.solves = value
 
     def share(self, block_plan: BlockPlan) -> BlockPlan:
-        """What the first GPU, which has the most, holds of the slots."""
+        """Return the plan of the first GPU, which has the most slots."""
         return replace(block_plan, slots=-(-block_plan.slots // self.count))
 
     def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
-        """Cut to ``memory`` bytes of each GPU."""
-        own = self.share(block_plan)
-        fitting = self.gpus[0].fit(problem, line, own, memory)
+        """Return a plan that fits ``memory`` bytes of each GPU."""
+        part = self.share(block_plan)
+        fitting = self.gpus[0].fit(problem, line, part, memory)
         return (
-            block_plan if fitting == own else replace(fitting, slots=min(block_plan.slots, fitting.slots * self.count))
+            block_plan if fitting == part else replace(fitting, slots=min(block_plan.slots, fitting.slots * self.count))
         )
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()
-        own = [gpu.open(problem, line, self.share(block_plan)) for gpu in self.gpus[: block_plan.slots]]
-        slots = [slot for turn in zip(*own) for slot in turn][: block_plan.slots]
-        self.owner = {id(slot): gpu for gpu, its in zip(self.gpus, own) for slot in its}
+        slots_of_gpu = [gpu.open(problem, line, self.share(block_plan)) for gpu in self.gpus[: block_plan.slots]]
+        slots = [slot for turn in zip(*slots_of_gpu) for slot in turn][: block_plan.slots]
+        self.owner = {id(slot): gpu for gpu, gpu_slots in zip(self.gpus, slots_of_gpu) for slot in gpu_slots}
         return slots
 
     def submit(self, slot: Slot) -> None:
@@ -63,7 +63,7 @@ class Several:
         self.owner[id(slot)].wait(slot)
 
     def stages(self) -> dict[str, float]:
-        """Copying and solving of the GPU that did most of it: they work side by side."""
+        """Return the seconds of copying and solving of the busiest GPU: they work in parallel."""
         each = [gpu.stages() for gpu in self.gpus if gpu.device_slots]
         return {stage: max(spent[stage] for spent in each) for stage in (each[0] if each else ())}
 

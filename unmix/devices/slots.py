@@ -1,4 +1,4 @@
-"""What a block is while it is in flight: its line, its buffers, and what a device does with them."""
+"""Blocks in flight: the layout of a line, the buffers, and the interface of a device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from ..problem import Problem
 
 @dataclass(frozen=True)
 class Line:
-    """What one line of a block is: its samples, its stored bytes, and whether its residual is wanted.
+    """One line of a block: number of samples, number of stored bytes, and whether the residual is wanted.
 
-    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` that
-    of the stored values. ``home`` names the results that always come back from a GPU. With ``counted`` it may add up what
-    `unmix.summary.Summary` wants: a block without a pixel whose δ is above that, or that is not certified, leaves the other
-    results behind.
+    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is that
+    of the stored values. ``home`` names the results that are always copied back from a GPU. If ``counted`` is a δ, a GPU may count
+    what `unmix.summary.Summary` adds up; the other results are then copied back only for blocks with a pixel whose δ is above it
+    or whose κ is not certified.
     """
 
     samples: int
@@ -29,7 +29,7 @@ class Line:
     counted: float | None = None
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
-        """Type and shape of every result of a block; the fields of `unmix.solvers.pixels.tile.Results` in order."""
+        """Return type and shape of every result of a block: the fields of `unmix.solvers.pixels.tile.Results` in order."""
         L, p = problem.E.shape
         plane = (lines, self.samples)
         return {
@@ -44,7 +44,7 @@ class Line:
         }
 
     def bytes_in_flight(self, problem: Problem) -> int:
-        """Bytes of one line in a slot, stored values and results."""
+        """Return the bytes of one line in a slot, stored values and results together."""
         shapes = self.results(1, problem).values()
         return self.stored_bytes + sum(int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in shapes)
 
@@ -60,16 +60,16 @@ class Slot:
     full : dict of arrays
         Results for the largest block, by name.
     lines : slice
-        The block that is in it.
+        The lines of the block in it.
     raw : array
-        Its stored values, in the cube's layout.
+        The block's stored values, in the cube's layout.
     results : dict of arrays
-        The part of ``full`` that belongs to it.
+        The part of ``full`` that belongs to the block.
     ticket : object
-        What the device waits for.
+        What the device waits for in ``wait``.
     counts : Counts or None
-        What was added up where the block was solved, lines with doubtful pixels among them, of which the host has all results;
-        None where the host is to count.
+        Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it has all
+        results. None where the host counts everything.
     """
 
     buffer: np.ndarray
@@ -81,13 +81,13 @@ class Slot:
     counts: Any = None
 
     def hold(self, lines: slice, raw: np.ndarray) -> None:
-        """Say which block is in the buffer."""
+        """Set the block that is in the buffer: its lines and stored values."""
         n = lines.stop - lines.start
         self.lines, self.raw = lines, raw
         self.results = {name: values[:n] for name, values in self.full.items()}
 
     def part(self, start: int, stop: int, interleave: str) -> tuple[np.ndarray, dict[str, np.ndarray], Any]:
-        """Stored values, results and counts of some lines of the block."""
+        """Return stored values, results and counts of lines ``start`` to ``stop`` of the block."""
         assert self.raw is not None and self.results is not None
         raw = self.raw[:, start:stop] if interleave == "bsq" else self.raw[start:stop]
         counts = None if self.counts is None else type(self.counts)(*(values[start:stop] for values in self.counts))
@@ -95,12 +95,12 @@ class Slot:
 
 
 class Device(Protocol):
-    """Solves blocks.
+    """Interface of a device that solves blocks.
 
-    ``fit`` cuts them to the device's own memory and ``open`` makes the slots, once a run; ``submit`` starts a block;
-    ``wait`` ends with its answers (with none, where ``solves`` was set False to time all the rest); ``stages`` says what
-    the device's own clock measured since the last call, by `unmix.pipeline.Seconds`' names; ``close`` lets go of everything.
-    ``count`` devices work side by side.
+    ``fit`` reduces blocks to the device's own memory and ``open`` makes the slots, once per run; ``submit`` starts a block;
+    ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else); ``stages`` returns
+    the seconds that the device's own clock measured since the last call, by the names of `unmix.pipeline.Seconds`; ``close``
+    releases everything. ``count`` is the number of devices that work in parallel.
     """
 
     name: str
@@ -123,7 +123,7 @@ Allocate = Callable[[Any, Any], np.ndarray]
 def new_slots(
     allocate: Allocate, problem: Problem, line: Line, block_plan: BlockPlan, away: Allocate | None = None
 ) -> list[Slot]:
-    """The slots of a run, from an allocator of ``(shape, dtype)``; ``away`` is for results that seldom come home."""
+    """Return the slots of a run; ``allocate(shape, dtype)`` makes arrays, and ``away`` those of results that are seldom copied back."""
     n = block_plan.lines_per_block
     shapes = line.results(n, problem)
     return [

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: `.part` names until all is written and flushed; and their digests."""
+"""Write files under `.part` names and rename them once they are complete and flushed; compute their digests."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ log = logging.getLogger("unmix")
 
 
 def finite(value: Any) -> Any:
-    """The same with None for what JSON cannot say: infinities and NaN."""
+    """Return ``value`` with None in place of infinities and NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -32,37 +32,37 @@ def finite(value: Any) -> Any:
 
 
 def readable(value: Any, indent: str = "") -> str:
-    """Return JSON text for people and programs alike, an entry a line; a list of plain values stays on one."""
+    """Return JSON text that is easy to read: an entry per line, but lists of plain values on one line."""
     inner = indent + " "
     if isinstance(value, dict) and value:
-        entries = [f"{json.dumps(key)}: {readable(one, inner)}" for key, one in value.items()]
+        entries = [f"{json.dumps(key)}: {readable(item, inner)}" for key, item in value.items()]
         text = "{\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}}}"
-    elif isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
-        text = "[\n" + ",\n".join(inner + readable(one, inner) for one in value) + f"\n{indent}]"
+    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        text = "[\n" + ",\n".join(inner + readable(item, inner) for item in value) + f"\n{indent}]"
     else:
         text = json.dumps(value)
     return text if indent else text + "\n"
 
 
 def record_digest(report: dict[str, Any]) -> str:
-    """The SHA-256 of a run's record, of all but the digest itself, before it is written and as it is read again."""
-    rest = json.loads(json.dumps(finite({key: value for key, value in report.items() if key != "digest"})))
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    """Return the SHA-256 of a run's record without the digest itself; the same before it is written and after it is read."""
+    content = json.loads(json.dumps(finite({key: value for key, value in report.items() if key != "digest"})))
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of(checks: np.ndarray) -> str:
-    """The digest of an image from the CRC-32 of its lines."""
+    """Return the digest of an image from the CRC-32 of its lines, (lines,) uint32."""
     return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def image_digest(path: Path, lines: int) -> str:
-    """The digest of a finished image, read line by line."""
+    """Return the digest of a finished image, read line by line."""
     checks = np.zeros(lines, np.uint32)
     line = path.stat().st_size // lines
     with open(path, "rb") as file:
@@ -75,12 +75,13 @@ def image_digest(path: Path, lines: int) -> str:
 
 @contextlib.contextmanager
 def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) -> Iterator[list[Path]]:
-    """`.part` paths to write to; they are flushed and take their names together, or all are gone.
+    """Yield `.part` paths to write to; at the end they are flushed and renamed together, or all deleted after an error.
 
     Raises
     ------
     OutputError
-        Where one exists and may not be replaced (``help`` says what to do then), or cannot be written, ``where``.
+        Where a file exists and may not be replaced (``help`` names the parameter to use), or cannot be written. Where the system
+        names no file, the message names ``where``.
     """
     parts = [final.with_name(final.name + ".part") for final in finals]
     try:
@@ -102,27 +103,27 @@ def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) 
 
 
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
-    """Write a library as CSV (``out`` ends in .csv), or as ENVI's pair (.sli, .lib or .hdr), whole or not; returns the paths.
+    """Write a library as CSV (``out`` ends in .csv) or as an ENVI pair (.sli, .lib or .hdr), all or nothing; return the paths.
 
-    ``inputs`` are the files that it is made of.
+    ``inputs`` are the files that it is made from.
 
     Raises
     ------
     MethodError
-        Where one would be replaced, or the header of other data.
+        Where ``out`` has another ending, or an input or the header of other data would be replaced.
     OutputError
-        Where one exists and may not be replaced, or cannot be written.
-    MethodError
-        Where the ending is none of these.
+        Where a file exists and may not be replaced, or cannot be written.
     """
     endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
     if out.suffix.lower() not in endings:
-        raise MethodError(f"{out}: libraries are written as .csv, or as .sli with .hdr")
+        raise MethodError(f"{out}: libraries are written as .csv, .sli, .lib or .hdr; use one of these endings")
     finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
     refuse_inputs(with_parts(finals), inputs)
     refuse_headers_of_others(finals)
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
-        log.warning(f"{out}: CSV holds no FWHM; write .sli to keep them, or resampling it will give other numbers")
+        log.warning(
+            f"{out}: CSV holds no FWHM, so resampling this library will give other spectra; write .sli to keep the FWHM"
+        )
     with named_together(finals, overwrite, out, "`overwrite`") as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
@@ -132,12 +133,12 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
 
 
 def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
-    """Write small files of one folder, all or none, each whole; returns the paths. Whether they are inputs is the caller's to ask.
+    """Write small files of one folder, all or none, and return the paths. The caller checks that none is an input.
 
     Raises
     ------
     OutputError
-        Where one exists and may not be replaced, or cannot be written.
+        Where a file exists and may not be replaced, or cannot be written.
     """
     folder = next(iter(files)).parent
     with named_together(list(files), overwrite, folder, "`overwrite` or `out_dir`") as parts:
@@ -149,7 +150,7 @@ def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait: a few renames belong together."""
+    """Delay Ctrl-C and SIGTERM, so that a few renames are done together."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

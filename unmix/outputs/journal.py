@@ -1,9 +1,9 @@
-"""The journal of a run: which lines are written *and flushed*, so that the same command goes on from there.
+"""The journal of a run: which lines are written *and flushed*, so that the same command can resume there.
 
-A text file beside the outputs, ``STEM_run.journal.part``, a line an entry with its CRC-32. The first says what was asked and of
-what; the second where endmembers are from; each other one how many lines are done, what they add up to, and the CRC-32 of every
-line that came since. An entry is written when all that it speaks of is on the disk, at most one each 256 MiB or 5 s, since a flush
-stops the writing. The last line may be cut short by a power loss, and does not count then.
+A text file beside the outputs, ``STEM_run.journal.part``; each line is an entry with its CRC-32. The first entry holds the options and
+the input, the second the endmembers and rasters; each later one the number of finished lines, their summary, and the CRC-32 of every
+line since the last entry. An entry is written once its data are on disk, and only every 256 MiB or 5 s, since a flush stops
+writing. A last entry that was cut short by a power loss is ignored.
 """
 
 import base64
@@ -30,24 +30,24 @@ FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What an earlier run left.
+    """State of an earlier, unfinished run, as its journal gives it.
 
     Attributes
     ----------
     identity : dict
-        What was asked, and of what.
+        Options and input of the run.
     about : dict or None
-        What it said of its endmembers.
+        Its endmembers and rasters.
     lines : int
-        That are done.
+        Number of finished lines.
     summary : dict or None
-        What they add up to.
+        Their `unmix.summary.Summary.to_dict`.
     checks : dict of arrays (lines,), uint32
-        CRC-32 of every line of each raster.
+        CRC-32 of every finished line of each raster.
     finishing : list of str or None
-        Where it was giving names: those that are due.
+        If it was renaming its files to their final names: those names.
     replaced : list of str
-        Then: outputs of the run that it replaces, which are not among them.
+        In that case: outputs of the run that it replaces whose names are not among these.
     """
 
     identity: dict[str, Any]
@@ -60,11 +60,12 @@ class ResumeState:
 
 
 class Journal:
-    """The journal under way.
+    """The journal of the present run.
 
     Parameters
     ----------
     path : Path
+        Its file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,21 +75,21 @@ class Journal:
         self.unflushed, self.last = 0, time.monotonic()
 
     def begin(self, identity: dict[str, Any]) -> None:
-        """Start anew, in a file of its own: who lost the scene may still write to the old one."""
+        """Start a new file: a run that lost the lock may still write to the old one."""
         self.file = open_new(self.path, buffering=0)
         self.lines = 0
         self.append({"identity": identity})
 
     def go_on(self, resume: ResumeState) -> None:
-        """Add to what is there; a last line that was cut short is cut off."""
-        whole = self.path.read_bytes()
+        """Continue the journal of an earlier run; a last entry that was cut short is removed."""
+        content = self.path.read_bytes()
         self.file = open_there(self.path, "r+b", buffering=0)
-        self.file.truncate(whole.rfind(b"\n") + 1)
+        self.file.truncate(content.rfind(b"\n") + 1)
         self.file.seek(0, os.SEEK_END)
         self.lines = resume.lines
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Write an entry and flush it."""
+        """Write an entry and flush it to disk."""
         assert self.file is not None
         text = json.dumps(entry)
         end = self.file.tell()
@@ -105,12 +106,12 @@ class Journal:
             raise
 
     def is_due(self, written: int) -> bool:
-        """Whether so many bytes more, or the time, make an entry due."""
+        """Return whether an entry is due after ``written`` more bytes, by bytes or by time."""
         self.unflushed += written
         return self.unflushed >= FLUSH_BYTES or time.monotonic() - self.last >= FLUSH_SECONDS
 
     def record(self, lines: int, summary: dict[str, Any], rasters: dict[str, Any]) -> None:
-        """Flush the rasters, then say that all lines before ``lines`` are done."""
+        """Flush the rasters, then record that all lines before ``lines`` are finished."""
         for raster in rasters.values():
             os.fdatasync(raster.file.fileno())
         checks = {
@@ -121,25 +122,27 @@ class Journal:
         self.lines, self.unflushed, self.last = lines, 0, time.monotonic()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.file is not None:
             self.file.close()
             self.file = None
 
     def remove(self) -> None:
-        """It is not wanted any more."""
+        """Close and delete the file."""
         self.close()
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 def read_resume_state(path: Path) -> ResumeState | None:
-    """What a journal says; None where there is none.
+    """Return the state that a journal holds; None where there is no journal, or no entry in it.
 
     Raises
     ------
     ValueError
-        Where it is damaged.
+        Where the journal is damaged.
+    OutputError
+        Where it cannot be read.
     """
     try:
         raw = path.read_bytes()
@@ -151,7 +154,7 @@ def read_resume_state(path: Path) -> ResumeState | None:
     for line in raw[: raw.rfind(b"\n") + 1].splitlines():
         check, _, text = line.partition(b" ")
         if check != b"%08x" % zlib.crc32(text):
-            raise ValueError("an entry is not what was written")
+            raise ValueError("the CRC-32 of an entry is wrong")
         entries.append(json.loads(text))
     if not entries:
         return None
@@ -167,58 +170,58 @@ def read_resume_state(path: Path) -> ResumeState | None:
                 parts.setdefault(name, []).append(np.frombuffer(base64.b64decode(text), "<u4"))
     checks = {name: np.concatenate(values).astype(np.uint32) for name, values in parts.items()}
     if any(len(values) != done for values in checks.values()):
-        raise ValueError("its entries do not follow on each other")
+        raise ValueError("entries are missing: the checksums are not as many as the finished lines")
     check_ours(finishing, replaced, about, path)
     return ResumeState(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
 
 
 def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:
-    """`ValueError` where a journal at ``path`` names a file that is no output of its scene, or a map that there is none of."""
+    """Raise `ValueError` if a journal at ``path`` names a file that is no output of its scene, or an unknown map."""
     stem = path.name.removesuffix(JOURNAL)
     foreign = [name for name in [*(finishing or ()), *replaced] if not is_ours(name, stem)]
     foreign += [name for name in (about or {}).get("rasters", ()) if name not in MAPS]
     if foreign:
         raise ValueError(f"it names '{brief(str(foreign[0]))}', which is no output of {stem}")
     if finishing is not None and finishing[-1:] != [stem + RECORD]:
-        raise ValueError("the last of the names that are due is not that of the record")
+        raise ValueError("the last name is not that of the record")
 
 
 def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
-    """What differs between two identities, as words: ``method (nnls, now fcls)``."""
-    found = []
+    """Return the differences between two identities as text: ``method (nnls, now fcls)``."""
+    changes = []
     for key in sorted(resume.keys() | now.keys()):
         before, after = resume.get(key), now.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found += difference(before, after, f"{within}{key} ")
+            changes += difference(before, after, f"{within}{key} ")
         elif before != after:
             short = all(len(str(value)) < 40 for value in (before, after))
-            found.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))
-    return found
+            changes.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))
+    return changes
 
 
 def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
-    """`ValueError` where a raster's lines are not what the journal says."""
+    """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
     assert resume.about is not None
     for name, (lines, samples, bands) in resume.about["rasters"].items():
         path, line = folder / f"{stem}_{name}.img.part", 4 * samples * bands
         if len(resume.checks[name]) > lines:
-            raise ValueError("more lines than there are")
+            raise ValueError(f"it counts more lines of {path.name} than the raster has")
         with open(path, "rb") as file:
             for i, check in enumerate(resume.checks[name]):
                 if zlib.crc32(file.read(line)) != check:
-                    raise ValueError(f"line {i} of {path.name} is not what was written")
+                    raise ValueError(f"line {i} of {path.name} was changed or damaged: its CRC-32 is wrong")
 
 
 def check_names(names: list[str], folder: Path) -> None:
-    """`ValueError` where what a run was about to name is not there, or not what it wrote."""
-    there = {name: folder / f"{name}.part" for name in names}
-    there = {name: path if path.exists() else folder / name for name, path in there.items()}
-    report = json.loads(there[names[-1]].read_text())
+    """Raise `ValueError` if a file that a run was about to rename was changed (`OSError` if it is missing)."""
+    paths = {name: folder / f"{name}.part" for name in names}
+    paths = {name: path if path.exists() else folder / name for name, path in paths.items()}
+    report = json.loads(paths[names[-1]].read_text())
     for name in names[:-1]:
-        path = there[name]
+        path = paths[name]
         if name.endswith(".img"):
-            right = "_ortho." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
+            intact = "_ortho." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
         else:
-            right = file_digest(path) == report["digests"][name]
-        if not right:
-            raise ValueError(f"{path.name} is not what was written")
+            intact = file_digest(path) == report["digests"][name]
+        if not intact:
+            raise ValueError(f"{path.name} was changed or damaged: its digest is wrong")

@@ -1,4 +1,4 @@
-"""How good the model is, which no certificate of the optimum says: the fit, and what each endmember is used for."""
+"""Judge the model, which a certificate of the optimum does not: how well it fits, and how much each endmember is used."""
 
 import contextlib
 import logging
@@ -12,14 +12,15 @@ import numpy as np
 from ..problem import some_of
 from ..summary import PER_OCTAVE, POOR, Summary, edges
 
-# A relative RMSE above `POOR` in the median pixel is a poor fit, above the first of these at 95 % one of a part of the scene. An
-# endmember that is there in a smaller share of pixels than the second is unused; where more than the third are outside, it is said.
+# A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, a part of the scene is
+# fitted poorly. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
+# `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
 POOR_PART, UNUSED, MANY_OUTSIDE = 0.20, 0.001, 0.25
 MOST_NAMED = 5
 
 
 def fit_of(summary: Summary) -> dict[str, Any]:
-    """The fit, for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 %."""
+    """Return the fit for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 % of themselves."""
     return {
         "relative_rmse": {
             "median": summary.percentile(0.5),
@@ -32,7 +33,7 @@ def fit_of(summary: Summary) -> dict[str, Any]:
 
 
 def histogram_of(misfit: np.ndarray) -> dict[str, Any]:
-    """The bins from the first that holds a pixel to the last, and the relative RMSE that the first begins with."""
+    """Return the counts from the first bin with a pixel to the last, and the relative RMSE at which the first begins."""
     held = np.flatnonzero(misfit)
     first, last = (int(held[0]), int(held[-1]) + 1) if len(held) else (0, 0)
     return {
@@ -43,7 +44,7 @@ def histogram_of(misfit: np.ndarray) -> dict[str, Any]:
 
 
 def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]]:
-    """What each endmember is used for, for ``run.json``."""
+    """Return for ``run.json`` how much each endmember is used."""
     if summary.sums is None or summary.most is None or summary.there is None or summary.outside is None:
         return []
     solved = max(1, summary.solved)
@@ -62,95 +63,96 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
 def judge(
     summary: Summary, names: Sequence[str], sum_to_one: bool, most_delta: float, culprits: Sequence[str]
 ) -> list[str]:
-    """What a user should think about before the maps are used, a sentence each; none of it makes a run fail.
+    """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
     Parameters
     ----------
     summary : Summary
-        Of a whole scene, or of a sample.
+        Totals of a whole scene, or of a sample of it.
     names : sequence of str
-        Of the endmembers.
+        Names of the endmembers.
     sum_to_one : bool
         Whether abundances had to sum to one.
     most_delta : float
-        The largest δ that counts as certified.
+        The largest δ (a distance between abundance vectors) that counts as certified.
     culprits : sequence of str
-        The endmembers that are nearly a mixture of each other, if any are.
+        Names of endmembers that are nearly mixtures of each other, if any.
     """
     if not summary.solved:
         return []
-    found = []
-    median, most = summary.percentile(0.5), summary.percentile(0.95)
-    used = abundances_of(summary, names)
+    sentences = []
+    median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
+    uses = abundances_of(summary, names)
+    in_median = f"relative RMSE {percent(median)} in the median pixel"
+    at_95 = f"{percent(percentile_95)} at the 95th percentile"
     if median > POOR:
-        other = (
-            ", `method` nnls, or a zero endmember for shade, if brightness varies"
-            if sum_to_one
-            else ", or check `scale`"
+        advice = (
+            "; where brightness varies, `method` nnls or a zero endmember (shade)" if sum_to_one else "; check `scale`"
         )
-        found.append(
-            f"the fit is poor: relative RMSE {percent(median)} in the median pixel, {percent(most)} at 95 %: endmembers are missing "
-            f"or are not this scene's; try another count or library{other}"
+        sentences.append(
+            f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): endmembers are missing or do not match this scene; try more "
+            f"endmembers or another library{advice}"
         )
-    elif most > POOR_PART:
-        found.append(
-            f"a part of the scene is fitted poorly: relative RMSE {percent(median)} in the median pixel, but {percent(most)} at 95 %: "
-            "an endmember may be missing there; the RMSE map shows where"
+    elif percentile_95 > POOR_PART:
+        sentences.append(
+            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there; "
+            "the RMSE map shows where"
         )
-    outside = max(used, key=lambda one: float(one["share_outside"]), default={"share_outside": 0.0})
+    outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
-        found.append(
-            f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: they lie outside "
-            "of what the endmembers can mix; a zero endmember (shade) serves where they are darker, `method` nnls where they are "
-            "brighter, too"
+        sentences.append(
+            f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
+            "relative RMSE above 10 %): no mixture of the endmembers comes near them; add a zero endmember (shade) if they are darker "
+            "than the endmembers, use `method` nnls if some are brighter"
         )
-    idle = [one["name"] for one in used if one["share_above_1_percent"] < UNUSED]
+    idle = [use["name"] for use in uses if use["share_above_1_percent"] < UNUSED]
     if median <= POOR and idle and len(names) > 1:
-        one = len(idle) == 1
-        found.append(
-            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused: more than 1 % in less than {percent(UNUSED)} of "
-            f"the pixels; leave {'it' if one else 'them'} out"
+        single = len(idle) == 1
+        sentences.append(
+            f"{some_of(idle, MOST_NAMED)} {'is' if single else 'are'} nearly unused: abundance above 1 % in fewer than "
+            f"{percent(UNUSED)} of the pixels; leave {'it' if single else 'them'} out unless known to be rare here"
         )
-    if not (math.isfinite(summary.worst_rmse) and all(math.isfinite(one["maximum"]) for one in used)):
-        found.append(
-            "some abundances or residuals are too large for the float32 of the maps; bring cube and library to one unit"
+    if not (math.isfinite(summary.worst_rmse) and all(math.isfinite(use["maximum"]) for use in uses)):
+        sentences.append(
+            "some abundances or residuals are too large for the float32 of the maps and are infinite there; bring cube and library to "
+            "the same unit with `scale`"
         )
     if summary.fit_certified:
-        found.append(
-            f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: their abundances are not pinned "
-            f"down to {most_delta:g}"
+        sentences.append(
+            f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: nothing fits better, but their "
+            f"abundances are not proved to within {most_delta:g} (`max_delta`)"
             + (
-                f", since {some_of(culprits, MOST_NAMED)} can hardly be told apart; merge them, or leave some out"
+                f", since {some_of(culprits, MOST_NAMED)} can hardly be told apart; merge them or leave some out"
                 if culprits
-                else ""
+                else "; a larger `max_delta` may accept them"
             )
         )
-    return found
+    return sentences
 
 
 def percent(share: float) -> str:
-    """A share in per cent, to two digits where that is more than whole per cents."""
+    """Return a share as per cent, with two significant digits below 10 % and whole per cents above."""
     if not math.isfinite(share):
         return "infinite"
     return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 class Collector(logging.Handler):
-    """Keep the warnings of one thread."""
+    """A log handler that keeps the warnings of one thread, each text once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.thread, self.messages = threading.get_ident(), list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what is warned of."""
+        """Keep the message of a warning."""
         if record.thread == self.thread and record.getMessage() not in self.messages:
             self.messages.append(record.getMessage())
 
 
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """The warnings that this thread logs, in a list that grows."""
+    """Yield a list to which the warnings that this thread logs are appended."""
     log, collector = logging.getLogger("unmix"), Collector()
     log.addHandler(collector)
     try:

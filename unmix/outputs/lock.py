@@ -1,8 +1,8 @@
-"""Who works on a scene: a lock with a heartbeat, so that two runs never write one scene, on one host or on several.
+"""A lock with a heartbeat, so that two runs never write the same scene, on one host or on several.
 
-The lock is a file with host and process in it. On one host the system's own lock (flock) holds it, and lets go when its process dies;
-what another host sees of it over a network is its time, which is renewed as long as the run lives. One without a beat for ten
-minutes is taken over, and the run that lost it finds out before it takes names.
+The lock is a file that names host and process. On one host it is held by the system's lock (flock), which ends with its process;
+other hosts see over a network only its modification time, which is renewed as long as the run lives. A lock that was not renewed for
+ten minutes is taken over; the run that lost it notices before it renames its outputs.
 """
 
 import contextlib
@@ -19,35 +19,35 @@ from typing import IO
 from ..errors import OutputError
 from ..io.opening import open_there
 
-BEAT, STALE = 30.0, 600.0
+BEAT, STALE = 30.0, 600.0  # seconds: between renewals, and until a lock may be taken over
 
 
 class Lock:
-    """Held from construction to `release`.
+    """A lock on a scene, held from construction to `release`.
 
     Parameters
     ----------
     path : Path
-        The lock's file; made.
+        The lock's file, which is created.
 
     Raises
     ------
     OutputError
-        Where another run holds it; with its host and process. Where its name is a link's.
+        Where another run holds the lock (the message gives host and process), or ``path`` is a link.
     OSError
         Where the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.key = uuid.uuid4().hex  # another for each holder
+        self.key = uuid.uuid4().hex  # different for each holder
         self.file = self.take()
         self.over = threading.Event()
         self.heart = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
         self.heart.start()
 
     def take(self) -> IO[str]:
-        """Open and lock the file, and write who we are into it."""
+        """Open and lock the file, and write host, process and key into it."""
         while True:
             file = open_there(self.path, "a+")
             try:
@@ -62,23 +62,23 @@ class Lock:
                 pass
             except BlockingIOError:
                 self.refuse_if_held(file, elsewhere=False)
-                self.take_away(file)  # its holder does not beat any more
+                self.take_away(file)  # its holder has stopped renewing it
             except BaseException:
                 file.close()
                 raise
-            file.close()  # its holder took the name away between our opening and our locking
+            file.close()  # its holder deleted it between our opening and our locking
 
     def take_away(self, file: IO[str]) -> None:
-        """Remove a file that nobody renews, one taker at a time: another may have made a new one of that name by now."""
+        """Delete a lock file that nobody renews, one run at a time: another may already have made a new file of that name."""
         turn = self.path.with_name(self.path.name + ".turn")
-        with open_there(turn, "a") as ours, contextlib.suppress(FileNotFoundError):
-            fcntl.flock(ours, fcntl.LOCK_EX)
+        with open_there(turn, "a") as turn_file, contextlib.suppress(FileNotFoundError):
+            fcntl.flock(turn_file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                 self.path.unlink()
             turn.unlink()
 
     def refuse_if_held(self, file: IO[str], elsewhere: bool) -> None:
-        """`OutputError` where somebody's beat is young; ``elsewhere``: on another host than ours."""
+        """Raise `OutputError` if the lock was renewed in the last ten minutes; with ``elsewhere``, only if its host is not this one."""
         file.seek(0)
         try:
             holder = json.loads(file.read(4096))
@@ -86,35 +86,35 @@ class Lock:
         except (ValueError, KeyError, TypeError):
             host, process = "", 0
         age = time.time() - os.fstat(file.fileno()).st_mtime
-        ours = not host or host == socket.gethostname()
-        if (elsewhere and ours) or age > STALE:
+        this_host = not host or host == socket.gethostname()
+        if (elsewhere and this_host) or age > STALE:
             return
         who = f" (process {process} on {host})" if host else ""
-        raise OutputError(f"{self.path}: another run{who} holds this scene; wait for it")
+        raise OutputError(f"{self.path}: another run{who} holds this scene; wait until it ends")
 
     def beat(self) -> None:
-        """Renew the file's time until the end."""
+        """Renew the file's modification time until `release`."""
         while not self.over.wait(BEAT):
             with contextlib.suppress(OSError):
                 os.utime(self.file.fileno())
 
     @property
     def ours(self) -> bool:
-        """Whether the scene is still ours."""
+        """Whether this run still holds the lock."""
         try:
             return not self.file.closed and os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
         except OSError:
             return False
 
     def check(self) -> None:
-        """Raise `OutputError` where another run took the scene over."""
+        """Raise `OutputError` if another run took the scene over."""
         if not self.ours:
             raise OutputError(
-                f"{self.path}: another run took this scene over, since this one did not beat for ten minutes"
+                f"{self.path}: another run took this scene over, since this one did not renew its lock for ten minutes"
             )
 
     def release(self) -> None:
-        """Take the file away, unless it is another's by now, and let go."""
+        """Delete the lock file, unless another run holds it by now, and close it."""
         if self.file.closed:
             return
         self.over.set()
@@ -125,7 +125,7 @@ class Lock:
 
 
 def holds(path: Path, key: str) -> bool:
-    """Whether the lock of that key is still the one that stands there, seen from any host."""
+    """Return whether the lock file at ``path`` still has that key; this works on every host."""
     try:
         return bool(json.loads(path.read_text())["key"] == key)
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""An image under way."""
+"""Write an image, line by line."""
 
 import os
 import zlib
@@ -12,22 +12,22 @@ from .atomic import digest_of
 
 
 class Raster:
-    """One float32 BIL image under way; lines may come in any order, each once.
+    """A float32 BIL image that is being written; lines may come in any order, each once.
 
     Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
-    be made by many threads, and costs less than the writing.
+    be computed by many threads, and takes less time than the writing.
     """
 
     def __init__(self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None) -> None:
         self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
         self.checks = np.zeros(lines, np.uint32)
-        if checks is not None:  # of lines that an earlier run wrote
+        if checks is not None:  # those of the lines that an earlier run wrote
             self.checks[: len(checks)] = checks
-        # A run that lost the scene may still write to an old file of that name: a new one is another file.
+        # A run that lost the lock may still write to an old file of that name, so a new image gets a new file.
         self.file = open_new(path, buffering=0) if checks is None else open_there(path, "r+b", buffering=0)
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block, float32 (n, bands, samples); any number of threads may. ``checks`` are its lines' CRC-32, if known."""
+        """Write a block, float32 (n, bands, samples), from any thread. ``checks`` (n,) uint32 are its lines' CRC-32, if known."""
         values = np.ascontiguousarray(values, np.dtype("<f4"))
         block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
         if checks is None:
@@ -37,7 +37,7 @@ class Raster:
         self.checks[lines] = checks
 
     def finish(self) -> str:
-        """Flush to disk and close; returns the digest."""
+        """Flush to disk, close, and return the digest."""
         os.fsync(self.file.fileno())
         self.file.close()
         return digest_of(self.checks)

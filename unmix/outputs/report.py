@@ -1,4 +1,4 @@
-"""What a run says of itself: the headers of its maps, ``run.json``, and what it would do."""
+"""Write the headers of the maps, and compose ``run.json`` and the report of a dry run."""
 
 import datetime
 import logging
@@ -31,36 +31,37 @@ log = logging.getLogger("unmix")
 
 
 def map_headers(outputs: Outputs, scene: Cube, names: Sequence[str], how: str, sums: np.ndarray, bands: Bands) -> None:
-    """The headers of all rasters; they carry no time, device, thread count, memory or path.
+    """Write the headers of all rasters; they hold no time, device, thread count, memory or path.
 
-    ``how`` the abundances were found, ``sums`` of them by endmember: the three largest are shown.
+    ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
+    default bands.
     """
-    where = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
-    own: dict[str, dict[str, str | list[str]]] = {
+    fields: dict[str, dict[str, str | list[str]]] = {
         "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
         "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
         "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
         "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
-    if "index" in outputs.rasters:  # only the largest are written
+    if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
-        own["abundance"] |= {
+        fields["abundance"] |= {
             "band names": [f"value {k}" for k in ranks],
             "default bands": ranks[:3] if len(ranks) >= 3 else ["1"],
         }
-        own["index"]["band names"] = [f"index {k}" for k in ranks]
+        fields["index"]["band names"] = [f"index {k}" for k in ranks]
     placed = {} if scene.placement is None else scene.placement.fields
     for name in outputs.rasters:
-        here = placed if name.endswith(ORTHO) else where
-        outputs.write_header(name, own[name.removesuffix(ORTHO)] | {"data ignore value": "-9999", **here})
+        location = placed if name.endswith(ORTHO) else map_fields
+        outputs.write_header(name, fields[name.removesuffix(ORTHO)] | {"data ignore value": "-9999", **location})
 
 
 def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
-    """What the header of the residual cube keeps of the scene's, for the bands in use."""
+    """Return the fields of the scene's header that the residual cube keeps, for the bands in use."""
     names = band_names(scene)
     kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
     if scene.wavelengths is not None:
@@ -71,28 +72,28 @@ def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
     if scene.good_bands is not None:
         kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
     shown = words(scene.fields, "default bands") or []
-    used = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
-    if shown and all(band in used for band in shown):  # seen out of range
-        kept["default bands"] = [used[band] for band in shown]
+    places = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
+    if shown and all(band in places for band in shown):  # some files name bands that they do not have
+        kept["default bands"] = [places[band] for band in shown]
     return kept
 
 
 def input_of(scene: Cube) -> dict[str, Any]:
-    """The input's name, place, size and time."""
+    """Return name, path, size in bytes and modification time of the input."""
     status = scene.path.stat()
-    when = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     return {
         "name": scene.path.name,
         "path": str(scene.path.resolve()),
         "bytes": status.st_size,
-        "modified": when.isoformat(timespec="seconds"),
+        "modified": modified.isoformat(timespec="seconds"),
     }
 
 
 def plan_only(
     scene: Cube, options: Options, device: str, used: Bands, folder: Path, library: Endmembers | None
 ) -> dict[str, Any]:
-    """What `run` would do, without doing it: all that can be known before the scene is read."""
+    """Return what `run` would do: all that is known before the scene is read."""
     outputs = [folder / (scene.stem + name) for name in suffixes_of(options.maps(1, 1), options.form, options.ortho)]
     return {
         "input": input_of(scene),
@@ -113,7 +114,7 @@ def plan_only(
 def what_was_read(
     scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: ReadOptions
 ) -> dict[str, Any]:
-    """What ``run.json`` says of the input."""
+    """Return the part of ``run.json`` about the input."""
     return {
         "unmix": build(),
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
@@ -140,11 +141,11 @@ def report_of(
     passes: int,
     command: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """The contents of ``run.json``; warns where the pixels' certificates or the fit give reason."""
+    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit."""
     pixels = scene.lines * scene.samples
-    found = problem.endmembers
+    endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    for sentence in judge(summary, found.names, problem.method.sum_to_one, options.max_delta, problem.alike):
+    for sentence in judge(summary, endmembers.names, problem.method.sum_to_one, options.max_delta, problem.alike):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
@@ -153,10 +154,10 @@ def report_of(
         "device": device,
         "seed": options.seed,
         "endmembers": {
-            "names": list(found.names),
-            "source": found.source,
-            "pixels": [list(pixel) for pixel in found.pixels] if found.pixels else None,
-            "counted": found.counted,
+            "names": list(endmembers.names),
+            "source": endmembers.source,
+            "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
+            "counted": endmembers.counted,
         },
         "condition": problem.condition,
         "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],
@@ -176,7 +177,7 @@ def report_of(
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
         "fit": fit_of(summary),
-        "abundances": abundances_of(summary, found.names),
+        "abundances": abundances_of(summary, endmembers.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
@@ -187,22 +188,22 @@ def report_of(
 
 
 def say_what_is_open(scene: Cube, problem: Problem, summary: Summary) -> None:
-    """Warn of pixels that are not at the optimum, or may not be."""
+    """Log a warning if pixels are not certified: they may not be at the optimum."""
     if not summary.failed:
         return
     if not problem.solver.exact:
         log.warning(
             f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
-            f"are not at the optimum"
+            "are not at the optimum; use an exact `solver`"
         )
         return
     first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
     log.warning(
-        f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}); "
-        f"the first (line, sample): {first}"
+        f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}) "
+        f"and may not be at the optimum; the first (line, sample): {first}"
     )
 
 
 def unique_or_list(values: np.ndarray) -> float | list[float]:
-    """One number where all are equal."""
+    """Return one number where all values are equal, else the list."""
     return float(values[0]) if np.all(values == values[0]) else [float(value) for value in values]
