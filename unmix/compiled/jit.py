@@ -170,7 +170,9 @@ def cache_folder(*sources: Path) -> str | None:
         candidates.append(Path.home() / ".cache" / "unmix")
     candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
     for candidate in candidates:
-        folder = candidate.absolute() / _key_of(*sources, Path(__file__))  # absolute, since the working directory may change
+        folder = candidate.absolute() / _key_of(
+            *sources, Path(__file__)
+        )  # absolute, since the working directory may change
         if _usable(folder):
             return str(folder)
     return None
