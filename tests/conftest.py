@@ -13,6 +13,11 @@ from unmix.jobs.synth import Scene, synthesise
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
 
+if simulated():
+    import simulated_warps
+
+    simulated_warps.install()
+
 
 def pytest_collection_modifyitems(items):
     """The simulator runs what is marked for it, on CUDA alone; without a GPU the CUDA cases are left to it."""

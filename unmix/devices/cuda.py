@@ -98,8 +98,6 @@ class Cuda:
             from ..solvers.pixels.cuda_qr import QrSolver
 
             return QrSolver
-        if simulated():  # the simulator has no warp operations
-            return GeneralSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver
 
         with self.gpu:

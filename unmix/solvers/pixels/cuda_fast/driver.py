@@ -14,11 +14,14 @@ from numba import float64, int32, int64
 
 from ....certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERFLOW
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
-from ..tile import NODATA
+from ..tile import NODATA, Results
 from .active_set import MOST_ENDMEMBERS, SHORT_FROM, group_of, search_function, shared_doubles
 from .projection import (
     PIXELS,
     ROWS,
+    FastPlan,
+    FastWork,
+    StoredBlock,
     by_lane,
     chunks_in_use,
     lane_order,
@@ -51,8 +54,7 @@ def project_kernel(
     step, lane_of_mean = np.dtype(kind).itemsize if wide else 1, mean_lane(p)
 
     @cuda_kernel
-    def project_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift,
-                      least_scale, mean_square, L, f, size, length, scale, state):  # fmt: skip
+    def project_block(stored, plan, work, state):
         offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         means = cuda.local.array(ROWS, float64)
@@ -64,23 +66,22 @@ def project_kernel(
         q, g = cuda.laneid % 4, cuda.laneid // 4
         for row in range(ROWS):
             sample = min(start + 8 * row + g, samples - 1)
-            offsets[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
+            offsets[row] = (stored.address if wide else 0) + (line * stored.by_line + sample * stored.by_sample) * step
         first = line * samples + start
-        project(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, nodata, E, lift, squares, means, lost, f, first,
-                samples - start)  # fmt: skip
+        project(stored, plan, offsets, squares, means, lost, work.a, first, samples - start)
         for row in range(ROWS):
             square, missing = over_quad(squares[row]), over_quad(lost[row])
             whole = square
             if centred:  # |y|² = |y − ē|² + 2 ēᵀ(y − ē) + |ē|²
-                whole += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + mean_square
+                whole += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + plan.mean_square
             sample = start + 8 * row + g
             if q == 0 and sample < samples:
                 n = first + 8 * row + g
-                size[n] = math.sqrt(square)
-                length[n] = math.sqrt(max(whole, 0.0))
+                work.size[n] = math.sqrt(square)
+                work.length[n] = math.sqrt(max(whole, 0.0))
                 # A pixel of zeros has a scale too: an endmember's, or the least number above 0.
-                scale[n] = max(size[n], least_scale) if missing == 0 else 0.0
-                state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == L else PARTLY)
+                work.scale[n] = max(work.size[n], plan.least_scale) if missing == 0 else 0.0
+                state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == plan.L else PARTLY)
 
     return project_block
 
@@ -93,13 +94,13 @@ def search_kernel(p: int, sum_to_one: bool, short: bool) -> Any:
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
     @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW])
-    def search_block(U, norms, weights, tolerance, f, scale, steps):
+    def search_block(plan, work, steps):
         shared = cuda.shared.array(doubles, float64)
         lines, samples = steps.shape
         line, start = stretch_of(samples, stretch)
         if line < lines:
-            search(U, norms, weights, tolerance, f, scale, shared, cuda.threadIdx.x // 32 * doubles_of_warp, steps, line,
-                   start, samples)  # fmt: skip
+            search(plan.U, plan.norms, plan.weights, plan.tolerance, work.a, work.scale, shared,
+                   cuda.threadIdx.x // 32 * doubles_of_warp, steps, line, start, samples)  # fmt: skip
 
     return search_block
 
@@ -123,14 +124,12 @@ def certify_kernel(
     step = np.dtype(kind).itemsize if wide else 1
 
     @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW])
-    def certify_block(raw, address, by_line, by_sample, by_band, bands, chunks, used, gain, offset, shift, out_rows, E,
-                      sizes, weights, curvature, longest, L, a, size, length, abundance, rmse, relative, kappa,
-                      delta, steps, state, residual):  # fmt: skip
+    def certify_block(stored, plan, work, results):
         offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         good = cuda.local.array(ROWS, int32)
         duals = cuda.local.array(duals_shape, float64)
-        lines, samples = state.shape
+        lines, samples = results.state.shape
         line, start = stretch_of(samples, PIXELS)
         if line >= lines:
             return
@@ -138,29 +137,30 @@ def certify_kernel(
         q, g = lane % 4, lane // 4
         for row in range(ROWS):
             sample = min(start + 8 * row + g, samples - 1)
-            offsets[row] = (address if wide else 0) + (line * by_line + sample * by_sample) * step
-            good[row] = state[line, sample] == SOLVED
+            offsets[row] = (stored.address if wide else 0) + (line * stored.by_line + sample * stored.by_sample) * step
+            good[row] = results.state[line, sample] == SOLVED
         first = line * samples + start
-        certify(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, E, a, first, samples - start, squares, duals,
-                residual, out_rows, line, start, good)  # fmt: skip
+        certify(
+            stored, plan, offsets, work.a, first, samples - start, squares, duals, results.residual, line, start, good
+        )
         for row in range(ROWS):
             sample = start + 8 * row + g
             left = math.sqrt(over_quad(squares[row]))
-            n = min(first + 8 * row + g, a.shape[0] - 1)
-            worst, far = verdict(a, n, duals, row, sizes, weights, curvature, longest, L, size[n], left)
+            n = min(first + 8 * row + g, work.a.shape[0] - 1)
+            worst, far = verdict(work.a, n, duals, row, plan, work.size[n], left)
             if q == 0 and sample < samples:
                 fine = good[row] != 0
-                rmse[line, sample] = left / math.sqrt(float(L)) if fine else NODATA
-                whole = length[n]
-                relative[line, sample] = left / whole if fine and whole > 0.0 else -1.0
-                kappa[line, sample] = worst if fine else NODATA
-                delta[line, sample] = far if fine else NODATA
+                results.rmse[line, sample] = left / math.sqrt(float(plan.L)) if fine else NODATA
+                whole = work.length[n]
+                results.relative[line, sample] = left / whole if fine and whole > 0.0 else -1.0
+                results.kappa[line, sample] = worst if fine else NODATA
+                results.delta[line, sample] = far if fine else NODATA
                 if not fine:
-                    steps[line, sample] = int(NODATA)
+                    results.steps[line, sample] = int(NODATA)
         if lane < PIXELS and start + lane < samples:
-            fine = state[line, start + lane] == SOLVED
+            fine = results.state[line, start + lane] == SOLVED
             for j in range(p):
-                abundance[line, j, start + lane] = a[first + lane, j] if fine else NODATA
+                results.abundance[line, j, start + lane] = work.a[first + lane, j] if fine else NODATA
 
     return certify_block
 
@@ -181,7 +181,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
     blocks = -(-p // 8)
 
     @on_gpu
-    def verdict(a, n, duals, row, sizes, weights, curvature, longest, L, length, left):
+    def verdict(a, n, duals, row, plan, length, left):
         """κ and δ of pixel n, the same in its four lanes."""
         q = cuda.laneid % 4
         half = 2 * row
@@ -193,14 +193,14 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             for e in range(2):
                 j = 8 * m + 2 * q + e
                 x = a[n, min(j, p - 1)] if j < p else 0.0
-                reach += abs(x) * sizes[min(j, p - 1)]
+                reach += abs(x) * plan.sizes[min(j, p - 1)]
                 members += 0.0 if x == 0.0 else 1.0
                 if sum_to_one:
                     total += x
                     multiplier += x * duals[m, half + e]
         reach = over_quad(reach)
         members = over_quad(members)
-        scale = max(length, longest)
+        scale = max(length, plan.longest)
         worst = 0.0
         apart = 0.0
         if sum_to_one:
@@ -209,7 +209,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             multiplier = multiplier / total if total != 0.0 else 0.0
             worst = abs(total - 1.0) / max(total, 1.0)
             apart = abs(total - 1.0) + p * ROUNDING * total
-        rounding = (left * (L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * longest
+        rounding = (left * (plan.L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * plan.longest
         violation = 0.0
         steepest = 0.0
         highest = 0.0
@@ -221,7 +221,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
                 if j < p:
                     x = a[n, j]
                     v = duals[m, half + e] - multiplier
-                    margin = rounding * sizes[j]
+                    margin = rounding * plan.sizes[j]
                     below = max(below, -x)
                     high = max(v + margin, 0.0)
                     held = max(v, 0.0) if x <= 0.0 else abs(v)
@@ -229,15 +229,15 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
                     highest = max(highest, high)
                     along += x * most
                     violation += most * most
-                    steepest = max(steepest, held * weights[j])
+                    steepest = max(steepest, held * plan.units[j])
         steepest = most_of_quad(steepest)
         below = most_of_quad(below)
         highest = most_of_quad(highest)
         least = math.sqrt(over_quad(violation))
         violation = least * least + UNDERFLOW
         along = over_quad(along)
-        far = math.sqrt(violation) / curvature + apart if below <= 0.0 else np.inf
-        gap = least * min(far, least / curvature)
+        far = math.sqrt(violation) / plan.curvature + apart if below <= 0.0 else np.inf
+        gap = least * min(far, least / plan.curvature)
         if sum_to_one or highest == 0.0:
             gap = min(gap, highest + along)
         worst = max(worst, below)
@@ -259,39 +259,32 @@ class FastSolver:
 
     def __init__(self, problem: Any, pixels: int) -> None:
         index, gain, offset, self.nodata, shift = problem.stored()
-        self.problem = problem
         L, self.p = problem.E.shape
-        self.sum_to_one = bool(problem.method.sum_to_one)
+        self.interleave, self.sum_to_one = problem.interleave, bool(problem.method.sum_to_one)
         used = by_lane(np.ones(L), index, np.int32)
-        self.plain = bool((gain == 1.0).all() and (offset == 0.0).all())
-        self.holes = not used.all()
-        self.least_scale = float(problem.norms.max()) if self.sum_to_one else np.finfo(float).tiny
+        self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
-        self.longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
         self.short = problem.condition > SHORT_FROM
-        self.mean_square = float(shift @ shift)
-        against = np.full(self.p, self.longest) if self.sum_to_one else problem.sizes
-        units = 1.0 / np.where(against > 0.0, against, np.inf)
-        self.chunks, self.used, self.gain, self.offset, self.shift, self.out_rows = (
+        subtracted = shift if self.sum_to_one else np.zeros(L)
+        self.bands = tuple(
             cuda.to_device(values)
             for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
-                           by_lane(shift if self.sum_to_one else np.zeros(L), index, float),
-                           by_lane(np.arange(L), index, np.int32))
+                           by_lane(subtracted, index, float), by_lane(np.arange(L), index, np.int32))
         )  # fmt: skip
-        self.E, self.U, self.norms, self.weights, self.sizes, self.units = (
-            cuda.to_device(values)
-            for values in (
-                lane_order(np.column_stack([problem.E, shift]) if self.sum_to_one else problem.E, index),
-                problem.unit_gram,
-                problem.norms,
-                1.0 / problem.norms,
-                problem.sizes,
-                units,
-            )
+        self.E = cuda.to_device(
+            lane_order(np.column_stack([problem.E, shift]) if self.sum_to_one else problem.E, index)
         )
-        self.f = cuda.device_array((pixels, self.p), np.float64)
-        # |y|, from the mean endmember under Σa = 1; of the pixel as it is; and what the search divides by.
-        self.size, self.length, self.scale = (cuda.device_array(pixels, np.float64) for _ in range(3))
+        longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
+        against = np.full(self.p, longest) if self.sum_to_one else problem.sizes
+        vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(against > 0.0, against, np.inf)
+        self.plan = FastPlan(
+            address_of(self.E), cuda.to_device(problem.unit_gram), *map(cuda.to_device, vectors), float(problem.curvature), longest,
+            float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
+            float(shift @ shift), float(problem.dual_tolerance), L,
+        )  # fmt: skip
+        self.work = FastWork(
+            cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3))
+        )
         self.forked = cuda.event()
         self.sides = [(cuda.stream(), cuda.event()) for _ in range(PARTS)]
 
@@ -325,34 +318,26 @@ class FastSolver:
             "bip": (samples * bands, bands, 1),
             "bil": (samples * bands, 1, samples),
             "bsq": (samples, 1, pixels),
-        }[self.problem.interleave]
+        }[self.interleave]
         kind = raw.dtype.name
-        wide = self.problem.interleave == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
+        wide = self.interleave == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
         gaps = raw.dtype.kind == "f" or self.nodata == self.nodata
         case = kind, wide, self.plain, self.sum_to_one, self.holes
-        stored = raw.reshape(raw.size)[part.start * by_line :]
-        where = (
-            stored, address_of(stored), by_line, by_sample, by_band, bands, self.chunks, self.used, self.gain,
-            self.offset, self.shift,
-        )  # fmt: skip
-        own = slice(part.start * samples, part.stop * samples)
-        f, size, length, scale = (values[own] for values in (self.f, self.size, self.length, self.scale))
-        out = {name: values[part] if values.size else values for name, values in results.items()}
-        L = self.problem.E.shape[0]
-        project = project_kernel(self.p, *case, gaps, self.half)
-        project[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.nodata, address_of(self.E), self.problem.height**2, self.least_scale, self.mean_square, L, f, size, length,
-            scale, out["state"],
-        )  # fmt: skip
-        search = search_kernel(self.p, self.sum_to_one, self.short)
-        search[self.grid(lines, samples, group_of(self.p, self.short).pixels), 32 * WARPS, stream](
-            self.U, self.norms, self.weights, self.problem.dual_tolerance, f, scale, out["steps"]
+        values = raw.reshape(raw.size)[part.start * by_line :]
+        *per_band, rows = self.bands
+        stored = StoredBlock(
+            values, address_of(values), by_line, by_sample, by_band, bands, *per_band, float(self.nodata), rows
         )
+        work = FastWork(*(each[part.start * samples : part.stop * samples] for each in self.work))
+        out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
+        tiles = self.grid(lines, samples, PIXELS)
+        project = project_kernel(self.p, *case, gaps, self.half)
+        project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
+        search = search_kernel(self.p, self.sum_to_one, self.short)
+        runs = self.grid(lines, samples, group_of(self.p, self.short).pixels)
+        search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
         certify = certify_kernel(self.p, self.sum_to_one, *case, self.half, results["residual"].size > 0)
-        certify[self.grid(lines, samples, PIXELS), 32 * WARPS, stream](
-            *where, self.out_rows, address_of(self.E), self.sizes, self.units, self.problem.curvature, self.longest, L, f, size, length,
-            *(out[name] for name in ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")),
-        )  # fmt: skip
+        certify[tiles, 32 * WARPS, stream](stored, self.plan, work, out)
 
     @staticmethod
     def grid(lines: int, samples: int, pixels: int) -> int:

@@ -7,7 +7,7 @@ BIP file and go into the product without passing through shared memory. E is sto
 whatever the interleave.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float64, uint32
@@ -20,6 +20,51 @@ CHUNK = 32
 # Pixels of a tile. Two tiles at once would share every read of E, but need too many registers: 2-12 % slower from p = 9 on.
 PIXELS = 16
 ROWS = 2  # pixels of a tile that a lane holds
+
+
+class StoredBlock(NamedTuple):
+    """A block as stored, and how its values become spectra; what has a value for each band is in the order of `by_lane`."""
+
+    raw: Any  # flat
+    address: int
+    by_line: int  # values from a line to the next, from a sample to the next, from a band to the next
+    by_sample: int
+    by_band: int
+    bands: int
+    chunks: Any  # int32: the chunks of 32 bands that hold one in use
+    used: Any  # int32
+    gain: Any
+    offset: Any
+    shift: Any
+    nodata: float
+    row: Any  # int32: of the residual
+
+
+class FastPlan(NamedTuple):
+    """What all pixels share; p endmembers, float64."""
+
+    E: int  # the address of E in the order of lanes (`lane_order`)
+    U: Any  # (p, p) Gram matrix of the columns at unit length
+    norms: Any  # (p,)
+    weights: Any  # (p,) = 1/|e_j|, for the search
+    sizes: Any  # (p,) for the certificate
+    units: Any  # (p,) 1 over what it measures a dual against
+    curvature: float
+    longest: float  # of the sizes under Σa = 1, else 0
+    lift: float  # what the constant band adds to each Eᵀy
+    least_scale: float
+    mean_square: float  # |ē|²
+    tolerance: float  # of a dual
+    L: int
+
+
+class FastWork(NamedTuple):
+    """What the three kernels hand on, for N pixels."""
+
+    a: Any  # (N, p) Eᵀy, then the abundances
+    size: Any  # (N,) |y|, from the mean endmember under Σa = 1
+    length: Any  # (N,) |y| of the pixel as it is
+    scale: Any  # (N,) what the search divides by; 0 where a value is missing
 
 
 def chunks_in_use(index: np.ndarray) -> np.ndarray:
@@ -132,53 +177,35 @@ def spectra_functions(
     held_shape, pair_shape, sums_shape, x_shape = (ROWS, words), (ROWS, 2), (blocks, 4), (ROWS, quads)
 
     @on_gpu
-    def spectrum(held, row, i, b, used, gain, offset, shift):
+    def spectrum(held, row, i, b, stored):
         """Return the value of the lane's pixel ``row`` in the lane's band i of a chunk."""
         y = value(held, row, i)
         if not plain:
-            y = y * gain[b] + offset[b]
+            y = y * stored.gain[b] + stored.offset[b]
         if centred:
-            y = y - shift[b]
-        if holes and used[b] == 0:
+            y = y - stored.shift[b]
+        if holes and stored.used[b] == 0:
             y = 0.0
         return y
 
     @on_gpu
-    def is_missing(held, row, i, b, used, nodata):
-        stored = value(held, row, i)
-        return used[b] != 0 and (stored == nodata or stored - stored != 0.0)
+    def is_missing(held, row, i, b, stored):
+        number = value(held, row, i)
+        return stored.used[b] != 0 and (number == stored.nodata or number - number != 0.0)
 
     @on_gpu
-    def next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched):
+    def next_chunk(stored, offsets, c, current, fetched):
         """Move chunk c, already fetched, to ``current``, and fetch the next one into ``fetched``."""
         for row in range(ROWS):
             for i in range(words):
                 current[row, i] = fetched[row, i]
-        if c + 1 < chunks.shape[0]:
+        if c + 1 < stored.chunks.shape[0]:
+            band = stored.chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4)
             for row in range(ROWS):
-                fetch(raw, offsets[row], by_band, chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4), bands, fetched, row)
+                fetch(stored.raw, offsets[row], stored.by_band, band, stored.bands, fetched, row)
 
     @on_gpu
-    def project(
-        raw,
-        offsets,
-        by_band,
-        bands,
-        chunks,
-        used,
-        gain,
-        offset,
-        shift,
-        nodata,
-        E,
-        lift,
-        squares,
-        means,
-        lost,
-        f,
-        first,
-        pixels,
-    ):
+    def project(stored, plan, offsets, squares, means, lost, f, first, pixels):
         """Compute ``Eᵀy`` of a tile into ``f[first:]``, and this lane's part of ``|y|²`` and of the number of missing values.
 
         With ``centred`` the product with the mean endmember goes into ``means`` of the lane that `mean_lane` returns.
@@ -195,16 +222,18 @@ def spectra_functions(
         for row in range(ROWS):
             squares[row] = 0.0
             lost[row] = 0
-            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, fetched, row)
-        for c in range(chunks.shape[0]):
-            next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched)
-            address = E + (c * 4 * blocks * 32 + lane) * 16
+            fetch(
+                stored.raw, offsets[row], stored.by_band, stored.chunks[0] * CHUNK + 8 * q, stored.bands, fetched, row
+            )
+        for c in range(stored.chunks.shape[0]):
+            next_chunk(stored, offsets, c, current, fetched)
+            address = plan.E + (c * 4 * blocks * 32 + lane) * 16
             for pair in range(4):
                 for row in range(ROWS):
                     for e in range(2):
                         b = c * CHUNK + 8 * q + 2 * pair + e
-                        band_value = spectrum(current, row, 2 * pair + e, b, used, gain, offset, shift)
-                        if gaps and is_missing(current, row, 2 * pair + e, b, used, nodata):
+                        band_value = spectrum(current, row, 2 * pair + e, b, stored)
+                        if gaps and is_missing(current, row, 2 * pair + e, b, stored):
                             lost[row] += 1
                             band_value = 0.0
                         y[row, e] = band_value
@@ -223,11 +252,10 @@ def spectra_functions(
                 j = 8 * n + 2 * q + i % 2
                 pixel = 8 * (i // 2) + g
                 if j < p and pixel < pixels:
-                    f[first + pixel, j] = sums[n, i] + lift
+                    f[first + pixel, j] = sums[n, i] + plan.lift
 
     @on_gpu
-    def certify(raw, offsets, by_band, bands, chunks, used, gain, offset, shift, E, a, first, pixels, squares, duals,
-                residual, out_rows, line, sample, good):  # fmt: skip
+    def certify(stored, plan, offsets, a, first, pixels, squares, duals, residual, line, sample, good):
         """Compute this lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
         current = cuda.local.array(held_shape, held_type)
         fetched = cuda.local.array(held_shape, held_type)
@@ -240,18 +268,20 @@ def spectra_functions(
                 duals[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            fetch(raw, offsets[row], by_band, chunks[0] * CHUNK + 8 * q, bands, fetched, row)
+            fetch(
+                stored.raw, offsets[row], stored.by_band, stored.chunks[0] * CHUNK + 8 * q, stored.bands, fetched, row
+            )
             for k in range(quads):
                 j = 4 * k + q
                 x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
-        for c in range(chunks.shape[0]):
-            next_chunk(raw, offsets, by_band, bands, chunks, c, current, fetched)
-            start = E + c * 4 * blocks * 512
+        for c in range(stored.chunks.shape[0]):
+            next_chunk(stored, offsets, c, current, fetched)
+            start = plan.E + c * 4 * blocks * 512
             across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
             for pair in range(4):
                 for i in range(4):
                     b = c * CHUNK + 8 * q + 2 * pair + i % 2
-                    r[i] = spectrum(current, i // 2, 2 * pair + i % 2, b, used, gain, offset, shift)
+                    r[i] = spectrum(current, i // 2, 2 * pair + i % 2, b, stored)
                 r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
                 for k in range(quads):
                     b0 = load_double(across + (pair * blocks + k // 2) * 512 + k % 2 * 256)
@@ -271,8 +301,8 @@ def spectra_functions(
                     for i in range(4):
                         b = c * CHUNK + 8 * q + 2 * pair + i % 2
                         pixel = 8 * (i // 2) + g
-                        if used[b] != 0 and pixel < pixels:
-                            residual[line, out_rows[b], sample + pixel] = r[i] if good[i // 2] != 0 else NODATA
+                        if stored.used[b] != 0 and pixel < pixels:
+                            residual[line, stored.row[b], sample + pixel] = r[i] if good[i // 2] != 0 else NODATA
 
     return project, certify
 
