@@ -61,6 +61,7 @@ def make_scene(method, kind, interleave, p, bands, samples=20, lines=1, bad=(), 
         raw[0, 2] = nodata
         raw[0, 5, index[3]] = nodata
         raw[0, 6, list(bad)] = nodata  # of no account
+        raw[0, 7, index[1:]] = nodata
         if not integer:
             raw[-1, 9, index[-1]] = np.inf
             raw[-1, 17, index] = np.nan
