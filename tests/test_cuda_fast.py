@@ -186,7 +186,7 @@ class Given:
         self.A = A
 
     def __getitem__(self, configuration):
-        return lambda U, norms, weights, tolerance, f, scale, steps: f.copy_to_device(self.A, stream=configuration[2])
+        return lambda plan, work, steps: work.a.copy_to_device(self.A, stream=configuration[2])
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])

@@ -14,7 +14,7 @@ import numpy as np
 from numba import cuda, float32, float64
 
 from ...compiled.cuda import cuda_kernel
-from ...compiled.cuda_block import SIMULATED
+from ...compiled.cuda_block import SIMULATED, multiprocessors
 from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
 from .updates import LEAST, LOSSES, on_simplex, renew
@@ -27,9 +27,9 @@ PLAIN = 4 if SIMULATED else 128  # threads per block of the kernels with little 
 FEW = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
 MOST_ENDMEMBERS = 256  # so that the rows fit into the shared memory of a block
 ADDING = 4 if SIMULATED else 1024  # threads per block of the kernel that adds up over all pixels
-# Blocks per launch: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice as many
-# 79, with half as many 99).
-BLOCKS = 4 if SIMULATED else 132 * 4
+# Blocks per multiprocessor: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice
+# as many 79, with half as many 99).
+BLOCKS_AT_ONCE = 4
 
 
 @functools.cache
@@ -245,7 +245,7 @@ class CudaEngine:
     @staticmethod
     def slices(owners: int, others: int) -> int:
         """Return into how many slices the other factor is cut, so that there are enough blocks."""
-        return max(1, min(-(-others // (WARPS * MET)), BLOCKS // -(-owners // OWNED)))
+        return max(1, min(-(-others // (WARPS * MET)), BLOCKS_AT_ONCE * multiprocessors() // -(-owners // OWNED)))
 
     def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the shapes of a block's arrays of pixels and abundances."""
