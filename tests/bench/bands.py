@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from unmix.arrays.bands import cut, engine_for, samples_of
+from unmix.arrays.bands import chain_engine, cut, samples_of
 
 N, K, M = 775, 1050, 100
 ORDERS = (100, 200, 300, 400, 500, 700, 1000)
@@ -82,10 +82,15 @@ def regressed(engine, samples, orders, counts, how):
 
 
 def main():
-    """Every row."""
+    """Time every row on a device."""
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     highest = int(sys.argv[2]) if len(sys.argv) > 2 else ORDERS[-1]
-    engine = engine_for(device != "cpu", None)
+    with chain_engine(device, None) as (engine, _):
+        measure(engine, device, highest)
+
+
+def measure(engine, device, highest):
+    """Print every row."""
     X, y = near_infrared()
     samples = samples_of(X, y, *cut(N, 1 / 3, None, 0)[0])
     one, (orders, counts) = timed(lambda: engine.chains(samples.gram, M))
@@ -121,7 +126,6 @@ def main():
         if device == "cpu":
             row["numpy_inverses_s"], _ = timed(lambda c=chain, n=length: by_numpy(samples, c, n))
         print(json.dumps(row), flush=True)
-    engine.close()
 
 
 if __name__ == "__main__":

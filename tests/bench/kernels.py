@@ -1,6 +1,6 @@
 """Kernel times on a GPU, block resident: ``python tests/bench/kernels.py [DATA]``.
 
-Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of paper 004, int16, fcls; CUDA events around
+Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of Li and Li, int16, fcls; CUDA events around
 all kernels that project, solve and certify. Prints a line of JSON each: ``ms`` is the GPU's own time (something else
 runs before, which also empties its cache, so that it never waits for Python to launch), ``ms_idle`` the time from an idle GPU.
 """

@@ -53,7 +53,7 @@ def timed(call):
 
 
 def steps_alone(X, E, A, loss, device):
-    """Seconds of 200 steps with everything in place: what paper 002 times."""
+    """Seconds of 200 steps with everything in place: what Arun Kumar et al. time."""
     engine = engine_for((len(X), *E.shape), Plan(loss), device != "cpu", None)
     block = engine.hold(*filled(engine, X, A))
     engine.begin(E)
