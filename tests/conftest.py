@@ -20,6 +20,14 @@ settings.load_profile("quick")
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
 
 
+def pytest_configure(config):
+    """Of a NaN in a pixel numpy warns where kernels run as plain Python; compiled they say nothing, and such pixels are masked."""
+    if simulated():
+        config.addinivalue_line(
+            "filterwarnings", r"ignore:invalid value encountered in scalar:RuntimeWarning:unmix\.(compiled|solvers)\."
+        )
+
+
 def pytest_collection_modifyitems(items):
     """The simulator runs what is marked for it, on CUDA alone; without a GPU the CUDA cases are left to it."""
     for item in items:
