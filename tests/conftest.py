@@ -6,17 +6,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from unmix.devices import count_gpus, simulated
 from unmix.jobs.synth import Scene, synthesise
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+# The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
+# prints how to draw a failing one again.
+settings.register_profile("quick", derandomize=True, database=None)
+settings.register_profile("full", print_blob=True)
+settings.load_profile("quick")
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
 
 if simulated():
     import simulated_warps
 
     simulated_warps.install()
+
+
+def pytest_configure(config):
+    """Of a NaN in a pixel numpy warns where kernels run as plain Python; compiled they say nothing, and such pixels are masked."""
+    if simulated():
+        config.addinivalue_line(
+            "filterwarnings", r"ignore:invalid value encountered in scalar:RuntimeWarning:unmix\.(compiled|solvers)\."
+        )
 
 
 def pytest_collection_modifyitems(items):

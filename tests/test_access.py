@@ -108,6 +108,7 @@ def cube(tmp_path):
     return tmp_path / "s.hdr"
 
 
+@pytest.mark.slow
 def test_nobody_else_may_talk_to_a_cluster_of_our_own(tmp_path, cube, caplog):
     """Neither scheduler nor worker nor the process that keeps the worker; and nothing listens for HTTP."""
     look = Look()
@@ -120,6 +121,7 @@ def test_nobody_else_may_talk_to_a_cluster_of_our_own(tmp_path, cube, caplog):
     assert "dashboard" not in said_by_us(caplog)
 
 
+@pytest.mark.slow
 def test_the_strangers_of_that_test_enter_an_open_cluster():
     with LocalCluster(
         n_workers=1, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0", silence_logs=50
@@ -129,6 +131,7 @@ def test_the_strangers_of_that_test_enter_an_open_cluster():
         assert who_is_let_in([(host, int(port))]) == [address]
 
 
+@pytest.mark.slow
 def test_a_dashboard_is_on_the_loopback_interface_alone(tmp_path, cube, caplog):
     look = Look()
     with caplog.at_level(logging.INFO, "unmix"):
@@ -151,6 +154,7 @@ def closed(tmp_path_factory):
         yield cluster.scheduler_address, {name: str(folder / name) for name in files}
 
 
+@pytest.mark.slow
 def test_a_scheduler_with_tls(tmp_path, cube, closed):
     """By options, without naming the protocol too, and by Dask's own configuration."""
     address, files = closed
@@ -164,6 +168,7 @@ def test_a_scheduler_with_tls(tmp_path, cube, closed):
     assert report["certified"]
 
 
+@pytest.mark.slow
 def test_keys_of_a_stranger_do_not_serve(tmp_path, cube, closed, monkeypatch):
     monkeypatch.setattr("unmix.jobs.distributed.connection.CONNECTING", 2.0)
     keys = Security.temporary()
@@ -174,6 +179,7 @@ def test_keys_of_a_stranger_do_not_serve(tmp_path, cube, closed, monkeypatch):
         list(unmix.batch([cube], scheduler=closed[0], **{name: tmp_path / name for name in files}, **HOW))
 
 
+@pytest.mark.slow
 def test_files_that_do_not_serve(tmp_path, cube, closed):
     address, files = closed
     (tmp_path / "text").write_text("no certificate\n")

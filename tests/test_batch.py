@@ -108,6 +108,7 @@ def scenes(tmp_path_factory):
     return folder, paths, {stem: bytes_of(folder / "whole", stem) for stem in reports}, reports
 
 
+@pytest.mark.slow
 def test_the_bytes_and_the_counts_are_those_of_run(tmp_path, scenes, four):
     _, paths, whole, reports = scenes
     watch = Watcher(lambda: None, 0)
@@ -133,6 +134,7 @@ def test_the_bytes_and_the_counts_are_those_of_run(tmp_path, scenes, four):
     assert len(long) > 40 and long == sorted(long) and long[-1] == LONG
 
 
+@pytest.mark.slow
 def test_one_scene_s_failure_is_its_own(tmp_path, scenes, four):
     folder, paths, _, _ = scenes
     synthesise(tmp_path / "short.hdr", Scene(30, 20, 50, 4, seed=9))
@@ -149,6 +151,7 @@ def test_one_scene_s_failure_is_its_own(tmp_path, scenes, four):
     assert isinstance(again[paths[0]], OutputError) and "exists" in str(again[paths[0]])
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_unit(tmp_path, scenes, four):
     """SIGKILL, twice, in the middle: the same bytes."""
     _, paths, whole, _ = scenes
@@ -167,6 +170,7 @@ def test_a_worker_that_is_killed_costs_its_unit(tmp_path, scenes, four):
     assert bytes_of(tmp_path, "long") == whole["long"]
 
 
+@pytest.mark.slow
 def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
     """A worker whose device fails gets no more; the others do its work."""
     _, paths, whole, _ = scenes
@@ -196,6 +200,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
     assert report["certified"] and bytes_of(tmp_path / "o", "long") == whole["long"]
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_lost(tmp_path, scenes):
     """An error at once, nothing under a final name; what was done is kept, and `run` goes on from it."""
     _, paths, whole, _ = scenes
@@ -216,6 +221,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
     assert report["resumed_from"] == past.lines and bytes_of(tmp_path / "o", "long") == whole["long"]
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     """It is there, and says nothing: an error after a while, not a wait for ever."""
     monkeypatch.setattr("unmix.jobs.distributed.scheduling.FROZEN", 2.0)
@@ -227,6 +233,7 @@ def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     assert read_resume_state(tmp_path / "o" / "long_run.journal.part").lines >= LONG // 3
 
 
+@pytest.mark.slow
 def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
     """A mask, a scene and a folder by relative paths: workers see those of the caller, and use the threads they were given."""
     monkeypatch.chdir(tmp_path)
@@ -263,6 +270,7 @@ def test_a_straggler_does_not_touch_a_later_run(tmp_path):
     later.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_and_given_again(tmp_path, scenes, number, code):
     """The command line with workers of its own, stopped by a signal to the whole group; again, and it ends."""
@@ -298,6 +306,7 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
     assert bytes_of(tmp_path, "long") == whole["long"] and bytes_of(tmp_path, "s0") == whole["s0"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_started_again_hears_no_ctrl_c():
     """It would die of it before the batch has said what to do with its unit."""
     with connected(Access(workers=1)) as client:
@@ -308,6 +317,7 @@ def test_a_worker_that_was_started_again_hears_no_ctrl_c():
         assert list(client.run(lambda: signal.getsignal(signal.SIGINT) == signal.SIG_IGN).values()) == [True]
 
 
+@pytest.mark.slow
 def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
     h5py = pytest.importorskip("h5py")
     synthesise(tmp_path / "s.hdr", Scene(100, 20, 50, 4, seed=1))
@@ -322,6 +332,7 @@ def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
     assert [step.done for step in watch.steps][:2] == [21, 42]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["envi", "geotiff"])
 def test_a_swath_is_placed_and_verified(tmp_path, four, form):
     """What is made of the finished work files, after the workers: maps on the map, other formats; and `verify` is content."""
@@ -467,6 +478,7 @@ def test_shards_are_all_and_disjoint(tmp_path, scenes):
     assert [len(each) for each in seen] == [2, 2, 1, 1]
 
 
+@pytest.mark.slow
 def test_bands_that_are_left_out_may_say_nothing(tmp_path, four):
     """Workers have their bands from who asks: a gain of 0 in another one is nobody's business."""
     values = np.random.default_rng(0).integers(1, 100, (20, 5, 4)).astype(np.int16)

@@ -15,9 +15,10 @@ from unmix.jobs.synth import Scene, synthesise
 
 pytest.importorskip("distributed")
 DOCS = Path(__file__).parents[1] / "docs"
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="workers are processes of their own"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="workers are processes of their own"),
+]
 # What a cluster has and this machine has not: each stands for the machine itself.
 STAND_IN = """
 srun() { "$@"; }

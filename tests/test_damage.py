@@ -159,7 +159,7 @@ def test_a_sample_is_spread_over_the_scene_whatever_its_chunks(tmp_path):
         assert 0.3 * samples <= sum(piece[..., 0].size for piece in sampled(part)) <= samples
 
 
-def test_a_librarys_own_nodata(tmp_path):
+def test_a_library_s_own_nodata(tmp_path):
     one = Endmembers(("a", "b"), np.array([[1.0, 2], [-9999, 3], [4, 5]]), None)
     one.write(None, tmp_path / "x.sli", tmp_path / "x.hdr")
     (tmp_path / "x.hdr").write_text((tmp_path / "x.hdr").read_text() + "data ignore value = -9999\n")

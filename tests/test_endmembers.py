@@ -96,7 +96,9 @@ def test_a_plain_reading_picks_the_same_pixels(tmp_path):
         assert len(set(found.pixels)) == len(set(places)) == 4
 
 
-@pytest.mark.parametrize("snr", [20, 35, 50])
+@pytest.mark.parametrize(
+    "snr", [pytest.param(20, marks=pytest.mark.slow), 35, pytest.param(50, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("p", [2, 5, 9])
 def test_hysime_against_its_definition(tmp_path, p, snr):
     synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, p, seed=p, snr=snr, dtype="float64"))

@@ -320,7 +320,7 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
     assert "is not what the run wrote" in verify(tmp_path / form / "s").faults[0]
 
 
-def test_one_run_replaces_anothers_format(tmp_path, finished):
+def test_one_run_replaces_another_s_format(tmp_path, finished):
     finished("envi", out_dir=tmp_path / "o")
     with pytest.raises(unmix.OutputError, match="exists already"):
         finished("geotiff", out_dir=tmp_path / "o")

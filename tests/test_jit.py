@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,9 +28,72 @@ print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.value
 """
 
 
-def run(environment, package=PACKAGE, dtype="float64", solver="active-set", wait=True):
-    script = SCRIPT.format(dtype=dtype, solver=solver)
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package.parent)}
+OPTIMUM, DELETED = "[[0.0, 0.222, 0.778]]", "[[0.0, 1.0, 0.0]]"
+# A package of the same `jit.py` whose kernel compiles in a tenth of a second, where that of `unmix` takes five: a closure over one of
+# two functions of another file.
+TOY = {
+    "__init__.py": "",
+    "rules.py": """
+from .compiled.jit import compiled
+@compiled
+def active_set(y):
+    return 2.0 * y
+@compiled
+def delete_only(y):
+    return 0.5 * y
+""",
+    "kernel.py": """
+import functools
+from . import rules
+from .compiled.jit import compiled
+@functools.cache
+def solver_of(name):
+    rule = getattr(rules, name)
+    @compiled
+    def solve(y, out):
+        out[0] = rule(y[0])
+    return solve
+""",
+}
+TOY_SCRIPT = """
+import numpy as np
+from unmix.kernel import solver_of
+kernel, out = solver_of("{solver}".replace("-", "_")), np.zeros(1)
+kernel(np.array([4]).astype("{dtype}"), out)
+print(out[0])
+print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+"""
+
+
+class Package(NamedTuple):
+    """A package folder, a script that solves with it, and what that prints for both solvers."""
+
+    folder: Path
+    script: str
+    optimum: str
+    deleted: str
+
+
+def toy_in(folder):
+    """Write the toy package."""
+    package = folder / "unmix"
+    package.mkdir(parents=True)
+    for name, text in TOY.items():
+        (package / name).write_text(text)
+    shutil.copytree(PACKAGE / "compiled", package / "compiled", ignore=shutil.ignore_patterns("__pycache__"))
+    return Package(package, TOY_SCRIPT, "8.0", "2.0")
+
+
+@pytest.fixture(params=["toy", pytest.param("unmix", marks=pytest.mark.slow)])
+def package(request, tmp_path):
+    """The toy, and in the full tier the kernel of `unmix` itself, compiled from nothing."""
+    return toy_in(tmp_path / "toy") if request.param == "toy" else Package(PACKAGE, SCRIPT, OPTIMUM, DELETED)
+
+
+def run(environment, package, dtype="float64", solver="active-set", wait=True, first=""):
+    """Solve in a process of its own; return what it printed, and its hits and misses of the cache."""
+    script = first + package.script.format(dtype=dtype, solver=solver)
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package.folder.parent)}
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", script], env=base | environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, cwd="/",
@@ -44,30 +108,43 @@ def finish(process):
     return answer, tuple(map(int, counts.split()))
 
 
-OPTIMUM, DELETED = "[[0.0, 0.222, 0.778]]", "[[0.0, 1.0, 0.0]]"
-
-
-def test_compiled_once(tmp_path):
+def test_compiled_once(tmp_path, package):
     environment = {"HOME": str(tmp_path)}
-    assert run(environment) == (OPTIMUM, (0, 1))
-    assert run(environment) == (OPTIMUM, (1, 0))
+    assert run(environment, package) == (package.optimum, (0, 1))
+    assert run(environment, package) == (package.optimum, (1, 0))
     # A closure over another solver, of the same type, is another function.
-    assert run(environment, solver="delete-only") == (DELETED, (0, 1))
-    assert run(environment) == (OPTIMUM, (1, 0))
+    assert run(environment, package, solver="delete-only") == (package.deleted, (0, 1))
+    assert run(environment, package) == (package.optimum, (1, 0))
     assert (tmp_path / ".cache/unmix").is_dir()
 
 
+@pytest.mark.slow
 def test_an_edited_callee_recompiles_its_callers(tmp_path):
     """Numba's own cache would go on with the old code: the edited file is not the one that holds the kernel."""
-    package = tmp_path / "copy/unmix"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {"HOME": str(tmp_path)}
-    assert run(environment, package, solver="delete-only") == (DELETED, (0, 1))
-    pixel = package / "solvers/pixels/scalar.py"
-    pixel.write_text(
-        pixel.read_text().replace("work.a[work.support[i]] = work.x[i]", "work.a[work.support[i]] = 0.125")
+    folder = tmp_path / "copy/unmix"
+    shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    edits(
+        Package(folder, SCRIPT, OPTIMUM, DELETED),
+        "solvers/pixels/scalar.py",
+        "work.a[work.support[i]] = work.x[i]",
+        "work.a[work.support[i]] = 0.125",
+        "[[0.0, 0.125, 0.0]]",
+        {"HOME": str(tmp_path)},
     )
-    assert run(environment, package, solver="delete-only") == ("[[0.0, 0.125, 0.0]]", (0, 1))
+
+
+def test_an_edited_callee_recompiles_its_callers_in_the_toy(tmp_path):
+    toy = toy_in(tmp_path / "toy")
+    edits(toy, "rules.py", "0.5 * y", "0.125 * y", "0.5", {"HOME": str(tmp_path)})
+
+
+def edits(package, file, old, new, answer, environment):
+    """Solve with ``delete-only``, edit a file that it calls, and solve again."""
+    assert run(environment, package, solver="delete-only") == (package.deleted, (0, 1))
+    source = package.folder / file
+    assert source.read_text().count(old) == 1
+    source.write_text(source.read_text().replace(old, new))
+    assert run(environment, package, solver="delete-only") == (answer, (0, 1))
 
 
 def test_what_a_file_s_code_depends_on():
@@ -83,7 +160,7 @@ def test_what_a_file_s_code_depends_on():
     assert PACKAGE / "jobs/run.py" in _sources_of(Path(__file__))
 
 
-def test_where_home_is_not_writable(tmp_path):
+def test_where_home_is_not_writable(tmp_path, package):
     """No HOME, and a HOME that is a file: cron's. The temporary folder takes its place."""
     home = tmp_path / "file"
     home.write_text("")
@@ -91,19 +168,17 @@ def test_where_home_is_not_writable(tmp_path):
     scratch.mkdir()
     for environment in ({"HOME": str(home)}, {"HOME": str(home / "beneath")}):
         environment["TMPDIR"] = str(scratch)
-        assert run(environment)[0] == OPTIMUM
-    assert run({"HOME": str(home), "TMPDIR": str(scratch)})[1] == (1, 0)
+        assert run(environment, package)[0] == package.optimum
+    assert run({"HOME": str(home), "TMPDIR": str(scratch)}, package)[1] == (1, 0)
     assert list(scratch.glob("unmix-*"))
 
 
-def test_where_nothing_is_writable(tmp_path):
+def test_where_nothing_is_writable(tmp_path, package):
     from unmix.compiled import jit
 
-    script = "import unmix.compiled.jit as jit\njit._usable = lambda folder: False\n" + SCRIPT.format(
-        dtype="float64", solver="active-set"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.splitlines() == [OPTIMUM, "0 1"], done.stderr
+    refuse = "import unmix.compiled.jit as jit\njit._usable = lambda folder: False\n"
+    assert run({"HOME": str(tmp_path)}, package, first=refuse) == (package.optimum, (0, 1))
+    assert not (tmp_path / ".cache").exists()
     assert jit.cache_folder() is not None
 
 
@@ -278,17 +353,22 @@ def test_code_of_another_user_is_not_run():
         assert done.stdout == "kept 0 ran False\n"
 
 
-def test_two_that_start_at_once(tmp_path):
+def test_two_that_start_at_once(tmp_path, package):
     """Different signatures at the same moment: neither may end with the other's code."""
     environment = {"HOME": str(tmp_path)}
-    cases = [("float64", "active-set", OPTIMUM), ("int16", "active-set", OPTIMUM), ("float32", "delete-only", DELETED)]
-    started = [run(environment, dtype=dtype, solver=solver, wait=False) for dtype, solver, _ in cases]
+    cases = [
+        ("float64", "active-set", package.optimum),
+        ("int16", "active-set", package.optimum),
+        ("float32", "delete-only", package.deleted),
+    ]
+    started = [run(environment, package, dtype, solver, wait=False) for dtype, solver, _ in cases]
     for process, (_, _, answer) in zip(started, cases):
         assert finish(process)[0] == answer
     for dtype, solver, answer in cases:
-        assert run(environment, dtype=dtype, solver=solver) == (answer, (1, 0))
+        assert run(environment, package, dtype, solver) == (answer, (1, 0))
 
 
+@pytest.mark.slow
 def test_code_of_several_processes_keeps_apart(tmp_path):
     """Each interleave and solver compiled by a process of its own, then all of them loaded into one."""
     script = """
@@ -325,6 +405,7 @@ for case in sys.argv[2:]:
     assert len(set(together)) == 2  # one for each solver, whatever the interleave
 
 
+@pytest.mark.slow
 def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
     """`nmf`, which extracts, projects and descends: one line of it with an empty cache, none with a full one."""
     synthesise(tmp_path / "s.hdr", Scene(lines=8, samples=20, bands=12, count=3, seed=1))

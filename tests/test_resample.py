@@ -53,7 +53,7 @@ def test_a_straight_line_stays_one_within(x, fwhm, slope):
         np.testing.assert_allclose(found[:, 1], 1 + slope * (centres - 600) / 1000, rtol=1e-9)
 
 
-def test_a_librarys_own_width_is_taken_off():
+def test_a_library_s_own_width_is_taken_off():
     """A Gaussian line seen through 6 nm and then resampled to 10 is the line seen through 10."""
     x = np.arange(400.0, 600.0, 0.5)
     line = lambda width: np.exp(-0.5 * ((x - 500) / (width / TO_SIGMA)) ** 2) / width  # noqa: E731

@@ -80,6 +80,7 @@ def same(out, expected):
     assert not list(out.glob("*.part")) and not list(out.glob("*.lock"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_at_random_moments(tmp_path, whole, number):
     """Killed thrice on the way; every time it goes on, reads only what is left, and ends in the same bytes."""

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import unmix
 from unmix._version import VERSION, build
 
 PACKAGE = Path(unmix.__file__).parent
+ROOT = Path(__file__).parents[1]
 ASK = "from unmix._version import build; print(build())"
 
 
@@ -55,3 +57,33 @@ def test_a_run_of_another_build_is_not_gone_on_with(scene, monkeypatch):
         unmix.OutputError, match=r"an unfinished run differs in unmix \(0.1.0\+.*, now 0.1.0\+0123456789ab\)"
     ):
         unmix.run(scene, count=3, device="cpu")
+
+
+@pytest.mark.slow
+def test_a_wheel_is_the_build_of_its_sources(tmp_path):
+    """Packing drops and changes no source, so a worker that runs the wheel is the same build as the checkout it was made from."""
+    tree = tmp_path / "tree"
+    leave = shutil.ignore_patterns("__pycache__")
+    for name in ("unmix", "cli"):
+        shutil.copytree(ROOT / name, tree / name, ignore=leave)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path / "out"),
+        str(tree),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "out").glob(f"unmix-{VERSION}-*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK], cwd=tmp_path / "installed", capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.strip() == build()

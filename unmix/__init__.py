@@ -1,8 +1,13 @@
 """Hyperspectral unmixing that is exact and proves it, at the speed of the disk and the bus.
 
->>> import unmix
->>> result = unmix.solve(Y, E, method="fcls")        # arrays
->>> report = unmix.run("cube.hdr", method="fcls")    # files
+>>> import numpy as np, unmix
+>>> E = np.array([[0.1, 0.8], [0.5, 0.4], [0.9, 0.2]])          # three bands of two endmembers
+>>> Y = np.array([[0.625, 0.425, 0.375]])                       # one pixel
+>>> unmix.solve(Y, E, method="fcls").abundances.round(6)        # arrays
+array([[0.25, 0.75]])
+>>> report = unmix.run("cube.hdr", method="fcls", count=3)      # files
+>>> report["certified"]
+True
 
 Nothing heavy is imported until it is used.
 """

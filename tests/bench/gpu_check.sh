@@ -10,7 +10,7 @@ timeout 200 python3 tests/bench/kernels.py "${UNMIX_DATA:-../shared/data}" > "$o
 tail -n 60 "$out/kernels.txt"
 # shellcheck disable=SC2086
 timeout 300 python3 -m pytest -q $workers -p no:cacheprovider tests/test_solvers.py tests/test_run.py tests/test_real.py \
-    tests/test_counts.py -k "cuda or gpu or counts" > "$out/tests.txt" 2>&1
+    tests/test_counts.py tests/test_cuda_fast.py tests/test_nnls.py tests/test_nnqp.py tests/test_bands.py tests/test_nmf.py -k "cuda or gpu or counts" > "$out/tests.txt" 2>&1
 grep -E "^E  |^FAILED|passed|failed" "$out/tests.txt" | tail -n 40
 for tool in memcheck racecheck; do
     timeout 120 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \

@@ -77,7 +77,7 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
     --------
     >>> import numpy as np, unmix
     >>> unmix.nnls(np.array([[1.0, 2], [3, 4]]), np.array([1.0, 1])).x.round(3)
-    array([[0.308, 0.   ]])
+    array([[0. , 0.3]])
     """
     A, B = np.asarray(A, np.float64), np.atleast_2d(np.asarray(B, np.float64))
     with solver_for(A, len(B), device, threads) as solve:
