@@ -188,7 +188,7 @@ class ClusterExecutor:
                 return result
 
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
-        """Plan units in place of blocks: of whole chunks and about `unit_bytes`; one unit if each worker would inflate the whole file."""
+        """Cut the scene into units of whole chunks and about `unit_bytes`; into one if each worker would inflate the whole file."""
         line = line_of(scene, self.options).bytes_in_flight(problem)
         plan_blocks(scene.lines, line, self.options.budget, 1)  # raises here, not on a worker, if `memory` is too small
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
@@ -213,10 +213,8 @@ class ClusterExecutor:
             while waiting or running:
                 while waiting and (address := self.pool.acquire(not running)) is not None:
                     lines = waiting.popleft()
-                    running[self.submit(address, worker.solve_work_unit, task, lines.start, lines.stop)] = (
-                        lines,
-                        address,
-                    )
+                    future = self.submit(address, worker.solve_work_unit, task, lines.start, lines.stop)
+                    running[future] = lines, address
                 for future in self.wait_for_any(running):
                     lines, address = running[future]
                     unit = self.result_of(future, address, f"{scene.path}: lines {lines.start} to {lines.stop}")
