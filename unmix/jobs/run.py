@@ -125,9 +125,7 @@ class SceneRun:
         refuse_to_replace(scene, options, self.folder)
         self.watch = Watch(scene)
         self.library = (
-            None
-            if options.endmembers is None
-            else library_on_bands(options.endmembers, options.select, scene, self.used)
+            None if options.endmembers is None else fit_library(options.endmembers, options.select, scene, self.used)
         )
 
     def run(self) -> dict[str, Any]:
@@ -253,7 +251,7 @@ def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
         )
 
 
-def library_on_bands(
+def fit_library(
     endmembers: str | os.PathLike[str] | Endmembers, select: str | None, scene: Cube, used: Bands
 ) -> Endmembers:
     """Return the selected spectra of a library, resampled to the bands in use."""

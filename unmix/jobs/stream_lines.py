@@ -27,11 +27,9 @@ Done = Callable[[slice, Summary], None]
 
 def line_of(scene: Cube, options: Options) -> Line:
     """Return what one line of the scene takes in a slot."""
-    results = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
-    doubtful_from = farthest(options.max_delta)
-    return Line(
-        scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=results, counted=doubtful_from
-    )
+    home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
+    limit = farthest(options.max_delta)
+    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=limit)
 
 
 def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> BlockPlan:
