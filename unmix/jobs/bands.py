@@ -217,7 +217,7 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         library = load_ordered(path)
         X, waves, names = np.where(library.valid, library.matrix, np.nan).T, library.wavelengths, library.names
     if X.ndim != 2 or len(X) < 2:
-        raise LibraryError(f"{source}: has shape {X.shape}; one spectrum in each row is wanted, and at least two")
+        raise LibraryError(f"{source}: has shape {X.shape}; one spectrum in each row is wanted, and two at least")
     bands = bands_of_table(source, X, which)
     X = X[:, bands]
     if not np.all(np.isfinite(X)):

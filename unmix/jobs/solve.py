@@ -155,25 +155,23 @@ def solve_files(
     axes, expected = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
     if A.ndim not in (axes - 1, axes):
         raise InputError(f"{a}: has shape {A.shape}; {expected}")
-    has_own_matrices = A.ndim == axes  # one for each system
+    own_A = A.ndim == axes  # one for each system
     n = m if toeplitz_pulse else A.shape[-1]
-    if has_own_matrices and A.shape[0] != rows:
+    if own_A and A.shape[0] != rows:
         raise InputError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
     if not toeplitz_pulse and A.shape[-2] != m:
         hint = "; its columns seem to be right-hand sides: transpose it" if A.shape[-2] == B.shape[0] else ""
         raise InputError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
     budget = parse_size(str(memory))
-    size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if has_own_matrices else 0)))))
+    size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if own_A else 0)))))
     summary = empty_summary(rows, m, n)
     with contextlib.ExitStack() as stack:
         solve = None
 
         def solve_part(part: slice, right: np.ndarray) -> tuple[Batch, dict[str, Any]]:
             nonlocal solve
-            if has_own_matrices or solve is None:
-                matrix = np.asarray(
-                    A[part] if has_own_matrices else A[()] if isinstance(A, h5py.Dataset) else A, np.float64
-                )
+            if own_A or solve is None:
+                matrix = np.asarray(A[part] if own_A else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
                 matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
                 stack.close()
                 solver = solver_for(matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0], size, device, threads)
