@@ -188,8 +188,8 @@ def test_files_that_do_not_serve(tmp_path, cube, closed):
     other.write_text(Security.temporary().tls_client_key)
     for change, words in (
         ({"tls_key": tmp_path / "none"}, "none: cannot be read: No such file"),
-        ({"tls_cert": tmp_path / "text"}, "do not serve for TLS"),
-        ({"tls_key": other}, "do not serve for TLS"),
+        ({"tls_cert": tmp_path / "text"}, "cannot be used for TLS"),
+        ({"tls_key": other}, "cannot be used for TLS"),
         ({"tls_key": tmp_path / "locked"}, "has a pass phrase"),
     ):
         with pytest.raises(MethodError, match=words):
@@ -202,7 +202,7 @@ FILES = ["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"]
 @pytest.mark.parametrize(
     "words, code, text",
     [
-        (["--scheduler", "tls://127.0.0.1:1"], 2, "tls://127.0.0.1:1: wants certificates; give --tls-ca, --tls-cert and --tls-key"),
+        (["--scheduler", "tls://127.0.0.1:1"], 2, "tls://127.0.0.1:1: needs certificates; give --tls-ca, --tls-cert and --tls-key"),
         (["--scheduler", "tcp://127.0.0.1:1", *FILES], 2, "tcp://127.0.0.1:1: takes no certificates"),
         (["--scheduler", "tls://127.0.0.1:1", *FILES[:4]], 2, "go together; give all three"),
         (["--scheduler", "tls://127.0.0.1:1", *FILES], 2, "--tls-ca a: cannot be read"),

@@ -242,4 +242,4 @@ def test_no_bottom_on_the_command_line(tmp_path):
     words += ["-o", str(tmp_path / "x.npy"), "--memory", "100"]  # one at a time
     result = CliRunner().invoke(cli, words, standalone_mode=False)
     assert result.return_value == 1 and json.loads(result.stdout)["unbounded"] == [1]
-    assert "system 1 has no bottom" in result.output and "d[0] = 0.707" in result.output
+    assert "system 1 is unbounded" in result.output and "d[0] = 0.707" in result.output

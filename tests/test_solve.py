@@ -138,7 +138,7 @@ def test_faults_are_one_line_and_leave_nothing(tmp_path, arrays, what):
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["A"], file["C"] = A, A
     a, b, text = FAULTS[what]
-    with pytest.raises(unmix.LibraryError, match=text):
+    with pytest.raises(unmix.InputError, match=text):
         solve_files(tmp_path / a, tmp_path / b, tmp_path / "out.npy", device="cpu")
     assert not list(tmp_path.glob("out*"))
 

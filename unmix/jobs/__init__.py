@@ -1,1 +1,1 @@
-"""What takes files and leaves files: a module for each command."""
+"""Jobs from files to files: a module for each command."""

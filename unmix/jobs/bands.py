@@ -1,4 +1,4 @@
-"""`bands`: which bands of a cube or a table of spectra to use, from files to files."""
+"""`bands`: choose bands of a cube or of a table of spectra, from files to files."""
 
 import csv
 import importlib.util
@@ -30,15 +30,15 @@ from .solve import open_array
 
 log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
-# Of the files that may be written.
+# Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
-# Of a choice without a target.
+# How many bands are chosen by default without a target.
 COUNT = 10
 
 
 @dataclass(frozen=True)
 class Spectra:
-    """Samples of a regression.
+    """The spectra to choose bands by: samples of a regression, or the covariance of a cube.
 
     Attributes
     ----------
@@ -49,13 +49,13 @@ class Spectra:
     wavelengths : array (K,) or None
         In nm.
     stem : Path
-        What outputs are named after.
+        The beginning of the outputs' names.
     names : tuple of str or None
         Of the samples.
     inputs : list
-        The files that they are from (`unmix.outputs.names.inputs_of`).
+        The files that the spectra come from (`unmix.outputs.names.inputs_of`).
     watch : Watch or None
-        Over a cube.
+        Detects whether a cube changes while it is read.
     """
 
     X: np.ndarray | None
@@ -82,24 +82,24 @@ def bands_of(
     command: Sequence[str] | None = None,
     **how: Any,
 ) -> dict[str, Any]:
-    """Choose bands by successive projections (`unmix.select_bands`), and write them and the error curve.
+    """Choose bands by successive projections (`unmix.select_bands`), and write the bands and the error curve.
 
     Parameters
     ----------
     source : path-like
-        A cube, or a table with a spectrum a row: CSV, any library that `unmix.run` takes, or an array (.npy, FILE.h5:/NAME,
+        A cube, or a table with one spectrum in each row: CSV, any library that `unmix.run` takes, or an array (.npy, FILE.h5:/NAME,
         FILE.mat:NAME).
     target : path-like, optional
-        CSV: the last column is the target. Of a table, a row each, in its order; of a cube, with columns ``line`` and ``sample``.
-        Without one, the ``most`` (default 10) bands that are the least collinear.
+        CSV: the last column is the target. For a table, one row for each spectrum, in its order; for a cube, with columns
+        ``line`` and ``sample``. Without a target, the ``most`` (default 10) least collinear bands are chosen.
     most, device, threads
         See `unmix.select_bands`.
     out_dir : path-like, optional
         Where ``STEM_bands.csv``, ``STEM_bands.json``, ``STEM_curve.csv`` and, with matplotlib, ``STEM_curve.png`` go; default is
-        beside it.
+        beside the source.
     overwrite : bool
     memory : str or int
-        Bound on blocks of a cube.
+        Bytes that the blocks of a cube may take.
     reading : dict, optional
         How to read a cube: the fields of `unmix.ReadOptions`.
     command : sequence of str, optional
@@ -109,12 +109,12 @@ def bands_of(
     Returns
     -------
     dict
-        What ``STEM_bands.json`` holds, and ``files``.
+        The contents of ``STEM_bands.json``, and ``files``, the paths that were written.
 
     Raises
     ------
     UnmixError
-        See `unmix.errors`; nothing is left under a final name then.
+        See `unmix.errors`; no output has its final name then.
     """
     spectra, y = read(source, target, parse_size(str(memory)), threads, reading or {})
     folder = spectra.stem.parent if out_dir is None else Path(out_dir)
@@ -125,26 +125,26 @@ def bands_of(
     if y is None:
         given = {key for key, value in how.items() if value is not None}
         if given - {"seed", "alpha", "regression"}:
-            raise MethodError(f"`{min(given - {'seed', 'alpha', 'regression'})}` is for a `target`")
+            raise MethodError(f"`{min(given - {'seed', 'alpha', 'regression'})}` needs a `target`")
         covariance = spectra.covariance
         if covariance is None:
             assert spectra.X is not None
             covariance = np.cov(spectra.X, rowvar=False, bias=True)
-        found = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
+        selection = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
     else:
         assert spectra.X is not None
         try:
-            found = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
+            selection = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
         except InputError as error:
             raise LibraryError(f"{source}, {target}: {error}") from None
-    report = report_of(spectra, found, y, how, command)
+    report = report_of(spectra, selection, y, how, command)
     files = {
-        f"{stem}_bands.csv": table_of_bands(spectra, found),
+        f"{stem}_bands.csv": table_of_bands(spectra, selection),
         f"{stem}_bands.json": readable(finite(report)).encode(),
     }
     if y is not None:
-        files[f"{stem}_curve.csv"] = table_of_curve(spectra, found)
-        picture = picture_of_curve(found)
+        files[f"{stem}_curve.csv"] = table_of_curve(spectra, selection)
+        picture = picture_of_curve(selection)
         if picture is None:
             log.info("no picture of the curve: matplotlib is not installed (pip install 'unmix[plot]')")
         else:
@@ -158,18 +158,18 @@ def bands_of(
 def read(
     source: str | os.PathLike[str], target: str | os.PathLike[str] | None, budget: int, threads: int | None, reading: dict[str, Any]
 ) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
-    """Samples and target; see `bands_of`."""
+    """Read the spectra and the target, None if there is none; see `bands_of`."""
     path = Path(source)
     is_array = not path.exists() and ":" in str(source)
     is_table = is_array or path.suffix.lower() in TABLES or is_library(path, reading.get("dataset"))
     values = None if target is None else read_target(Path(target))
     if is_table:
         if any(value is not None for key, value in reading.items() if key != "bands"):
-            raise MethodError("options for reading a cube do not go with a table")
+            raise MethodError("options for reading a cube are not for a table")
         spectra = read_table(source, reading.get("bands") or "good")
         y = None if values is None else values["value"]
         if y is not None and "line" in values:  # type: ignore[operator]
-            raise LibraryError(f"{target}: names pixels, but {source} is a table")
+            raise LibraryError(f"{target}: has columns line and sample, but {source} is a table, not a cube")
         if values is not None and spectra.names is not None and "name" in values:
             y = by_name(spectra.names, values, source, target)
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def read(
         covariance = signal_of(scene, used, nodata, budget, threads).covariance
         return Spectra(None, covariance, bands, waves, stem, None, inputs, watch), None
     if "line" not in values:
-        raise LibraryError(f"{target}: of a cube, the target has columns line and sample (from 0), then the value")
+        raise LibraryError(f"{target}: for a cube, the target needs columns line and sample (from 0), then the value")
     X = np.empty((len(values["value"]), len(used.index)))
     for i, (line, sample, row) in enumerate(
         zip(values["line"].astype(int), values["sample"].astype(int), values["row"])
@@ -200,14 +200,14 @@ def read(
 
 
 def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
-    """A table of spectra, a row each, at the bands of a list; ``good`` and ``all`` are all."""
+    """Read a table of spectra, one in each row, at the bands that ``which`` names; see `bands_of_table`."""
     path = Path(source)
     waves, names = None, None
     if path.suffix.lower() in (".csv", ".txt") and path.is_file() and all(map(is_number, first_row(path))):
         rows = numeric_rows(path)
         axis = np.array([float(cell) for cell in rows[0]])
-        if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # no spectrum rises from band to band
-            log.info(f"{path}: its first row is taken for wavelengths")
+        if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # hardly a spectrum rises at every band
+            log.info(f"{path}: its first row is read as wavelengths")
             waves, rows = nanometres(axis, ""), rows[1:]
         X = np.array([[float(cell) for cell in row] for row in rows]).reshape(len(rows), len(axis))
     elif path.suffix.lower() == ".npy" or not path.exists():
@@ -217,23 +217,23 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         library = load_ordered(path)
         X, waves, names = np.where(library.valid, library.matrix, np.nan).T, library.wavelengths, library.names
     if X.ndim != 2 or len(X) < 2:
-        raise LibraryError(f"{source}: has shape {X.shape}; a spectrum a row is wanted, and two at least")
+        raise LibraryError(f"{source}: has shape {X.shape}; one spectrum in each row is wanted, and two at least")
     bands = bands_of_table(source, X, which)
     X = X[:, bands]
     if not np.all(np.isfinite(X)):
         row, column = (int(n) for n in np.argwhere(~np.isfinite(X))[0])
-        own = "" if names is None else f" ('{names[row]}')"
+        name = "" if names is None else f" ('{names[row]}')"
         raise LibraryError(
-            f"{source}: spectrum {row + 1}{own} has a value at band {bands[column] + 1} that is deleted or not finite; leave "
+            f"{source}: spectrum {row + 1}{name} has a value at band {bands[column] + 1} that is deleted or not finite; leave "
             "bands out with `bands`"
         )
     waves = None if waves is None else waves[bands]
     X = np.ascontiguousarray(X, np.float64)
-    return Spectra(X, None, bands + 1, waves, stem_of(path), names, inputs_of(library=file_of(source)))
+    return Spectra(X, None, bands + 1, waves, stem_of_table(path), names, inputs_of(library=file_of(source)))
 
 
-def stem_of(path: Path) -> Path:
-    """Return what the outputs of a table are named after: ``x`` of ``x.csv``, ``x.sli`` and ``x.sli.hdr``; a folder's whole name."""
+def stem_of_table(path: Path) -> Path:
+    """Return the beginning of a table's output names: ``x`` of ``x.csv``, ``x.sli`` and ``x.sli.hdr``; a folder's whole name."""
     if path.is_dir():
         return path.absolute()
     path = path.with_suffix("") if path.suffix.lower() == ".hdr" else path
@@ -241,7 +241,7 @@ def stem_of(path: Path) -> Path:
 
 
 def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) -> np.ndarray:
-    """Return the places of the bands to choose from; ``good`` are those that some spectrum has a value in."""
+    """Return the columns of the bands to choose from; ``good`` means those in which some spectrum has a value."""
     if which == "auto":
         raise MethodError("`bands` auto is for cubes")
     if which not in ("good", "all"):
@@ -249,13 +249,13 @@ def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) ->
     empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)
     if len(empty):
         log.info(
-            f"{source}: {counted(len(empty), 'band')} left out that no spectrum has a value in: {ranges(empty.tolist())}"
+            f"{source}: {counted(len(empty), 'band')} left out in which no spectrum has a value: {ranges(empty.tolist())}"
         )
     return np.setdiff1d(np.arange(X.shape[1]), empty)
 
 
 def load_ordered(path: Path) -> Endmembers:
-    """Load a library, and ask where a CSV file's wavelengths do not ascend: its header row may be missing."""
+    """Load a library; log a hint where a CSV file's wavelengths do not ascend, as its header row may be missing."""
     library = load(path)
     waves = library.wavelengths
     if path.suffix.lower() in (".csv", ".txt") and waves is not None and np.any(np.diff(waves) <= 0):
@@ -264,25 +264,25 @@ def load_ordered(path: Path) -> Endmembers:
 
 
 def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target: Any) -> np.ndarray:
-    """The target in the order of the samples; `LibraryError` where names are not the same."""
-    place = {name: i for i, name in enumerate(values["name"])}
-    if len(place) != len(values["name"]) or set(place) != set(names) or len(names) != len(place):
-        odd = sorted(set(place) ^ set(names))
-        what = f"'{odd[0]}' is in one of them alone" if odd else "one comes twice"
+    """Return the target in the order of the samples; raise `LibraryError` where the names differ."""
+    row_of = {name: i for i, name in enumerate(values["name"])}
+    if len(row_of) != len(values["name"]) or set(row_of) != set(names) or len(names) != len(row_of):
+        unmatched = sorted(set(row_of) ^ set(names))
+        fault = f"'{unmatched[0]}' is in one of them only" if unmatched else "one comes twice"
         raise LibraryError(
-            f"{target}: its names are not those of {source}: {what}; leave them out where the order is the same"
+            f"{target}: its names are not those of {source}: {fault}; leave them out where the order is the same"
         )
-    return np.array([values["value"][place[name]] for name in names])
+    return np.array([values["value"][row_of[name]] for name in names])
 
 
 def first_row(path: Path) -> list[str]:
-    """The cells of a CSV file's first line."""
+    """Return the cells of a CSV file's first line."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         return next(csv.reader(file), [""])
 
 
 def numeric_rows(path: Path) -> list[list[str]]:
-    """The rows of a CSV file of numbers alone; `LibraryError` says where it holds something else."""
+    """Return the rows of a CSV file; raise `LibraryError` where a cell is not a number or a row has another length."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     for i, row in enumerate(rows):
@@ -295,7 +295,7 @@ def numeric_rows(path: Path) -> list[list[str]]:
 
 
 def read_target(path: Path) -> dict[str, Any]:
-    """``value``, and ``line`` and ``sample``, or ``name``, where the file has them."""
+    """Return the columns ``value`` and ``row``, and ``line`` and ``sample``, or ``name``, where the file has them."""
     if path.suffix.lower() not in (".csv", ".txt"):
         raise LibraryError(f"{path}: a target is read from CSV")
     try:
@@ -320,81 +320,83 @@ def read_target(path: Path) -> dict[str, Any]:
         columns |= {"line": heading.index("line"), "sample": heading.index("sample")}
     if columns["value"] in (columns.get("line"), columns.get("sample")):
         raise LibraryError(f"{path}: the target is the last column, which is '{heading[-1] if heading else ''}'")
-    found: dict[str, Any] = {name: np.empty(len(rows)) for name in columns}
+    table: dict[str, Any] = {name: np.empty(len(rows)) for name in columns}
     for i, (n, row) in enumerate(rows):
         for name, column in columns.items():
             cell = row[column] if column < len(row) else ""
-            whole = name == "value" or (cell.isascii() and cell.isdigit() and len(cell) < 10)
-            if not (is_number(cell) and np.isfinite(float(cell)) and whole):
+            is_valid = name == "value" or (cell.isascii() and cell.isdigit() and len(cell) < 10)
+            if not (is_number(cell) and np.isfinite(float(cell)) and is_valid):
                 raise LibraryError(f"{path}: row {n}, column {column + 1}: '{cell[:20]}' is no {name}")
-            found[name][i] = float(cell)
-    found["row"] = [n for n, _ in rows]
+            table[name][i] = float(cell)
+    table["row"] = [n for n, _ in rows]
     if len(rows[0][1]) > 1 and "line" not in columns and not any(is_number(row[0]) for _, row in rows):
-        found["name"] = [row[0] for _, row in rows]
-    return found
+        table["name"] = [row[0] for _, row in rows]
+    return table
 
 
 def report_of(
-    spectra: Spectra, found: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
+    spectra: Spectra, selection: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
 ) -> dict[str, Any]:
-    """What ``STEM_bands.json`` says."""
-    waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[found.bands]]
-    report = {"unmix": build(), "command": list(command) if command is not None else None, "device": found.device,
-              "bands": [int(b) for b in spectra.bands[found.bands]], "wavelengths": waves}  # fmt: skip
+    """Return the contents of ``STEM_bands.json``."""
+    waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[selection.bands]]
+    report = {"unmix": build(), "command": list(command) if command is not None else None, "device": selection.device,
+              "bands": [int(b) for b in spectra.bands[selection.bands]], "wavelengths": waves}  # fmt: skip
     if y is None:
         return report
-    assert found.coefficients is not None
+    assert selection.coefficients is not None
     return report | {
-        "samples": len(y), "rmsep": found.rmsep, "least_rmsep": found.least, "intercept": found.intercept,
-        "coefficients": [float(c) for c in found.coefficients], "before_elimination": [int(b) for b in spectra.bands[found.chain]],
+        "samples": len(y), "rmsep": selection.rmsep, "least_rmsep": selection.least, "intercept": selection.intercept,
+        "coefficients": [float(c) for c in selection.coefficients],
+        "before_elimination": [int(b) for b in spectra.bands[selection.chain]],
         **{key: value for key, value in how.items() if value is not None},
     }  # fmt: skip
 
 
-def table_of_bands(spectra: Spectra, found: Selection) -> bytes:
-    """The chosen bands as CSV."""
+def table_of_bands(spectra: Spectra, selection: Selection) -> bytes:
+    """Return the chosen bands as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["band", *(["wavelength_nm"] if spectra.wavelengths is not None else []),
-                     *(["coefficient", "relevance"] if found.coefficients is not None else [])])  # fmt: skip
-    for i, b in enumerate(found.bands):
+                     *(["coefficient", "relevance"] if selection.coefficients is not None else [])])  # fmt: skip
+    for i, b in enumerate(selection.bands):
         row: list[Any] = [int(spectra.bands[b])]
         row += [] if spectra.wavelengths is None else [repr(float(spectra.wavelengths[b]))]
-        if found.coefficients is not None and found.relevance is not None:
-            row += [repr(float(found.coefficients[i])), repr(float(found.relevance[i]))]
+        if selection.coefficients is not None and selection.relevance is not None:
+            row += [repr(float(selection.coefficients[i])), repr(float(selection.relevance[i]))]
         writer.writerow(row)
     return text.getvalue().encode()
 
 
-def table_of_curve(spectra: Spectra, found: Selection) -> bytes:
-    """The smallest RMSEP of every number of bands as CSV."""
-    rows = [f"{count},{error!r},{int(spectra.bands[start])}\n" for count, error, start in found.curve]
+def table_of_curve(spectra: Spectra, selection: Selection) -> bytes:
+    """Return the smallest RMSEP for every number of bands as CSV."""
+    rows = [f"{count},{error!r},{int(spectra.bands[start])}\n" for count, error, start in selection.curve]
     return "".join(["bands,rmsep,first_band\n", *rows]).encode()
 
 
-def picture_of_curve(found: Selection) -> bytes | None:
-    """The same as PNG; None without matplotlib."""
+def picture_of_curve(selection: Selection) -> bytes | None:
+    """Return the curve of `table_of_curve` as PNG, or None without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     from matplotlib.figure import Figure
 
-    assert found.least is not None and found.rmsep is not None
+    assert selection.least is not None and selection.rmsep is not None
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    axes.semilogy([count for count, _, _ in found.curve], [error for _, error, _ in found.curve], color="tab:blue")
+    counts, errors = [count for count, _, _ in selection.curve], [error for _, error, _ in selection.curve]
+    axes.semilogy(counts, errors, color="tab:blue")
     axes.plot(
-        len(found.chain),
-        found.least,
+        len(selection.chain),
+        selection.least,
         "o",
         color="tab:blue",
-        label=f"least: {len(found.chain)} bands, {found.least:.4g}",
+        label=f"least: {len(selection.chain)} bands, {selection.least:.4g}",
     )
     axes.plot(
-        len(found.bands),
-        found.rmsep,
+        len(selection.bands),
+        selection.rmsep,
         "s",
         color="tab:red",
-        label=f"chosen: {len(found.bands)} bands, {found.rmsep:.4g}",
+        label=f"chosen: {len(selection.bands)} bands, {selection.rmsep:.4g}",
     )
     axes.set(xlabel="bands", ylabel="RMSEP")
     axes.legend()

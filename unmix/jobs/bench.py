@@ -1,4 +1,4 @@
-"""How fast this machine unmixes a cube, beside the copy that bounds it: the same reads, transfers and writes, no arithmetic."""
+"""`bench`: time this machine unmixing a cube, and the copy that bounds it: the same reads, transfers and writes, no arithmetic."""
 
 import os
 import statistics
@@ -34,7 +34,7 @@ def bench(
     repeats: int = 3,
     **reading: Any,
 ) -> list[dict[str, Any]]:
-    """Time a scene on each device, and the copy that bounds it, in turn in one process, after one run that warms up.
+    """Time a scene on each device, in turn with the copy that bounds it, in one process and after one warm-up run of each.
 
     Parameters
     ----------
@@ -44,77 +44,77 @@ def bench(
         As for `unmix.run`.
     devices : sequence of str
     out_dir : path-like, optional
-        Where maps are written to, and removed from again; default is the system's temporary folder. Put it on the disk, or
-        in the memory, that is to be measured.
+        Where maps are written, and removed again; default is the system's temporary folder. Choose one on the disk, or in the
+        memory, that is to be measured.
     streams : sequence of int
-        Blocks in flight; each is timed.
+        Numbers of blocks in flight; each number is timed.
     repeats : int
-        Runs of each; the medians are given.
+        Runs of each; the medians are returned.
     **reading
         The fields of `unmix.ReadOptions`.
 
     Returns
     -------
     list of dict
-        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer, where the scene has
-        no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of the stages and in all
-        (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``, the
-        median over pairs of run to copy.
+        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer than ``streams`` if the
+        scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of the stages and
+        of the total (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``,
+        the median over pairs of the time of the run to that of the copy.
 
     Raises
     ------
     UnmixError
-        As `unmix.run`.
+        As for `unmix.run`.
     """
     scene, used, missing_value = open_scene(cube, ReadOptions(**reading))
     library = fit(load_parts(Path(endmembers)), scene, used.index)
     method_spec, solver_spec = choose(method, solver)
     problem = plan_problem(library, method_spec, solver_spec, used, missing_value, scene.interleave)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
-    found = []
+    timings = []
     for name in devices:
         for count in streams:
             options = Options(
                 method, solver, device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=count
             )
-            taken: dict[bool, list[Seconds]] = {False: [], True: []}
-            alone = LocalExecutor(options)
-            machine = alone.machine
+            times: dict[bool, list[Seconds]] = {False: [], True: []}  # of the copy and of the run
+            executor = LocalExecutor(options)
+            machine = executor.machine
             try:
-                block_plan = alone.plan(scene, problem)
+                block_plan = executor.plan(scene, problem)
                 with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
                     for turn in range(repeats + 1):
                         for machine.solves in (False, True):
                             outputs = Outputs(Path(folder), scene.stem)
                             try:
-                                for what, bands in options.maps(*problem.E.shape).items():
-                                    outputs.raster(what, scene.lines, scene.samples, bands)
-                                _, seconds = alone.solve(scene, problem, block_plan, outputs, None)
+                                for map_name, bands in options.maps(*problem.E.shape).items():
+                                    outputs.raster(map_name, scene.lines, scene.samples, bands)
+                                _, seconds = executor.solve(scene, problem, block_plan, outputs, None)
                             finally:
                                 outputs.abandon()
                             if turn > 0:
-                                taken[machine.solves].append(seconds)
+                                times[machine.solves].append(seconds)
             finally:
-                alone.close()
-            ratio = statistics.median(run.total / copy.total for run, copy in zip(taken[True], taken[False]))
-            found.append({
+                executor.close()
+            ratio = statistics.median(run.total / copy.total for run, copy in zip(times[True], times[False]))
+            timings.append({
                 "device": machine.name, "method": method_spec.name, "solver": solver_spec.name, "endmembers": len(library.names),
                 "streams": count, "in_flight": block_plan.slots, "lines_per_block": block_plan.lines_per_block,
                 "interleave": scene.interleave, "pixels": pixels, "bytes_read": size,
-                "copy": medians(taken[False], pixels, size), "run": medians(taken[True], pixels, size),
+                "copy": medians(times[False], pixels, size), "run": medians(times[True], pixels, size),
                 "ratio": round(ratio, 3),
             })  # fmt: skip
-    return found
+    return timings
 
 
 def medians(runs: list[Seconds], pixels: int, size: int) -> dict[str, Any]:
-    """The medians of every stage, and what follows from that of the total."""
+    """Return the medians of every stage, and the rates that follow from the median of the total."""
     seconds = {name: statistics.median(asdict(run)[name] for run in runs) for name in asdict(runs[0])}
     hidden = [run.hidden() for run in runs]
-    known = [share for share in hidden if share is not None]
+    shares = [share for share in hidden if share is not None]
     return {
         **{name: round(value, 5) for name, value in seconds.items()},
         "gigabytes_per_second": round(size / seconds["total"] / 1e9, 3),
         "pixels_per_second": round(pixels / seconds["total"]),
-        "hidden": statistics.median(known) if known else None,
+        "hidden": statistics.median(shares) if shares else None,
     }

@@ -1,4 +1,4 @@
-"""`check`: everything that would make a run wrong, before it, from headers and a sample of pixels."""
+"""`check`: find what would make a run wrong, from headers and a sample of pixels, before the run."""
 
 import os
 import time
@@ -23,29 +23,29 @@ from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
 from ..scene import SAMPLE, ReadOptions, Survey, open_scene, ranges, sampled, scale_fault, survey
 from ..summary import Summary
 
-# Python and its libraries, before a block is held (measured; docs/benchmarks.md).
+# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
 TIMED_PIXELS = 4096
-# From this share of the bands, or of the pixels, on there are too many endmembers.
+# Endmembers that number this share of the bands, or of the pixels, or more are too many.
 CROWD = 0.8
 
 
 @dataclass
 class Findings:
-    """What was found: ``(severity, about, message)``, severity being error, warning or info."""
+    """The findings of a check: ``(severity, about, message)``, where severity is error, warning or info."""
 
     found: list[tuple[str, str, str]] = field(default_factory=list)
 
     def error(self, about: str, message: str) -> None:
-        """A run would be wrong, or refused."""
+        """Add a finding that makes a run wrong or refused."""
         self.found.append(("error", about, message))
 
     def warning(self, about: str, message: str) -> None:
-        """A run would be right, but perhaps not what is wanted."""
+        """Add a finding with which a run is right, but perhaps not what is wanted."""
         self.found.append(("warning", about, message))
 
     def info(self, about: str, message: str) -> None:
-        """Good to know."""
+        """Add a finding that is no fault."""
         self.found.append(("info", about, message))
 
 
@@ -60,7 +60,7 @@ def check(
     threads: int | None = None,
     **reading: Any,
 ) -> dict[str, Any]:
-    """Look at what a run would meet; nothing is written.
+    """Check a cube, a library and options before a run; write nothing.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def check(
     -------
     dict
         ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the numbers
-        behind them: bands, shares of masked pixels, sizes, condition, bytes, seconds and memory expected.
+        behind them: bands, shares of masked pixels, sizes, condition, bytes, and the seconds and memory to expect.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def check(
     check_axis(scene, used, findings)
     began = time.perf_counter()
     seen = survey(scene, used, nodata)
-    looked = time.perf_counter() - began
+    seconds_looking = time.perf_counter() - began
     check_bands(scene, seen, findings)
     check_pixels(nodata, seen, findings)
     facts: dict[str, Any] = {
@@ -101,11 +101,11 @@ def check(
         "samples": scene.samples,
         "bands": scene.bands,
         "bands_used": len(used.index),
-        "faulty_bands": {what: [b + 1 for b in some] for what, some in seen.faults().items()},
+        "faulty_bands": {fault: [b + 1 for b in bands] for fault, bands in seen.faults().items()},
         "pixels_looked_at": seen.pixels,
         "masked_share": seen.masked / seen.pixels,
         "partly_nodata_share": seen.partly / seen.pixels,
-        "seconds_to_look": round(looked, 3),
+        "seconds_to_look": round(seconds_looking, 3),
     }
     library = None
     if endmembers is not None:
@@ -113,27 +113,29 @@ def check(
     if library is not None:
         check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
     elif endmembers is None:
-        findings.info("endmembers", "extracted from the scene: count and condition are only known then")
-    expect(scene, used, nodata, library, method_spec, solver_spec, parse_size(str(memory)), threads, findings, facts)
+        findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
+    estimate_cost(
+        scene, used, nodata, library, method_spec, solver_spec, parse_size(str(memory)), threads, findings, facts
+    )
     sound = not any(severity == "error" for severity, _, _ in findings.found)
-    listed = [dict(zip(("severity", "about", "message"), one)) for one in findings.found]
+    listed = [dict(zip(("severity", "about", "message"), finding)) for finding in findings.found]
     return {**facts, "sound": sound, "findings": listed}
 
 
 def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
-    """Wavelengths and FWHM: whether they are there and can be what they say."""
+    """Check that the cube has wavelengths, and that they and the FWHM are plausible."""
     waves, fwhm = scene.wavelengths, scene.fwhm
     if waves is None:
         findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
         return
-    some = waves[used.index]
-    findings.info("wavelengths", f"{some.min():g} to {some.max():g} nm in {counted(len(some), 'band')}")
-    if some.min() < PLAUSIBLE[0] or some.max() > PLAUSIBLE[1]:
+    waves = waves[used.index]
+    findings.info("wavelengths", f"{waves.min():g} to {waves.max():g} nm in {counted(len(waves), 'band')}")
+    if waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]:
         findings.warning(
-            "wavelengths", f"{some.min():g} to {some.max():g} nm is no range of an imaging spectrometer; units?"
+            "wavelengths", f"{waves.min():g} to {waves.max():g} nm is no range of an imaging spectrometer; wrong units?"
         )
-    if np.any(np.diff(some) <= 0):
-        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or their order is another")
+    if np.any(np.diff(waves) <= 0):
+        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
     if fwhm is not None and not np.all((fwhm[used.index] > 0.05) & (fwhm[used.index] < 500)):
         findings.warning(
             "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm is none of an imaging spectrometer"
@@ -141,51 +143,49 @@ def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
 
 
 def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
-    """Bands in use that are dead, constant or out of physical range."""
-    for what, bands in seen.faults().items():
+    """Report bands in use that are dead, constant or out of physical range."""
+    for fault, bands in seen.faults().items():
         if not bands:
             continue
-        many = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{many} {what} on the sample: {ranges(bands)}; `bands` auto leaves such out"
-        if what == "dead":
+        subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
+        text = f"{subject} {fault} on the sample: {ranges(bands)}; `bands` auto leaves such bands out"
+        if fault == "dead":
             findings.error("bands", text + ": every pixel would be masked")
         else:
             findings.warning("bands", text)
 
 
 def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None:
-    """How many pixels have values."""
-    there = seen.pixels - seen.masked
+    """Report how many pixels of the sample have values, and how many miss a band in use."""
+    unmasked = seen.pixels - seen.masked
     share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
-    if there == 0:
+    if unmasked == 0:
         findings.error("nodata", share + " in any band; is `nodata` right?")
         return
     findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]
         names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
-        text = (
-            f"{100 * seen.partly / there:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
-        )
-        (findings.error if seen.partly == there else findings.warning)("nodata", text)
+        text = f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
+        (findings.error if seen.partly == unmasked else findings.warning)("nodata", text)
 
 
 def check_library(
     path: Path, wanted: str | None, scene: Cube, used: Bands, findings: Findings, facts: dict[str, Any]
 ) -> Endmembers | None:
-    """The library on the bands of the scene, or None where it does not come there."""
+    """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
     try:
         parts = load_parts(path)
         if wanted is not None:
             parts = select(parts, wanted)
         for part in parts:
-            same = duplicates(part)
-            if same:
-                pairs = "; ".join(f"{a} = {b}" for a, b in same[:5])
-                findings.warning("library", f"{len(same)} pairs of spectra are the same up to their size: {pairs}")
+            equal = duplicates(part)
+            if equal:
+                pairs = "; ".join(f"{a} = {b}" for a, b in equal[:5])
+                findings.warning("library", f"{len(equal)} pairs of spectra are the same up to a factor: {pairs}")
             if part.wavelengths is None and scene.wavelengths is not None:
                 findings.warning(
-                    "library", f"{part.source} has no wavelengths: its bands are taken for the cube's by number"
+                    "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
                 )
         library = fit(parts, scene, used.index)
     except LibraryError as error:
@@ -204,7 +204,7 @@ def check_problem(
     scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool,
     findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Sizes and condition: whether exact answers can come of it."""
+    """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
     try:
         fault = scale_fault(scene, library, used, nodata)
     except CubeError as error:
@@ -213,26 +213,27 @@ def check_problem(
     if fault:
         (findings.error if scaled else findings.warning)("scale", fault)
     elif fault is None:
-        findings.info("scale", "pixels and endmembers are of one size")
+        findings.info("scale", "pixels and endmembers have the same scale")
     L, p = library.matrix.shape
     if p > L and not solver_spec.any_rank:
         findings.error(
             "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
         )
         return
-    crowd = crowded(p, L, scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"]))
-    if crowd:
-        findings.warning("endmembers", crowd)
+    pixels = scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"])
+    message = too_many_endmembers(p, L, pixels)
+    if message:
+        findings.warning("endmembers", message)
     try:
         problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
     except LibraryError as error:
         facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.sum_to_one)
         findings.error("endmembers", str(error))
         return
-    close = problem.condition > WARN_CONDITION
-    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if close else []
-    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if close else "")
-    (findings.warning if close and not solver_spec.any_rank else findings.info)("endmembers", text)
+    warn = problem.condition > WARN_CONDITION
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
+    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
+    (findings.warning if warn and not solver_spec.any_rank else findings.info)("endmembers", text)
     check_fit(scene, used, nodata, library, method_spec, solver_spec, problem.alike, findings, facts)
 
 
@@ -241,19 +242,19 @@ def check_fit(
     alike: tuple[str, ...],
     findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
-    """How well the endmembers explain some pixels of the sample, evenly spread."""
+    """Report how well the endmembers fit some pixels of the sample, evenly spread."""
     Y = some_pixels(scene, used, nodata)
     if not len(Y):
         return
-    found = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
+    best = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
-    left = found.rmse * np.sqrt(Y.shape[1])
-    relative = np.divide(left, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
-    planes = {"rmse": found.rmse, "relative": relative.astype(np.float32), "kappa": found.kappa, "delta": found.delta}
-    planes |= {"steps": found.steps, "state": np.where(found.valid, 0, 1).astype(np.uint8)}
+    residuals = best.rmse * np.sqrt(Y.shape[1])
+    relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
+    planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
+    planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
     summary = Summary()
-    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": found.abundances.T[None]})
+    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": best.abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, library.names)
     warnings = judge(summary, library.names, method_spec.sum_to_one, MOST_DELTA, alike)
     for sentence in warnings:
@@ -262,15 +263,15 @@ def check_fit(
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
-def crowded(p: int, L: int, pixels: float) -> str | None:
-    """Return what is wrong with so many endmembers for so many bands and pixels, or None."""
-    for count, what in ((L, "band"), (round(pixels), "pixel")):
+def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
+    """Return a message if p endmembers are too many for L bands or so many pixels, else None."""
+    for count, noun in ((L, "band"), (round(pixels), "pixel")):
         if p > 1 and 0 < count <= p / CROWD:
             return (
-                f"{p} endmembers for {counted(count, what)}: "
+                f"{p} endmembers for {counted(count, noun)}: "
                 + (
                     "noise is fitted as well as signal"
-                    if what == "band"
+                    if noun == "band"
                     else "each pixel could be an endmember of its own"
                 )
                 + "; choose some with `select`"
@@ -278,16 +279,16 @@ def crowded(p: int, L: int, pixels: float) -> str | None:
     return None
 
 
-def expect(
+def estimate_cost(
     scene: Cube, used: Bands, nodata: float | None, library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int,
     threads: int | None, findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Bytes, seconds and memory, from the sample: the time to read it, and on this CPU to solve it."""
+    """Estimate the bytes, seconds and memory of a run from the sample: the time to read it, and to solve it on this CPU."""
     size = scene.lines * bytes_per_line(scene)
     passes = 1 if library is not None else 3
     began = time.perf_counter()
-    read = sum(part.nbytes for part in sampled(scene))
-    reading = (time.perf_counter() - began) * size / max(1, read)
+    bytes_sampled = sum(part.nbytes for part in sampled(scene))
+    reading = (time.perf_counter() - began) * size / max(1, bytes_sampled)
     facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
     text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
     p = 10 if library is None else len(library.names)
@@ -313,11 +314,11 @@ def expect(
 
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
-    """Spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
+    """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
     parts = []
     step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
     for part in sampled(scene):
-        good = ~missing(part, scene.interleave, used, nodata)
-        parts.append(spectra(part, scene.interleave, used)[good][::step])
-    found = np.concatenate(parts)
-    return found[:: max(1, -(-len(found) // TIMED_PIXELS))]
+        complete = ~missing(part, scene.interleave, used, nodata)
+        parts.append(spectra(part, scene.interleave, used)[complete][::step])
+    Y = np.concatenate(parts)
+    return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

@@ -1,4 +1,4 @@
-"""Who does the work on a scene: this process (`LocalExecutor`), or a cluster (`unmix.jobs.distributed.executor.ClusterExecutor`)."""
+"""Executors, which extract and solve: this process (`LocalExecutor`) or a cluster (`jobs.distributed.executor.ClusterExecutor`)."""
 
 import functools
 import time
@@ -21,10 +21,10 @@ Progress = Callable[[Step], None]
 
 
 class Executor(Protocol):
-    """What a scene's run asks of those who do the work.
+    """The interface through which a scene's run has its work done.
 
-    ``name`` is the device's; ``extract`` finds endmembers and returns how often it read the file; ``plan`` cuts the scene
-    before anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
+    ``name`` is the device's; ``extract`` returns endmembers and how often it read the file; ``plan`` cuts the scene into
+    blocks before anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
     """
 
     @property
@@ -37,7 +37,7 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """This process on its own device, which is looked for when it is first needed: the scene's first bytes are on their way by then.
+    """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead by then.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class LocalExecutor:
 
     @functools.cached_property
     def machine(self) -> Device:
-        """The device."""
+        """Return the device, opened at the first use."""
         return choose_device(self.options.device, self.options.threads)
 
     @property
@@ -73,13 +73,15 @@ class LocalExecutor:
         seconds = Seconds(compiling=time.perf_counter() - began)
         summary = outputs.summary()
 
-        def done(lines: slice, part: Summary) -> None:
+        def finish_block(lines: slice, part: Summary) -> None:
             summary.merge(part)
             outputs.done(lines, summary.to_dict())
             if progress is not None:
                 progress(step_of(scene, lines.stop, self.name, block_plan.first))
 
-        solve_lines(scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, done, seconds)
+        solve_lines(
+            scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, finish_block, seconds
+        )
         return summary, seconds
 
     def close(self) -> None:
@@ -91,9 +93,9 @@ class LocalExecutor:
 def extract(
     scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
 ) -> tuple[Endmembers, int]:
-    """Extract the endmembers that the options ask for; returns them and how often the file was read."""
-    wanted = "auto" if options.count is None else options.count
-    return extract_endmembers(scene, used, nodata, wanted, options.extract, options.seed, options.budget, threads)
+    """Extract the endmembers that the options ask for; return them and how often the file was read."""
+    count = "auto" if options.count is None else options.count
+    return extract_endmembers(scene, used, nodata, count, options.extract, options.seed, options.budget, threads)
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

@@ -1,4 +1,4 @@
-"""`nmf` of a scene: endmembers and abundances found together, from a cube on disk to maps on disk."""
+"""`nmf` of a scene: find endmembers and abundances together, from a cube on disk to maps on disk."""
 
 import logging
 import os
@@ -71,7 +71,7 @@ def nmf_scene(
     command: Sequence[str] | None = None,
     **reading: Any,
 ) -> dict[str, Any]:
-    """Factorise a scene: abundances, RMSE and endmembers beside it, as `unmix.run` writes them.
+    """Factorise a scene: write abundances, RMSE and endmembers beside it, as `unmix.run` does.
 
     Parameters
     ----------
@@ -79,11 +79,11 @@ def nmf_scene(
     count : int or "auto", optional
         How many endmembers; not with ``endmembers``.
     endmembers : path-like, optional
-        A library to begin with, in place of ``start``.
+        A library of starting endmembers, in place of ``start``.
     start : {"vca", "spa", "random"}, optional
-        Pixels that an extraction picks, or the mean spectrum times random numbers.
+        The starting endmembers: pixels that an extraction picks, or the mean spectrum times random numbers.
     seed : int
-        Of either.
+        Of the extraction or the random numbers.
     loss, sum_to_one, steps, tol, every
         See `unmix.nmf`.
     out_dir, overwrite, device, memory, gpu_memory, threads, format, progress, command
@@ -94,12 +94,12 @@ def nmf_scene(
     Returns
     -------
     dict
-        What ``STEM_run.json`` holds.
+        The contents of ``STEM_run.json``, and ``stem``.
 
     Raises
     ------
     UnmixError
-        See `unmix.errors`; nothing is left under a final name then.
+        See `unmix.errors`; no output has its final name then.
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
     form, how_read = require(format), ReadOptions(**reading)
@@ -120,13 +120,13 @@ def nmf_scene(
         outputs.refuse_unfinished(overwrite)
         outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), seconds_compiling()
-        first = beginning(
+        initial = starting_endmembers(
             scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
         )
-        E = np.maximum(first.matrix, FLOOR * np.maximum(first.matrix.mean(axis=0), 0)).astype(np.float32)
+        E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
             raise LibraryError(
-                f"{first.source}: an endmember to begin with holds nothing above 0, or values that are not finite; is the scale right?"
+                f"{initial.source}: a starting endmember has no value above 0, or one not finite; is the scale right?"
             )
         outputs.check_space(4 * scene.lines * scene.samples * (E.shape[1] + 1) + 2**20)
         unit = unit_of(E)
@@ -140,11 +140,11 @@ def nmf_scene(
             compiled, began_descending = seconds_compiling(), time.perf_counter()
             E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
             descending = time.perf_counter() - began_descending - (seconds_compiling() - compiled)
-            found = Endmembers(
-                tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), first.wavelengths, None,
-                f"nmf ({loss}) from {first.source}",
+            factors = Endmembers(
+                tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), initial.wavelengths, None,
+                f"nmf ({loss}) from {initial.source}",
             )  # fmt: skip
-            sums, counts = write_maps(outputs, scene, pixels, found.matrix)
+            sums, counts = write_maps(outputs, scene, pixels, factors.matrix)
         finally:
             pixels.close()
             if engine is not None:
@@ -155,44 +155,44 @@ def nmf_scene(
         seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
         report = what_was_read(scene, used, nodata, command, how_read) | {
             "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
-            "endmembers": {"names": list(found.names), "source": found.source, "pixels": None},
+            "endmembers": {"names": list(factors.names), "source": factors.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
-        map_headers(outputs, scene, found.names, f"nmf ({loss})", sums, used)
-        found.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
+        map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used)
+        factors.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
         outputs.finish(report)
     return finite(report) | {"stem": scene.stem}
 
 
-def beginning(
+def starting_endmembers(
     scene: Cube, used: Bands, nodata: float | None, endmembers: Any, count: int | str, start: str, seed: int, budget: int,
     threads: int | None,
 ) -> Endmembers:  # fmt: skip
-    """The endmembers to begin with."""
+    """Return the endmembers that the factorisation starts from: a library, extracted pixels or random ones."""
     if endmembers is not None:
         return fit(load_parts(Path(endmembers)), scene, used.index)
     if start != "random":
         return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads)[0]
-    found = signal_of(scene, used, nodata, budget, threads)
-    p = capped(scene, hysime(found)) if count == "auto" else int(count)
+    signal = signal_of(scene, used, nodata, budget, threads)
+    p = capped(scene, hysime(signal)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
-    noise = np.random.Generator(np.random.PCG64(seed)).random((len(found.mean), p))
+    noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
-    return Endmembers(names, found.mean[:, None] * 2 * noise, waves, None, f"{scene.path}: random (seed {seed})")
+    return Endmembers(names, signal.mean[:, None] * 2 * noise, waves, None, f"{scene.path}: random (seed {seed})")
 
 
 class Pixels:
-    """The pixels of a scene as float32, not below 0, with their abundances: all at once, or block by block, as often as asked.
+    """The pixels of a scene as float32, negative values as 0, with their abundances: all at once, or block by block, repeatedly.
 
     Attributes
     ----------
     most : int
         Pixels of the largest block.
     below : int
-        Values below 0, which count as 0.
+        How many values were below 0, and are taken as 0.
     """
 
     def __init__(
@@ -211,33 +211,33 @@ class Pixels:
         self.scratch: Any = None
 
     def plan_memory(self, budget: int, gpu_budget: int | None, folder: Path) -> bool:
-        """Whether all pixels are held, in the memory of the host and of a GPU; else how they are cut; scratch goes to ``folder``."""
+        """Return whether all pixels fit in the memory of host and GPU; else cut them into blocks, with a scratch file in ``folder``."""
         L, p = self.E.shape
         pixels, samples = self.scene.lines * self.scene.samples, self.scene.samples
-        a_pixel = 4 * (L + 16 + 2 * (p + 16))
+        pixel_bytes = 4 * (L + 16 + 2 * (p + 16))
         stored = bytes_per_line(self.scene)
         chunk = min(self.scene.lines_together, self.scene.lines)
-        # Two blocks are in memory as they are stored, three as floats: read, waiting, at work.
-        self.block_plan = plan_blocks(self.scene.lines, 2 * stored + 3 * a_pixel * samples, budget, 1, chunk=chunk)
-        held = pixels * a_pixel + 2 * stored * self.block_plan.lines_per_block <= budget
+        # Two blocks are in memory as they are stored, three as floats: being read, waiting, being worked on.
+        self.block_plan = plan_blocks(self.scene.lines, 2 * stored + 3 * pixel_bytes * samples, budget, 1, chunk=chunk)
+        held = pixels * pixel_bytes + 2 * stored * self.block_plan.lines_per_block <= budget
         if gpu_budget is not None:
-            there = plan_blocks(self.scene.lines, 2 * a_pixel * samples, gpu_budget, 1, "`gpu_memory`")
-            self.block_plan = min(self.block_plan, there, key=lambda one: one.lines_per_block)
-            held = held and 2 * a_pixel * pixels <= gpu_budget
-        if held:  # what is not at work is small: blocks only bring the pixels in
+            gpu_plan = plan_blocks(self.scene.lines, 2 * pixel_bytes * samples, gpu_budget, 1, "`gpu_memory`")
+            self.block_plan = min(self.block_plan, gpu_plan, key=lambda plan: plan.lines_per_block)
+            held = held and 2 * pixel_bytes * pixels <= gpu_budget
+        if held:  # blocks only serve to read the pixels; small ones leave the memory to the pixels
             self.block_plan = replace(self.block_plan, lines_per_block=max(1, self.block_plan.lines_per_block // 4))
         self.most = pixels if held else self.block_plan.lines_per_block * samples
         if not held:
-            log.info(f"{self.scene.path}: does not fit `memory` as float32; it is read once a step")
+            log.info(f"{self.scene.path}: does not fit `memory` as float32; it is read once for each step")
             self.scratch = tempfile.TemporaryFile(prefix="unmix-", dir=folder)  # noqa: SIM115
-            # a full disk would end the process when the map is written to
+            # without space reserved, a full disk would kill the process when it writes to the memory map
             os.posix_fallocate(self.scratch.fileno(), 0, 4 * pixels * p)
             self.kept = np.memmap(self.scratch, np.float32, "r+", shape=(pixels, p))
             self.begun = False
         return held
 
     def close(self) -> None:
-        """Let the threads and the scratch file go."""
+        """Stop the threads and remove the scratch file."""
         self.pool.shutdown()
         self.reader.shutdown()
         if self.scratch is not None:
@@ -245,23 +245,23 @@ class Pixels:
             self.scratch.close()
 
     def floats(self, lines: slice) -> np.ndarray:
-        """Some lines, (pixels, L)."""
+        """Return some lines as float32 (pixels, L): negative values and those of masked pixels are 0."""
         n, samples, L = lines.stop - lines.start, self.scene.samples, len(self.stored.bands)
         raw = self.scene.read(lines, np.empty(n * bytes_per_line(self.scene), np.uint8))
         out = np.empty((n * samples, L), np.float32)
 
-        def one(line: int) -> int:
+        def convert_line(line: int) -> int:
             scratch = np.empty((L, WIDE.width)), np.empty((1, WIDE.width)), np.empty((1, WIDE.width))
             return int(
                 self.convert(raw, line, samples, self.stored, *scratch, out[line * samples : (line + 1) * samples])
             )
 
-        below = sum(self.pool.map(one, range(n)))
+        below = sum(self.pool.map(convert_line, range(n)))
         masked = np.isnan(out[:, 0])
         out[masked] = 0.0
         if out.max() > LARGEST * self.unit:
             raise CubeError(
-                f"{self.scene.path}: holds values above {LARGEST:g}; where these mean no data, say so by `nodata`"
+                f"{self.scene.path}: holds values above {LARGEST:g}; if these mean no data, name them with `nodata`"
             )
         if not self.counted:
             self.below += below
@@ -275,14 +275,14 @@ class Pixels:
         return len(self.block_plan)
 
     def __iter__(self) -> Iterator[Block]:
-        """All blocks once more; what happens to a block's abundances is kept. The next is read meanwhile."""
+        """Yield all blocks once; changes to a block's abundances are kept. The next block is read meanwhile."""
         samples, p = self.scene.samples, self.E.shape[1]
         cuts = list(self.block_plan)
-        coming = self.reader.submit(self.floats, cuts[0])
+        next_block = self.reader.submit(self.floats, cuts[0])
         for i, lines in enumerate(cuts):
-            X = coming.result()
+            X = next_block.result()
             if i + 1 < len(cuts):
-                coming = self.reader.submit(self.floats, cuts[i + 1])
+                next_block = self.reader.submit(self.floats, cuts[i + 1])
             place = slice(lines.start * samples, lines.stop * samples)
             if not self.begun:
                 self.kept[place] = self.equal_parts(X)
@@ -293,30 +293,30 @@ class Pixels:
 
     @property
     def held_whole(self) -> list[Block]:
-        """All pixels as one block."""
+        """Return all pixels as one block, read at the first use."""
         if self.whole is None:
             tall, wide = self.engine.shape(self.most)
             X, A = np.zeros(tall, np.float32), np.zeros(wide, np.float32)
             for lines in self.block_plan:
                 place = slice(lines.start * self.scene.samples, lines.stop * self.scene.samples)
-                own = self.floats(lines)
-                X[place, : own.shape[1]] = own
-                A[place, : self.E.shape[1]] = self.equal_parts(own)
+                X_lines = self.floats(lines)
+                X[place, : X_lines.shape[1]] = X_lines
+                A[place, : self.E.shape[1]] = self.equal_parts(X_lines)
             self.whole = X, A
         return [self.whole]
 
     def equal_parts(self, X: np.ndarray) -> np.ndarray:
-        """Abundances to begin with."""
+        """Return the abundances to start from."""
         return equal_parts(X, self.E * np.float32(self.unit), self.plan.sum_to_one)
 
     def abundances(self, lines: slice) -> np.ndarray:
-        """Of some lines, (pixels, p)."""
+        """Return the abundances of some lines, (pixels, p)."""
         place = slice(lines.start * self.scene.samples, lines.stop * self.scene.samples)
         return self.kept[place] if self.whole is None else self.whole[1][place, : self.E.shape[1]]
 
 
 def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
-    """Abundances and RMSE of all pixels, from what is stored and what was found; sums of abundances, and counts."""
+    """Write the abundances and the RMSE of all pixels; return the sums of the abundances, and the counts of pixels."""
     L, p = E.shape
     abundance, rmse = (
         outputs.raster(name, scene.lines, scene.samples, count) for name, count in (("abundance", p), ("rmse", 1))
@@ -330,11 +330,11 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            left = np.sqrt(
+            errors = np.sqrt(
                 np.square(spectra(raw, scene.interleave, pixels.bands).reshape(-1, L) - A @ E.T).mean(axis=1)
             )
-        left[masked], A[masked] = NODATA, NODATA
+        errors[masked], A[masked] = NODATA, NODATA
         abundance.write(lines, np.ascontiguousarray(A.reshape(n, scene.samples, p).transpose(0, 2, 1), np.float32))
-        rmse.write(lines, left.reshape(n, scene.samples).astype(np.float32))
+        rmse.write(lines, errors.reshape(n, scene.samples).astype(np.float32))
     masked_pixels = int(pixels.masked.sum())
     return sums, {"all": pixels.masked.size, "solved": pixels.masked.size - masked_pixels, "masked": masked_pixels}

@@ -1,4 +1,4 @@
-"""What a run's record says of its pixels, counted again from its maps."""
+"""Count again from a run's maps what its record says of its pixels."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,14 +9,14 @@ from ..certificate import CERTIFIED
 from ..io.export import NODATA
 from ..summary import THERE
 
-# Sums of float32 in another order, and figures that a map holds in float32.
+# Relative: sums of float32 are taken in another order, and maps hold float32 of the record's float64.
 TOLERANCE = 1e-5
-# A line of a map by name and number, float32 (bands, samples).
+# Returns a line of a map, by the map's name and the line's number, as float32 (bands, samples).
 Line = Callable[[str, int], np.ndarray]
 
 
 def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
-    """What the record says beside what its maps hold: name, said and found; numbers that a map cannot show are left out.
+    """Yield each number of the record that the maps determine: its name, the recorded value and the one counted in the maps.
 
     Parameters
     ----------
@@ -24,29 +24,29 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
         The record.
     line_of : callable
     top : bool
-        Whether only the largest abundances were written, so that nothing can be said of each endmember.
+        Whether only the largest abundances were written, so that those of each endmember cannot be counted.
     certificate : bool
         Whether κ and δ were written.
     """
     pixels, lines = report["pixels"], int(report["lines"])
     solved, largest = 0, 0.0
     p = len(report["endmembers"]["names"])
-    sums, most, there = np.zeros(p), np.full(p, -np.inf), np.zeros(p, int)
+    sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros(p, int)
     kappas, deltas = [], []
     for line in range(lines):
         rmse = line_of("rmse", line)[0]
-        good = rmse != NODATA
-        solved += int(good.sum())
-        largest = max(largest, float(rmse[good].max(initial=0)))
+        is_solved = rmse != NODATA
+        solved += int(is_solved.sum())
+        largest = max(largest, float(rmse[is_solved].max(initial=0)))
         if not top:
-            a = line_of("abundance", line)[:, good].astype(float)
+            a = line_of("abundance", line)[:, is_solved].astype(float)
             sums += a.sum(axis=1)
-            most = np.maximum(most, a.max(axis=1, initial=-np.inf))
-            there += (a > THERE).sum(axis=1)
+            maxima = np.maximum(maxima, a.max(axis=1, initial=-np.inf))
+            present += (a > THERE).sum(axis=1)
         if certificate:
-            proof = line_of("certificate", line)[:, good]
-            kappas.append(proof[0])
-            deltas.append(proof[1])
+            certificates = line_of("certificate", line)[:, is_solved]
+            kappas.append(certificates[0])
+            deltas.append(certificates[1])
     yield "pixels solved", pixels["solved"], solved
     yield "pixels masked", pixels["masked"] + pixels["partly_nodata"], pixels["all"] - solved
     yield (
@@ -57,26 +57,26 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
     yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
-    for j, said in enumerate(report["abundances"] if not top and solved else ()):
-        name = f"abundances of {said['name']}: "
-        yield name + "mean", said["mean"], sums[j] / solved
-        yield name + "maximum", said["maximum"], most[j]
-        yield name + "share_above_1_percent", said["share_above_1_percent"], there[j] / solved
+    for j, recorded in enumerate(report["abundances"] if not top and solved else ()):
+        name = f"abundances of {recorded['name']}: "
+        yield name + "mean", recorded["mean"], sums[j] / solved
+        yield name + "maximum", recorded["maximum"], maxima[j]
+        yield name + "share_above_1_percent", recorded["share_above_1_percent"], present[j] / solved
     if certificate:
         kappa, delta = np.concatenate(kappas), np.concatenate(deltas)
         yield "worst_kappa", report["worst_kappa"], float(kappa.max(initial=0))
         yield "worst_delta", report["worst_delta"], float(delta.max(initial=0))
-        for edge in (1 - TOLERANCE, 1 + TOLERANCE):  # a pixel on the edge may be on either side of it in float32
-            fine = kappa <= CERTIFIED * edge
-            close = fine & (delta <= report["max_delta"] * edge)
+        for edge in (1 - TOLERANCE, 1 + TOLERANCE):  # a pixel at the limit may be on either side of it in float32
+            kappa_small = kappa <= CERTIFIED * edge
+            both_small = kappa_small & (delta <= report["max_delta"] * edge)
             low = edge < 1
-            failed, certified = int((~fine).sum()), int(close.sum())
+            failed, certified = int((~kappa_small).sum()), int(both_small.sum())
             yield "pixels failed", (min if low else max)(pixels["failed"], failed), failed if low else pixels["failed"]
             yield "pixels certified", (max if low else min)(pixels["certified"], certified), pixels["certified"]
 
 
 def differs(said: Any, found: Any) -> bool:
-    """Whether two figures are not the same to rounding; None stands for one that is not finite."""
+    """Return whether a recorded and a counted number differ by more than rounding; None is recorded for one that is not finite."""
     if said is None:
         return bool(np.isfinite(found))
     if isinstance(said, bool | int):

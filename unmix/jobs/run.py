@@ -1,4 +1,4 @@
-"""`run`: from a cube on disk to certified abundance maps on disk."""
+"""`run`: unmix a cube on disk into certified abundance maps on disk."""
 
 import logging
 import os
@@ -44,7 +44,7 @@ def run(
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Unmix a scene: abundances, RMSE and endmembers beside it, every pixel with its certificate.
+    """Unmix a scene: write abundances, RMSE and endmembers beside it, and certify every pixel.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def run(
     Returns
     -------
     dict
-        What ``STEM_run.json`` holds.
+        The contents of ``STEM_run.json``.
 
     Raises
     ------
     UnmixError
-        See `unmix.errors`; nothing is left under a final name then. What was done stays to go on from, and the same call does.
+        See `unmix.errors`; no output has its final name then. Finished lines are kept, and the same call continues after them.
     """
     chosen = Options.of(**options)
     executor = LocalExecutor(chosen)
@@ -83,13 +83,13 @@ def unmix_scene(
     progress: Progress | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Do what `run` does, with whoever does the work."""
+    """Unmix a scene as `run` does, with the given executor."""
     with collected_warnings() as warnings:
         return SceneRun(cube, options, executor, progress, command, warnings).run()
 
 
 class SceneRun:
-    """One scene's way: open it, decide what to do with outputs that exist, find endmembers, plan, solve, report.
+    """The run of one scene: open it, decide what to do with existing outputs, find endmembers, plan, solve, report.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class SceneRun:
     command : sequence of str or None
         The command line, for the report.
     warnings : list of str
-        Those that are logged meanwhile.
+        Collects the warnings that are logged during the run, for the report.
 
     Raises
     ------
@@ -119,17 +119,17 @@ class SceneRun:
         scene = self.scene
         if options.ortho and scene.placement is None:
             raise MethodError(
-                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; EMIT's files have"
+                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
         refuse_to_replace(scene, options, self.folder)
         self.watch = Watch(scene)
         self.library = (
-            None if options.endmembers is None else library_on(options.endmembers, options.select, scene, self.used)
+            None if options.endmembers is None else fit_library(options.endmembers, options.select, scene, self.used)
         )
 
     def run(self) -> dict[str, Any]:
-        """Unmix the scene, or do what its outputs call for; returns the report."""
+        """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
         scene, options = self.scene, self.options
         if options.dry_run:
             return plan_only(scene, options, self.executor.name, self.used, self.folder, self.library)
@@ -155,7 +155,7 @@ class SceneRun:
                     return self.unmix(identity, None)
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
-        """Find endmembers, plan and solve, from the first line or on from where an earlier run was cut off."""
+        """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
         scene, options, outputs = self.scene, self.options, self.outputs
         began = time.perf_counter()
         endmembers, passes = self.find_endmembers(resume)
@@ -187,8 +187,8 @@ class SceneRun:
         }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
-        how = f"{problem.method.name} ({problem.solver.name})"
-        map_headers(outputs, scene, endmembers.names, how, summary.sums, self.used)
+        description = f"{problem.method.name} ({problem.solver.name})"
+        map_headers(outputs, scene, endmembers.names, description, summary.sums, self.used)
         endmembers.write(
             *(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr"))
         )
@@ -196,7 +196,7 @@ class SceneRun:
         return finite(report)
 
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
-        """Return the library, or what an earlier run extracted, or extract; and how often the file is read in all."""
+        """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all."""
         if resume is None:
             if self.library is not None:
                 return self.library, 1
@@ -210,14 +210,14 @@ class SceneRun:
         return self.library or Endmembers.from_dict(about["endmembers"]), about["passes"]
 
     def fill(self, problem: Problem, block_plan: BlockPlan, maps: dict[str, int]) -> tuple[Summary, Seconds]:
-        """Begin the maps, or go on with them, and let the executor fill them."""
+        """Begin or continue the maps, and let the executor fill them; raise `CubeError` where every pixel is masked."""
         scene, options, outputs = self.scene, self.options, self.outputs
         placement = scene.placement if options.ortho else None
         bands = sum(maps.values())
-        # Work files stand beside what they become until all is made.
-        again = bands if outputs.form.convert else 0
+        # Work files and the files converted from them are on disk together until all are made.
+        converted = bands if outputs.form.convert else 0
         placed = int(np.prod(placement.shape)) if placement is not None else 0
-        outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + again) + 2**20)
+        outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + converted) + 2**20)
         for name, count in maps.items():
             outputs.raster(name, scene.lines, scene.samples, count)
         summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
@@ -225,36 +225,36 @@ class SceneRun:
             for name, count in maps.items():
                 place_map(placement, outputs, name, count, options.budget)
         if summary.solved == 0:
-            outputs.journal.remove()  # there is nothing to go on from
+            outputs.journal.remove()  # there is nothing to resume
             raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
         return summary, seconds
 
 
 def refuse_to_replace(scene: Cube, options: Options, folder: Path) -> None:
-    """`MethodError` where an output would be a file that is read: of the cube, its mask or the library."""
+    """Raise `MethodError` where an output would replace a file that is read: of the cube, its mask or the library."""
     library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
     suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=library))
 
 
 def modified(scene: Cube) -> int:
-    """When the scene's data was last written to, in ns."""
+    """Return when the scene's data was last written to, in ns."""
     return scene.path.stat().st_mtime_ns
 
 
 def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
-    """Warn where the data was written to since the run began: its identity looks at blocks of a large file, not at every byte."""
+    """Warn where the data was written to since the run began: the identity of a large file covers blocks of it, not every byte."""
     if about.get("modified") not in (None, modified(scene)):
         log.warning(
-            f"{scene.path}: was written to, or copied, since the unfinished run began; what was looked at of it is the same. If its "
-            "values changed, begin anew with `overwrite`"
+            f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were compared are the "
+            "same. If other values changed, start again with `overwrite`"
         )
 
 
-def library_on(
+def fit_library(
     endmembers: str | os.PathLike[str] | Endmembers, select: str | None, scene: Cube, used: Bands
 ) -> Endmembers:
-    """The chosen spectra of a library on the bands in use."""
+    """Return the selected spectra of a library, resampled to the bands in use."""
     parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
     return fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
 
@@ -265,10 +265,10 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     swath = np.memmap(source.path, np.dtype("<f4"), "r", shape=(source.lines, source.bands, source.samples))
     lines, samples = placement.shape
     target = outputs.raster(name + ORTHO, lines, samples, bands)
-    line_of_map = samples * (12 * bands + 40)  # gathered, turned round, with its places
-    if line_of_map > max(memory, SMALLEST_BLOCK):
-        raise MethodError(f"`memory` {memory} bytes is too small: one line of the map needs {line_of_map}")
-    step = max(1, min(lines, memory // line_of_map))
+    bytes_of_line = samples * (12 * bands + 40)  # values gathered and transposed, and the indices of their pixels
+    if bytes_of_line > max(memory, SMALLEST_BLOCK):
+        raise MethodError(f"`memory` {memory} bytes is too small: one line of the map needs {bytes_of_line}")
+    step = max(1, min(lines, memory // bytes_of_line))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
         target.write(part, placement.place(swath, part, NODATA))

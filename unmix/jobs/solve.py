@@ -1,4 +1,4 @@
-"""`solve`: batches of non-negative systems from files to files, streamed."""
+"""`solve`: solve batches of non-negative systems from files to files, streamed."""
 
 import contextlib
 import logging
@@ -24,16 +24,16 @@ from ..outputs.atomic import flush, signals_held
 from ..outputs.names import inputs_of, refuse_inputs, with_parts
 
 log = logging.getLogger("unmix")
-# What is written of a batch: name, and whether it has a row of n for each system.
+# The arrays that are written: their names, and whether they have a row of n values, not one value, for each system.
 LEAST_SQUARES = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
 QUADRATIC = {"x": True, "cost": False, "kappa": False, "delta": False, "steps": False}
 FAILURES_NAMED = 100
-# Solves some right-hand sides, (N, m): the batch, and the arrays to write by their names.
+# Solves some right-hand sides, (N, m), and returns the batch, and the arrays to write by their names.
 SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any]]]
 
 
 def open_array(spec: str | Path) -> Any:
-    """An array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out where there is one.
+    """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if there is only one.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ def open_array(spec: str | Path) -> Any:
         raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     try:
         if path.suffix.lower() == ".npy":
-            found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+            array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         elif path.suffix.lower() == ".mat":
-            found = of_matlab(path, name)
+            array = read_matlab(path, name)
         elif h5py.is_hdf5(path):
-            found = of_hdf5(path, name)
+            array = open_hdf5(path, name)
         else:
             raise InputError(f"{path}: arrays are read from .npy, .h5 and .mat")
     except InputError:
@@ -69,21 +69,21 @@ def open_array(spec: str | Path) -> Any:
     except CubeError as error:
         raise InputError(str(error)) from None
     except Exception as error:  # of the library that reads it
-        what = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
-        raise InputError(f"{path}: {what}") from None
-    if found.dtype.kind not in "fiu" or not 1 <= found.ndim <= 3 or 0 in found.shape:
+        fault = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
+        raise InputError(f"{path}: {fault}") from None
+    if array.dtype.kind not in "fiu" or not 1 <= array.ndim <= 3 or 0 in array.shape:
         raise InputError(
-            f"{path}: is {found.dtype} of shape {found.shape}; numbers of one to three axes are wanted, none empty"
+            f"{path}: is {array.dtype} of shape {array.shape}; numbers of one to three axes are wanted, none empty"
         )
-    return found
+    return array
 
 
-def of_hdf5(path: Path, name: str) -> Any:
-    """A dataset of an HDF5 file."""
+def open_hdf5(path: Path, name: str) -> Any:
+    """Return a dataset of an HDF5 file, by its name or the only one; raise `InputError` where it is not clear which."""
     file = h5py.File(path, "r")
     refuse_links_out(path, file)
     names: list[str] = []
-    file.visititems(lambda key, one: names.append(key) if isinstance(one, h5py.Dataset) and one.ndim else None)
+    file.visititems(lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) and item.ndim else None)
     wanted = name.strip("/") or (names[0] if len(names) == 1 else "")
     if wanted not in names:
         raise InputError(f"{path}: name one of its datasets, FILE:/NAME: {', '.join(names[:8]) or 'none'}")
@@ -91,8 +91,8 @@ def of_hdf5(path: Path, name: str) -> Any:
     return file[wanted]
 
 
-def of_matlab(path: Path, name: str) -> np.ndarray:
-    """A variable of a MATLAB file; vectors lose the axis of length 1."""
+def read_matlab(path: Path, name: str) -> np.ndarray:
+    """Return a variable of a MATLAB file, by its name or the only one; vectors lose the axis of length 1."""
     file = open_variables(path)
     try:
         wanted = name or (next(iter(file.shapes)) if len(file.shapes) == 1 else "")
@@ -135,41 +135,43 @@ def solve_files(
     Returns
     -------
     dict
-        Numbers of systems, certified and failed ones, the worst κ, steps; the files written.
+        The numbers of systems, certified and failed ones, the worst κ and δ, steps; the files written.
 
     Raises
     ------
     InputError
-        Where the arrays cannot be read, or do not go together.
+        Where the arrays cannot be read, or their shapes do not match.
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
+    MethodError
+        Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
     """
-    refuse_inputs(with_parts(names_of(out, LEAST_SQUARES).values()), inputs_of(A=a, B=b))
+    refuse_inputs(with_parts(answer_files(out, LEAST_SQUARES).values()), inputs_of(A=a, B=b))
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise InputError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
     rows = 1 if B.ndim == 1 else B.shape[0]
     m = B.shape[-1]
-    axes, wanted = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
+    axes, expected = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
     if A.ndim not in (axes - 1, axes):
-        raise InputError(f"{a}: has shape {A.shape}; {wanted}")
-    each = A.ndim == axes
+        raise InputError(f"{a}: has shape {A.shape}; {expected}")
+    own_A = A.ndim == axes  # one for each system
     n = m if toeplitz_pulse else A.shape[-1]
-    if each and A.shape[0] != rows:
+    if own_A and A.shape[0] != rows:
         raise InputError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
     if not toeplitz_pulse and A.shape[-2] != m:
         hint = "; its columns seem to be right-hand sides: transpose it" if A.shape[-2] == B.shape[0] else ""
         raise InputError(f"{b}: right-hand sides are {m} long, but {a} has {A.shape[-2]} rows{hint}")
     budget = parse_size(str(memory))
-    size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if each else 0)))))
-    summary = nothing_yet(rows, m, n)
+    size = max(1, min(rows, budget // (8 * (2 * m + 3 * n + 8 + (2 * m * n if own_A else 0)))))
+    summary = empty_summary(rows, m, n)
     with contextlib.ExitStack() as stack:
         solve = None
 
         def solve_part(part: slice, right: np.ndarray) -> tuple[Batch, dict[str, Any]]:
             nonlocal solve
-            if each or solve is None:
-                matrix = np.asarray(A[part] if each else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
+            if own_A or solve is None:
+                matrix = np.asarray(A[part] if own_A else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
                 matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
                 stack.close()
                 solver = solver_for(matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0], size, device, threads)
@@ -199,31 +201,33 @@ def quadratic_files(
     q, h : str or path-like
         See `open_array`; Q, (n, n), may be sparse: ``FILE.npz`` of `scipy.sparse.save_npz`. H is (n,) or (N, n).
     out : Path
-        As of `solve_files`, with the cost in place of the residual.
+        As for `solve_files`, with the cost in place of the residual.
     steps : int
-        The most that are made.
+        The largest number of steps for a system.
     device, threads, memory, overwrite
         As for `unmix.run`.
 
     Returns
     -------
     dict
-        As of `solve_files`, and ``convex``, and the systems whose cost has no bottom, ``unbounded``.
+        As from `solve_files`, and ``convex``, and ``unbounded``, the systems whose cost is unbounded below.
 
     Raises
     ------
     InputError
-        Where the arrays cannot be read, do not go together, or Q is not symmetric and convex.
+        Where the arrays cannot be read, their shapes do not match, or Q is not symmetric and convex.
     OutputError
         Where an output exists, or cannot be written; nothing is left under a final name then.
+    MethodError
+        Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
     """
-    refuse_inputs(with_parts(names_of(out, QUADRATIC).values()), inputs_of(Q=q, H=h))
+    refuse_inputs(with_parts(answer_files(out, QUADRATIC).values()), inputs_of(Q=q, H=h))
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
         raise InputError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
     rows, n = (1 if H.ndim == 1 else H.shape[0]), H.shape[-1]
     size = max(1, min(rows, parse_size(str(memory)) // (8 * 8 * n)))
-    summary = {**nothing_yet(rows, n, n), "convex": None, "unbounded": []}
+    summary = {**empty_summary(rows, n, n), "convex": None, "unbounded": []}
 
     def solve_part(part: slice, right: np.ndarray) -> tuple[Programme, dict[str, Any]]:
         try:
@@ -231,14 +235,14 @@ def quadratic_files(
         except InputError as error:
             raise InputError(f"{q}, {h}: {error}") from None
         summary["convex"], summary["device"] = batch.convex, batch.device
-        for i, way in batch.ways_down.items():
+        for i, direction in batch.ways_down.items():
             summary["unbounded"].append(part.start + i)
-            warn_of_no_bottom(h, part.start + i, way)
+            warn_unbounded(h, part.start + i, direction)
         return batch, vars(batch)
 
     fill_answers(out, QUADRATIC, overwrite, h, H, size, solve_part, summary)
     if not summary["convex"]:
-        log.warning(f"{q}: whether it is convex is not known; what is certified is the optimum if it is")
+        log.warning(f"{q}: could not be shown to be convex; certified answers are optimal only if it is")
     return summary
 
 
@@ -246,28 +250,28 @@ def fill_answers(
     out: Path, written: dict[str, bool], overwrite: bool, source: str | Path, right: Any, size: int, solve_part: SolvePart,
     summary: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and add them up into ``summary``."""
+    """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
     rows = summary["systems"]
     with Answers(out, rows, summary["n"], written, overwrite) as answers:
         for part in batches(rows, size):
             batch, values = solve_part(part, np.asarray(right[part] if right.ndim == 2 else right[None], np.float64))
             answers.write(part, values)
-            add_up(summary, part, batch)
+            add_batch(summary, part, batch)
         summary["files"] = [str(path) for path in answers.finish()]
     warn_of_failures(summary, source)
 
 
-def warn_of_no_bottom(h: str | Path, system: int, way: np.ndarray) -> None:
-    """Say that a programme's cost falls for ever, and where."""
-    most = [int(j) for j in np.argsort(-way, kind="stable")[:3] if way[j] > 0]
+def warn_unbounded(h: str | Path, system: int, direction: np.ndarray) -> None:
+    """Log a warning that a programme's cost is unbounded below, and along which direction."""
+    largest = [int(j) for j in np.argsort(-direction, kind="stable")[:3] if direction[j] > 0]
     log.warning(
-        f"{h}: system {system} has no bottom: its cost falls for ever along a d >= 0 with Qd = 0, the largest entries of which are "
-        f"{', '.join(f'd[{j}] = {way[j]:.3g}' for j in most)}"
+        f"{h}: system {system} is unbounded: its cost falls for ever along a d >= 0 with Qd = 0, the largest entries of which are "
+        f"{', '.join(f'd[{j}] = {direction[j]:.3g}' for j in largest)}"
     )
 
 
 def open_matrix(spec: str | Path) -> Any:
-    """A matrix in a file, dense (`open_array`) or sparse (``.npz``).
+    """Open a matrix in a file, dense (`open_array`) or sparse (``.npz``).
 
     Raises
     ------
@@ -276,29 +280,29 @@ def open_matrix(spec: str | Path) -> Any:
     """
     path = Path(spec)
     if path.suffix.lower() != ".npz":
-        found = open_array(spec)
-        return found[()] if isinstance(found, h5py.Dataset) else found
+        array = open_array(spec)
+        return array[()] if isinstance(array, h5py.Dataset) else array
     if not path.is_file():
         raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
     try:
-        found = scipy.sparse.load_npz(path)
-        plain = found.dtype.kind in "fiu"
-        found = found.tocsr() if plain and found.format in ("csr", "csc", "coo") else None
-        if found is not None:
-            if found.indices.dtype.kind != "i" or found.indptr.dtype.kind != "i":
+        matrix = scipy.sparse.load_npz(path)
+        is_numeric = matrix.dtype.kind in "fiu"
+        matrix = matrix.tocsr() if is_numeric and matrix.format in ("csr", "csc", "coo") else None
+        if matrix is not None:
+            if matrix.indices.dtype.kind != "i" or matrix.indptr.dtype.kind != "i":
                 raise ValueError("its indices are no integers")
-            found.check_format(full_check=True)
-            if found.nnz and found.indices.min() < 0:
+            matrix.check_format(full_check=True)
+            if matrix.nnz and matrix.indices.min() < 0:
                 raise ValueError("an index is negative")
     except Exception as error:  # of the library that reads it
-        raise InputError(f"{path}: is no sound matrix of scipy.sparse.save_npz: {brief(error)}") from None
-    if found is None:
-        raise InputError(f"{path}: is no matrix of numbers by rows, columns or places (CSR, CSC, COO)")
-    return found
+        raise InputError(f"{path}: is no valid matrix of scipy.sparse.save_npz: {brief(error)}") from None
+    if matrix is None:
+        raise InputError(f"{path}: is no matrix of numbers in the format CSR, CSC or COO")
+    return matrix
 
 
-def names_of(out: Path, written: dict[str, bool]) -> dict[str, Path]:
-    """The files of the answers, by what they hold; `MethodError` where the name ends in neither .npy nor .h5."""
+def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
+    """Return the files of the answers by the arrays in them; raise `MethodError` if ``out`` ends in neither .npy nor .h5."""
     if out.suffix.lower() not in (".npy", ".h5"):
         raise MethodError(f"{out}: answers are written to .npy or .h5")
     if out.suffix.lower() == ".h5":
@@ -306,14 +310,14 @@ def names_of(out: Path, written: dict[str, bool]) -> dict[str, Path]:
     return {name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written}
 
 
-def nothing_yet(systems: int, m: int, n: int) -> dict[str, Any]:
-    """The summary before the first batch."""
+def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
+    """Return the summary before the first batch."""
     return {"systems": systems, "m": m, "n": n, "device": "", "certified": 0, "failed": 0, "failures": [],
             "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
 
 
 def warn_of_failures(summary: dict[str, Any], b: str | Path) -> None:
-    """Say how many systems are not certified."""
+    """Log a warning of how many systems are not certified, if any."""
     if summary["failed"]:
         first = ", ".join(map(str, summary["failures"][:3]))
         log.warning(
@@ -321,8 +325,8 @@ def warn_of_failures(summary: dict[str, Any], b: str | Path) -> None:
         )
 
 
-def add_up(summary: dict[str, Any], part: slice, batch: Batch | Programme) -> None:
-    """Count a batch."""
+def add_batch(summary: dict[str, Any], part: slice, batch: Batch | Programme) -> None:
+    """Count a batch in the summary."""
     failed = batch.failed
     summary["failed"] += len(failed)
     summary["certified"] += len(batch.x) - len(failed)
@@ -345,14 +349,14 @@ class Answers:
 
     def __init__(self, out: Path, N: int, n: int, written: dict[str, bool], overwrite: bool) -> None:
         self.kind = out.suffix.lower()
-        self.finals = list(names_of(out, written).values())
+        self.finals = list(answer_files(out, written).values())
         self.parts = [path.with_name(path.name + ".part") for path in self.finals]
         for path in self.finals:
             if path.exists() and not overwrite:
                 raise OutputError(f"{path}: exists already; use `overwrite`")
         shapes = {
-            name: ((N, n) if wide else (N,), np.int32 if name == "steps" else np.float64)
-            for name, wide in written.items()
+            name: ((N, n) if is_row else (N,), np.int32 if name == "steps" else np.float64)
+            for name, is_row in written.items()
         }
         self.target: Target | None = None
         self.opened = contextlib.ExitStack()
@@ -381,14 +385,14 @@ class Answers:
             raise OutputError(f"{self.finals[0]}: writing failed: {error.strerror or brief(error)}") from None
 
     def write(self, part: slice, values: dict[str, np.ndarray]) -> None:
-        """Put a batch to its place."""
+        """Write a batch to its place."""
         for name, array in self.arrays.items():
             array[part] = values[name]
         if self.target is not None:
             self.target.check()
 
     def finish(self) -> list[Path]:
-        """Flush everything, and let the `.part` names fall; returns the paths."""
+        """Flush everything, and give the `.part` files their final names; return the paths."""
         self.close()
         for part in self.parts:
             flush(part)
@@ -399,14 +403,14 @@ class Answers:
         return self.finals
 
     def close(self) -> None:
-        """Let go of the arrays."""
+        """Flush and close the arrays."""
         for array in self.arrays.values():
             array.flush() if isinstance(array, np.memmap) else None
         self.arrays = {}
         self.opened.close()
 
     def abandon(self) -> None:
-        """Take every `.part` file away."""
+        """Close the arrays and remove every `.part` file."""
         with contextlib.suppress(OSError, RuntimeError):
             self.close()
         for part in self.parts:

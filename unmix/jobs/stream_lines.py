@@ -1,4 +1,4 @@
-"""Lines of a scene, through a device into rasters: what a run does with all of them, and a worker of a cluster with some."""
+"""Stream lines of a scene through a device into rasters: all lines for a run, some for a worker of a cluster."""
 
 import logging
 import zlib
@@ -20,20 +20,20 @@ from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
 
 log = logging.getLogger("unmix")
-# Threads that check, add up and write a block; more wait for Python's lock longer than they work (`unmix.io.read`).
+# Threads that check, summarise and write a block; more would wait for Python's lock longer than they work (`unmix.io.read`).
 MOST_WRITERS = 4
 Done = Callable[[slice, Summary], None]
 
 
 def line_of(scene: Cube, options: Options) -> Line:
-    """What one line of the scene holds in a slot."""
+    """Return what one line of the scene takes in a slot."""
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
-    again = farthest(options.max_delta)
-    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=again)
+    limit = farthest(options.max_delta)
+    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=limit)
 
 
 def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> BlockPlan:
-    """How the scene is cut, from the bounds on host and GPU memory."""
+    """Return how the scene is cut into blocks, by the bounds on host and GPU memory."""
     line = line_of(scene, options)
     piece = scene.samples * scene.dtype.itemsize if scene.interleave == "bsq" else None
     chunk = min(scene.lines_together, scene.lines)
@@ -54,24 +54,24 @@ def solve_lines(
     scene: Cube, problem: Problem, block_plan: BlockPlan, slots: list[Slot], rasters: Mapping[str, Raster], machine: Device,
     options: Options, done: Done, seconds: Seconds,
 ) -> None:  # fmt: skip
-    """Pass the lines of a layout through the device into the rasters.
+    """Solve the lines of a block plan on the device, and write the results to the rasters.
 
     Parameters
     ----------
     scene : Cube
     problem : Problem
-    layout : Layout
-        The lines, and how they are cut.
+    block_plan : BlockPlan
+        The lines, and how they are cut into blocks.
     slots : list of Slot
-        What ``machine.open`` made.
+        Those that ``machine.open`` returned.
     rasters : mapping of str to Raster
-        By the names of `Options.maps`.
+        The maps to fill, by the names of `Options.maps`.
     machine : Device
     options : Options
     done : callable
-        Called with the lines of each block when they are written, in order, and with what they add up to.
+        Called after each block is written, in order, with its lines and their summary.
     seconds : Seconds
-        Added to.
+        The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
 
@@ -79,7 +79,7 @@ def solve_lines(
         slot.hold(lines, scene.read(lines, slot.buffer))
 
     def finish_lines(slot: Slot, start: int, stop: int) -> Summary:
-        """Lines of a block: what the solver missed, what adds up where the GPU has not done that, what is written."""
+        """Solve doubtful pixels of a block's lines again, summarise the lines where the GPU has not, and write them."""
         raw, results, counts = slot.part(start, stop, problem.interleave)
         part, first = Summary(), slot.lines.start + start
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
@@ -98,18 +98,18 @@ def solve_lines(
     def finish(slot: Slot) -> None:
         nonlocal reached
         if slot.lines.start != reached:
-            return  # the block before it failed
+            return  # the block before this one failed
         lines = slot.lines.stop - slot.lines.start
         step = max(1, -(-lines // writers))
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         summary = Summary()
         counted = machine.solves and slot.counts is not None
-        again = counted and bool(slot.counts.pixels[:, 3].any())
-        # While they write; by each of them it was a tenth of two GPUs' time.
-        if counted and not again:
+        has_doubtful = counted and bool(slot.counts.pixels[:, 3].any())
+        # Summed here while the threads write: done by each of the threads, it took a tenth of two GPUs' time.
+        if counted and not has_doubtful:
             summary.take(slot.counts, lines * scene.samples)
-        wait(shares)  # all, also where one fails: none may touch the slot afterwards
-        if again:
+        wait(shares)  # for all, even where one fails: none may touch the slot afterwards
+        if has_doubtful:
             summary.take(slot.counts, lines * scene.samples)
         for part in [share.result() for share in shares]:
             summary.append(part)
@@ -124,9 +124,9 @@ def solve_lines(
 def look_again(
     first: int, raw: np.ndarray, results: dict[str, np.ndarray], counts: Any, problem: Problem, options: Options
 ) -> Summary:
-    """Solve the doubtful pixels of some lines again, and put what the lines add up to then in place of what a GPU counted.
+    """Solve the doubtful pixels of some lines again, and replace in ``counts`` what the GPU counted of these lines.
 
-    Returns the rescued pixels and the failures, which a GPU does not count.
+    Return a summary of the rescued pixels and the failures, which a GPU does not count.
     """
     part = Summary()
     changed = np.flatnonzero(counts.pixels[:, 3])
@@ -134,11 +134,11 @@ def look_again(
     part.failures = failures_in(first, results)
     for name, values in count_block(results, limit=options.max_delta)._asdict().items():
         rows = getattr(counts, name)
-        most = min(rows.shape[1], values.shape[1])
+        columns = min(rows.shape[1], values.shape[1])
         rows[:] = 0
-        rows[:, :most] = values[:, :most]
+        rows[:, :columns] = values[:, :columns]
         if name == "steps":
-            rows[:, -1] += values[:, most:].sum(axis=1).astype(rows.dtype)
+            rows[:, -1] += values[:, columns:].sum(axis=1).astype(rows.dtype)
     for name in ("abundance", "rmse"):
         for line in changed:
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
@@ -146,7 +146,7 @@ def look_again(
 
 
 def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:
-    """What is written of some lines, by the names of the maps."""
+    """Return the arrays to write of some lines, by the names of the maps."""
     maps = dict(results)
     if options.certificate:
         maps["certificate"] = certificate_bands(results)
@@ -156,7 +156,7 @@ def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.nd
 
 
 def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """The largest abundances of each pixel, and whose they are.
+    """Return the largest abundances of each pixel, and the numbers of their endmembers.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     values, index : arrays (n, min(top, p), samples), float32
-        Largest first, of equal ones the first endmember; index from 1, and 0 where the abundance is 0. −9999 where masked.
+        Largest first, equal ones in the order of endmembers; index from 1, and 0 where the abundance is 0. −9999 where masked.
     """
     p = abundance.shape[1]
     order = np.argsort(-abundance, axis=1, kind="stable")[:, : min(top, p)]
@@ -176,14 +176,14 @@ def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
-    """κ, δ and steps as float32 (lines, 3, samples); bounds are rounded up, or they would be none."""
+    """Return κ, δ and steps as float32 (lines, 3, samples); κ and δ are rounded up, so that they stay upper bounds."""
     return np.stack(
         [rounded_up(results["kappa"]), rounded_up(results["delta"]), results["steps"].astype(np.float32)], axis=1
     )
 
 
 def rounded_up(values: np.ndarray) -> np.ndarray:
-    """The least float32 that is no less."""
+    """Return the smallest float32 that is not less than each value."""
     with np.errstate(over="ignore"):
         nearest = values.astype(np.float32)
     return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)

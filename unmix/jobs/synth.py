@@ -1,4 +1,4 @@
-"""Synthetic scenes with known truth, of any size, streamed to disk; the same bytes for a seed, whatever the blocks."""
+"""Make synthetic scenes of any size with known truth, streamed to disk; a seed gives the same bytes whatever the blocks."""
 
 import contextlib
 import os
@@ -25,19 +25,19 @@ OCTAVES = ((48, 1.0), (12, 0.4), (3, 0.08))
 
 @dataclass(frozen=True)
 class Scene:
-    """What to make.
+    """The settings of a synthetic scene.
 
     Attributes
     ----------
     lines, samples, bands, count : int
-        Size; number of endmembers.
+        The size of the scene; the number of endmembers.
     seed : int
     snr : float or None
         Signal to noise in dB; None is without noise.
     pure : bool
         Put a pure pixel of each endmember into the scene.
     dtype, interleave, byte_order : str
-        As `CODES`; bip, bil or bsq; little or big. Integers hold reflectance times a scale factor that the header has.
+        A key of `CODES`; bip, bil or bsq; little or big. Integers hold reflectance times a scale factor that the header names.
     """
 
     lines: int = 100
@@ -66,13 +66,13 @@ class Scene:
 
     @property
     def scale(self) -> float:
-        """What reflectance 1 is stored as."""
+        """Return the value that reflectance 1 is stored as."""
         kind = np.dtype(self.dtype)
         return 1.0 if kind.kind == "f" else (200.0 if kind.itemsize == 1 else 10000.0)
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reflectances with smooth continua and absorption features.
+    """Return random reflectance spectra with smooth continua and absorption features.
 
     Returns
     -------
@@ -98,13 +98,13 @@ def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np
 
 
 class Fields:
-    """Smooth random fields, one an endmember and one for how mixed a place is, known at every pixel by its place."""
+    """Smooth random fields, one for each endmember and one for how mixed pixels are, computed for any lines from the seed alone."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
 
     def lattice(self, octave: int, lines: range) -> np.ndarray:
-        """Some lines of an octave's lattice, (count + 1, len(lines), points); each has a seed of its own."""
+        """Return some lines of an octave's lattice, (count + 1, len(lines), points); each line has a seed of its own."""
         points = self.scene.samples // OCTAVES[octave][0] + 2
         rows = [
             np.random.Generator(np.random.PCG64([self.scene.seed, 1, octave, line])).standard_normal(
@@ -115,7 +115,7 @@ class Fields:
         return np.stack(rows, axis=1)
 
     def abundances(self, lines: slice) -> np.ndarray:
-        """Sparse, spatially correlated abundances, (n, samples, p): the fields projected onto the simplex."""
+        """Return sparse, spatially correlated abundances, (n, samples, p): the fields projected onto the simplex."""
         n, p = lines.stop - lines.start, self.scene.count
         total = np.zeros((p + 1, n, self.scene.samples))
         for octave, (size, weight) in enumerate(OCTAVES):
@@ -123,7 +123,7 @@ class Fields:
             lattice = self.lattice(octave, range(first, (lines.stop - 1) // size + 2))
             places = np.arange(lines.start, lines.stop)
             total += weight * interpolate(lattice, size, places, first, self.scene.samples)
-        mixing = np.exp(0.9 * total[p])  # small: patches of one or two endmembers; large: of many
+        mixing = np.exp(0.9 * total[p])  # small: patches have one or two endmembers; large: many
         A = project_onto_simplex(np.moveaxis(total[:p] / (0.35 * mixing), 0, -1).reshape(-1, p))
         if self.scene.pure:
             for j in range(p):
@@ -135,7 +135,7 @@ class Fields:
 
 
 def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, first: int, samples: int) -> np.ndarray:
-    """Values between the points of a lattice whose lines begin at ``first``; smooth; (fields, lines, samples)."""
+    """Interpolate smoothly between the points of a lattice whose lines begin at ``first``; return (fields, lines, samples)."""
 
     def weights(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         t = (places % size) / size
@@ -149,7 +149,7 @@ def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, first: int, s
 
 
 def project_onto_simplex(values: np.ndarray) -> np.ndarray:
-    """The nearest point of the simplex to each row (Held, Wolfe and Crowder 1974); most of its entries are zero."""
+    """Return the point of the simplex nearest to each row (Held, Wolfe and Crowder 1974); most of its entries are zero."""
     n, p = values.shape
     ordered = -np.sort(-values, axis=1)
     sums = np.cumsum(ordered, axis=1) - 1
@@ -160,7 +160,7 @@ def project_onto_simplex(values: np.ndarray) -> np.ndarray:
 
 
 def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 2**28, command: str = "") -> list[Path]:
-    """Write a scene and its truth.
+    """Write a synthetic scene and its true abundances and endmembers.
 
     Parameters
     ----------
@@ -171,19 +171,19 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
     overwrite : bool
         Replace files that exist.
     memory : int
-        Bytes for blocks.
+        Bytes that a block may take; at least one line is made at a time.
     command : str
         The command line, for the description.
 
     Returns
     -------
     list of Path
-        The files.
+        The files that were written.
 
     Raises
     ------
     MethodError
-        Where the scene is impossible, or a header to be replaced is that of other data.
+        Where the scene cannot be made, or a header to be replaced belongs to other data.
     OutputError
         Where a file exists or cannot be written.
     """
@@ -234,7 +234,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
         "samples": scene.samples,
         "lines": scene.lines,
     }
-    own: dict[str, object] = {
+    cube_fields: dict[str, object] = {
         "bands": scene.bands,
         "header offset": 0,
         "file type": "ENVI Standard",
@@ -245,9 +245,9 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
         "wavelength": [repr(float(wave)) for wave in waves],
     }
     if scene.scale != 1.0:
-        own["reflectance scale factor"] = int(scene.scale)
-    write_new(parts[".hdr"], format_header(size | own))  # type: ignore[arg-type]
-    layer: dict[str, object] = {
+        cube_fields["reflectance scale factor"] = int(scene.scale)
+    write_new(parts[".hdr"], format_header(size | cube_fields))  # type: ignore[arg-type]
+    truth_fields: dict[str, object] = {
         "bands": scene.count,
         "header offset": 0,
         "file type": "ENVI Standard",
@@ -256,16 +256,16 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
         "byte order": 0,
         "band names": list(names),
     }
-    write_new(parts["_truth_abundance.hdr"], format_header(size | layer))  # type: ignore[arg-type]
+    write_new(parts["_truth_abundance.hdr"], format_header(size | truth_fields))  # type: ignore[arg-type]
 
 
 def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:
-    """Pixels as they are stored, (n, samples, bands): ``A Eᵀ``, noise, scale, rounding."""
+    """Return pixels as they are stored, (n, samples, bands): ``A Eᵀ`` with noise, scaled and rounded."""
     Y = A @ E.T
     if scene.snr is not None:
         sigma = np.sqrt(np.square(E).mean() / 10 ** (scene.snr / 10))
         for i, line in enumerate(range(lines.start, lines.stop)):
-            random = np.random.Generator(np.random.PCG64([scene.seed, 2, line]))  # a line's noise is its own
+            random = np.random.Generator(np.random.PCG64([scene.seed, 2, line]))  # seeded by line, whatever the blocks
             Y[i] += sigma * random.standard_normal((scene.samples, scene.bands), np.float32)
     Y *= scene.scale
     if kind.kind != "f":
@@ -275,13 +275,13 @@ def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind:
 
 
 def write_block(descriptor: int, scene: Scene, lines: slice, values: np.ndarray) -> None:
-    """Write (n, samples, bands) at its place for the interleave."""
+    """Write values (n, samples, bands) to their place in the file, by the scene's interleave."""
     samples, bands = values.shape[1:]
     size = values.dtype.itemsize
     if scene.interleave == "bsq":
         for b in range(bands):
-            where = (b * scene.lines + lines.start) * samples * size
-            write_all(descriptor, np.ascontiguousarray(values[:, :, b]), where)
+            offset = (b * scene.lines + lines.start) * samples * size
+            write_all(descriptor, np.ascontiguousarray(values[:, :, b]), offset)
         return
     if scene.interleave == "bil":
         values = values.transpose(0, 2, 1)

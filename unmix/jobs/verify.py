@@ -1,4 +1,4 @@
-"""`verify`: solve pixels of a finished run again, by another way, and compare with what was written."""
+"""`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps."""
 
 import json
 import logging
@@ -25,25 +25,25 @@ from ..scene import ReadOptions, open_part
 from .recount import differs, recounted
 
 log = logging.getLogger("unmix")
-# A written abundance is the float32 rounding (6e-8) of an answer within δ of the optimum, and so is ours.
+# A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6
 NODATA = np.float32(-9999)
-# Lines of a placed map that are compared.
+# How many lines of a placed map are compared.
 PLACED_LINES = 20
 
 
 @dataclass
 class Verdict:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes
     ----------
     by : str
-        What solved them again: scipy, or ``delete-only`` itself, which has no other reference: nothing is said of the optimum then.
+        What solved the pixels again: scipy, or ``delete-only`` itself, which has no other reference; the optimum is not checked then.
     pixels : int
-        Solved again and compared.
+        How many were solved again and compared.
     worst_abundance, worst_rmse : float
-        Largest differences, relative to max(1, a) and to the pixel's size.
+        Largest differences, relative to max(1, a) and to the pixel's norm.
     faults : list of str
         One line each; empty where everything is right.
     """
@@ -61,9 +61,9 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
     Parameters
     ----------
     stem : path-like
-        What the outputs' names begin with, such as ``scenes/cube``.
+        The beginning of the outputs' names, such as ``scenes/cube``.
     cube : path-like, optional
-        The scene, where it is not where the run found it.
+        The scene, if it is no longer where the run found it.
     everything : bool
         Solve all pixels again rather than a sample.
     sample : int
@@ -76,12 +76,12 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
     CubeError
         Where the scene cannot be read.
     """
-    stem = stem_of(Path(stem))
+    stem = stem_of_outputs(Path(stem))
     record = stem.with_name(stem.name + "_run.json")
     try:
         report = json.loads(record.read_text())
     except OSError as error:
-        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM is what its outputs begin with") from None
+        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
     except ValueError as error:
         raise OutputError(f"{record}: is damaged: {error}") from None
     try:
@@ -90,21 +90,21 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
         raise OutputError(f"{record}: is damaged: {type(error).__name__}: {error}") from None
 
 
-def stem_of(path: Path) -> Path:
-    """Return what outputs begin with, where the user named any of them, or the cube beside them."""
+def stem_of_outputs(path: Path) -> Path:
+    """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
     ends = [suffix for suffix in SUFFIXES if path.name.endswith(suffix) and path.name != suffix]
     candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), path.with_suffix("")]
-    there = [stem for stem in candidates if stem.with_name(stem.name + "_run.json").exists()]
+    finished = [stem for stem in candidates if stem.with_name(stem.name + "_run.json").exists()]
     likely = candidates[1] if ends or path.suffix.lower() in (".hdr", ".img") else path
-    return (there or [likely])[0]
+    return (finished or [likely])[0]
 
 
 def verify_report(
     stem: Path, report: dict[str, Any], cube: str | Path | None, everything: bool, sample: int
 ) -> Verdict:
-    """`verify`, once the record is read."""
+    """Verify a run whose record is read; see `verify`."""
     lines, samples = int(report["lines"]), int(report["samples"])
-    if report["method"] == "nmf":  # there is nothing to be solved again: what the maps say of themselves is checked
+    if report["method"] == "nmf":  # nothing can be solved again: only whether the maps agree with each other is checked
         method, solver, verdict = None, "nmf", Verdict(by="their own model, as nmf has no other reference")
     else:
         method, solver = METHODS[report["method"]], SOLVERS[report["solver"]].name
@@ -114,15 +114,15 @@ def verify_report(
         return verdict
     maps = Maps(stem, FORMATS[report["format"]], report["digests"])
     if method is not None and "fit" in report:
-        for what, said, found in recounted(report, maps.line, "index" in maps, "certificate" in maps):
-            if differs(said, found):
-                verdict.faults.append(f"{stem}_run.json: {what}: says {said}, but the maps hold {found}")
+        for name, recorded, counted in recounted(report, maps.line, "index" in maps, "certificate" in maps):
+            if differs(recorded, counted):
+                verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
     scene, _ = open_part(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
-        raise CubeError(f"{scene.path}: is not the size of the run's input; name the right scene with `cube`")
+        raise CubeError(f"{scene.path}: does not have the size of the run's input; name the right scene with `cube`")
     check_input(stem, report, scene, verdict)
     if scene.path.stat().st_size != report["input"]["bytes"]:
-        verdict.faults.append(f"{scene.path}: has another size than when it was read")
+        verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
     bands = Bands(
         np.array(report["bands_used"]) - 1,
         np.broadcast_to(np.asarray(report["gain"], float), len(report["bands_used"])),
@@ -143,11 +143,11 @@ def verify_report(
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:
-    """Whether the cube and its mask are what the run read, by what its record knows them again; a copy is."""
+    """Check that the cube and its mask are those that the run read, or copies, by the identity in its record."""
     before = report.get("identity") or {"data": {"modified": None}}
     if is_older(before):
         log.warning(
-            f"{stem}_run.json: is of an older unmix; whether {scene.path} is what it read cannot be told by its record"
+            f"{stem}_run.json: is of an older unmix; whether {scene.path} is the input that it read cannot be checked"
         )
         return
     changed = difference(before, finite(identity_of(scene)), "input ")
@@ -156,7 +156,7 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
 
 
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
-    """The record, and every file that the run wrote, against the digests in it."""
+    """Check the record, and every file that the run wrote, against the digests in the record."""
     if "digest" in report and report["digest"] != record_digest(report):
         verdict.faults.append(f"{stem}_run.json: is not what the run wrote")
     for name, digest in report["digests"].items():
@@ -166,13 +166,13 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
             continue
         is_image = name.endswith(".img")
         lines = report["placed"]["lines"] if name.endswith(f"{ORTHO}.img") else report["lines"]
-        found = image_digest(path, int(lines)) if is_image else file_digest(path)
-        if found != digest:
-            verdict.faults.append(f"{path}: is not what the run wrote (digest {found[:12]}, not {digest[:12]})")
+        now = image_digest(path, int(lines)) if is_image else file_digest(path)
+        if now != digest:
+            verdict.faults.append(f"{path}: is not what the run wrote (digest {now[:12]}, not {digest[:12]})")
 
 
 def find_cube(stem: Path, report: dict[str, Any]) -> Path:
-    """The run's input: where it was, or beside the outputs."""
+    """Return the path of the run's input: where the run read it, or beside the outputs."""
     for path in (Path(report["input"]["path"]), stem.with_name(report["input"]["name"])):
         if path.exists():
             return path
@@ -181,7 +181,7 @@ def find_cube(stem: Path, report: dict[str, Any]) -> Path:
 
 @dataclass
 class Maps:
-    """The maps of a run, in whatever format; opened when they are first asked for."""
+    """The maps of a run, in any format; each is opened when it is first read."""
 
     stem: Path
     form: OutputFormat
@@ -190,12 +190,13 @@ class Maps:
     held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
 
     def line(self, name: str, line: int) -> np.ndarray:
-        """One line of a map, float32 (bands, samples)."""
+        """Return one line of a map, float32 (bands, samples)."""
         if name not in self.opened:
             path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
             self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
         cube = self.opened[name]
-        together = min(cube.lines_together, cube.lines)  # chunks are kept: each line of one costs all of it
+        # A whole chunk is kept: to read one of its lines, all of it is inflated.
+        together = min(cube.lines_together, cube.lines)
         first = line // together * together
         if self.held.get(name, (-1, None))[0] != first:
             last = min(first + together, cube.lines)
@@ -208,17 +209,17 @@ class Maps:
 
 
 def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
-    """Some lines of the placed maps, place by place: each is the pixel of the swath that the lookup table names."""
+    """Check some lines of the placed maps: each cell must hold the pixel of the swath that the lookup table names."""
     for line in np.unique(np.linspace(0, placement.shape[0] - 1, PLACED_LINES).astype(int)):
-        y, x, there = (one[0] for one in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
+        y, x, has_pixel = (table[0] for table in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
         for name in MAPS:
             if name + ORTHO not in maps:
                 continue
-            found = maps.line(name + ORTHO, int(line)).copy()
-            wrong = (found[:, ~there] != NODATA).any()
-            for row in np.unique(y[there]):
-                here = there & (y == row)
-                wrong |= not np.array_equal(found[:, here], maps.line(name, int(row))[:, x[here]], equal_nan=True)
+            placed = maps.line(name + ORTHO, int(line)).copy()
+            wrong = (placed[:, ~has_pixel] != NODATA).any()
+            for row in np.unique(y[has_pixel]):
+                cells = has_pixel & (y == row)
+                wrong |= not np.array_equal(placed[:, cells], maps.line(name, int(row))[:, x[cells]], equal_nan=True)
             if wrong:
                 verdict.faults.append(
                     f"{maps.stem}: line {line} of {name}{ORTHO}: not what the lookup table makes of {name}"
@@ -253,10 +254,10 @@ def check_line(
     found_a, best_a = abundance[~masked], best
     if "index" in maps:  # only the largest were written
         index = maps.line("index", line)[:, places].T[~masked].astype(int)
-        own = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
+        best_at_index = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
         best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
         wrong[~masked] |= (
-            np.abs(np.where(index > 0, own, 0) - found_a) > TOLERANCE * np.maximum(1, np.abs(found_a))
+            np.abs(np.where(index > 0, best_at_index, 0) - found_a) > TOLERANCE * np.maximum(1, np.abs(found_a))
         ).any(axis=1)
     off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     rmse_off = np.abs(rmse[~masked] - truth)
@@ -266,20 +267,20 @@ def check_line(
     verdict.worst_abundance = max(verdict.worst_abundance, float(off.max(initial=0)))
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
-        found = maps.line("residual", line)[:, places].T
+        written = maps.line("residual", line)[:, places].T
         size = np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T
         limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
-        wrong[~masked] |= (np.abs(found[~masked] - residual) > limit).any(axis=1)
+        wrong[~masked] |= (np.abs(written[~masked] - residual) > limit).any(axis=1)
     if "certificate" in maps and SOLVERS[solver].exact:
         kappa = maps.line("certificate", line)[0, places]
         wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
     for place in places[wrong]:
         if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: not what the cube gives")
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: does not match the cube")
 
 
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
-    """Abundances (N, p) by scipy rather than by our solvers; a solver that is not exact has no reference but itself."""
+    """Return abundances (N, p) by scipy, not by our solvers; a solver that is not exact has no reference but itself."""
     if not SOLVERS[solver].exact:
         from ..arrays.pixels import solve
 
@@ -288,7 +289,7 @@ def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.n
 
 
 def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Sum to one by elimination: the last abundance is 1 minus the others."""
+    """Solve SCLS by elimination: the last abundance is 1 minus the sum of the others."""
     if E.shape[1] == 1:
         return np.ones(1)
     rest = np.linalg.lstsq(E[:, :-1] - E[:, -1:], y - E[:, -1], rcond=None)[0]
@@ -296,10 +297,10 @@ def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """FCLS as one NNLS, exactly: the point of the hull of ``e_j − y`` nearest to 0.
+    """Solve FCLS exactly by one NNLS: find the point of the hull of ``e_j − y`` nearest to 0.
 
     ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
-    whatever c (Lawson and Hanson 1974, chapter 23); then a QR on the support has the last word.
+    whatever c (Lawson and Hanson 1974, chapter 23); then SCLS on the support refines it.
     """
     if E.shape[1] == 1:
         return np.ones(1)

@@ -1,1 +1,1 @@
-"""Many scenes, or the parts of one, on a cluster."""
+"""Unmix many scenes, or the parts of one, on a Dask cluster."""

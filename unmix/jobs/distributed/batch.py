@@ -1,4 +1,4 @@
-"""`batch`: many scenes over many machines."""
+"""`batch`: unmix many scenes on many machines."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ from ..run import unmix_scene
 from .scheduling import PATIENCE, ClusterLost, Stopping
 
 
-class Watch(Protocol):
-    """Who wants to know how far each scene is."""
+class ProgressWatcher(Protocol):
+    """Gives each scene the callable that is told of its progress, or None."""
 
     def scene(self, path: Path) -> Progress | None: ...
 
@@ -32,32 +32,32 @@ def batch(
     dashboard: int | None = None,
     unit: str | int = "1G",
     patience: float = PATIENCE,
-    watch: Watch | None = None,
+    watch: ProgressWatcher | None = None,
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Path, dict[str, Any] | UnmixError | MemoryError]]:
-    """Unmix scenes over the workers of a Dask cluster; the same bytes as `unmix.run`, and resumed like it.
+    """Unmix scenes on the workers of a Dask cluster; outputs are the same bytes as those of `unmix.run`, and resumed like them.
 
     Parameters
     ----------
     cubes : iterable of path-like
-        Scenes, on a file system that all workers see; so must the outputs' be.
+        Scenes, on a file system that all workers see; the outputs must be on one, too.
     scheduler, scheduler_file : str, optional
         The scheduler's address, ``tls://host:8786`` or ``tcp://host:8786``, or the file that it wrote. With neither, workers are
-        started on this machine, which nobody else can talk to.
+        started on this machine, and nobody else can connect to them.
     tls_ca, tls_cert, tls_key : path-like, optional
-        For a scheduler with TLS, in PEM: who signed its certificate, and the certificate and key of ours. Default is what
-        Dask's own configuration names.
+        For a scheduler with TLS, in PEM: the authority that signed its certificate, and our own certificate and key. Default
+        is what Dask's own configuration names.
     workers : int, optional
-        How many workers to start on this machine; default is one a GPU, or one.
+        How many workers to start on this machine; default is one for each GPU, or one.
     dashboard : int, optional
-        Show Dask's dashboard of these at this port of 127.0.0.1, 0 for any; every user of this machine can look at it.
+        Show Dask's dashboard of these workers at this port of 127.0.0.1, 0 for any; every user of this machine can open it.
     unit : str or int
-        About so many bytes of a scene go to a worker at a time, such as "1G". A worker that dies costs no more.
+        About how many bytes of a scene go to a worker at a time, such as "1G". If a worker dies, no more than that is repeated.
     patience : float
-        Seconds to wait for a scheduler's file, for its answer (30 at most), and for a worker when there is none.
+        Seconds to wait for the scheduler's file, for its answer (30 at most), and for a worker when there is none.
     watch : object, optional
-        Its ``scene(path)`` gives the ``progress`` of that scene; called from threads.
+        Its ``scene(path)`` returns the ``progress`` callable of that scene, which is called from threads.
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options
@@ -66,39 +66,39 @@ def batch(
     Yields
     ------
     cube : Path
-    result : dict or UnmixError
-        What `unmix.run` returns, or why the scene failed; in the order in which they end.
+    result : dict, UnmixError or MemoryError
+        What `unmix.run` returns, or the error of a scene that failed; in the order in which the scenes end.
 
     Raises
     ------
     DeviceError
-        Where there is no scheduler or worker, or none any more; what is done is kept, and the same call goes on.
+        Where there is no scheduler or worker, or none is left; finished lines are kept, and the same call continues after them.
     MethodError
-        Where options do not go together, or the files of TLS do not serve.
+        Where options contradict each other, or the TLS files cannot be used.
     """
     try:
         from .connection import Access, connected
         from .executor import MOST_SCENES, ClusterExecutor
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
-    chosen = Options.of(**options)
-    if chosen.dry_run:
+    parsed_options = Options.of(**options)
+    if parsed_options.dry_run:
         raise MethodError("dry_run is for `unmix.run`")
-    size = parse_size(str(unit))
+    unit_bytes = parse_size(str(unit))
     access = Access(scheduler, scheduler_file, workers, dashboard, tls_ca, tls_cert, tls_key, patience)
     paths = [Path(cube) for cube in cubes]
-    todo = iter(paths)
+    remaining = iter(paths)
     if not paths:
         return
     with connected(access) as client:
-        cluster = ClusterExecutor(client, chosen, size, patience)
+        cluster = ClusterExecutor(client, parsed_options, unit_bytes, patience)
         running: dict[Future[dict[str, Any]], Path] = {}
         with ThreadPoolExecutor(MOST_SCENES, "scene") as pool:
             try:
                 while True:
-                    while len(running) < cluster.scenes_at_once and (cube := next(todo, None)) is not None:
+                    while len(running) < cluster.scenes_at_once and (cube := next(remaining, None)) is not None:
                         progress = None if watch is None else watch.scene(cube)
-                        running[pool.submit(unmix_scene, cube, chosen, cluster, progress, command)] = cube
+                        running[pool.submit(unmix_scene, cube, parsed_options, cluster, progress, command)] = cube
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -109,5 +109,5 @@ def batch(
                             raise error
                         yield cube, future.result() if error is None else error
             finally:
-                cluster.pool.stop()  # who is under way keeps what is done, and is waited for
+                cluster.pool.stop()  # a scene in progress keeps its finished lines, and its thread is waited for
                 pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A Dask cluster as `unmix.jobs.run.Executor`: a scene goes to it in units of lines, each written in place by one worker."""
+"""A Dask cluster as `unmix.jobs.executor.Executor`: workers get a scene in units of lines, and write these to their place."""
 
 import contextlib
 import logging
@@ -30,27 +30,27 @@ from .connection import dashboard_of
 from .scheduling import EACH, LOOK, WorkerPool
 
 log = logging.getLogger("unmix")
-FETCHING = 5.0  # how long an answer may take to arrive before it is asked for again, in seconds
+FETCHING = 5.0  # seconds that a result may take to arrive before it is asked for again
 MOST_SCENES = 64
 
 
 class ClusterExecutor:
-    """Workers of a Dask cluster; any number of scenes at a time, each in a thread of the caller's.
+    """The workers of a Dask cluster; they take any number of scenes at a time, each from a thread of the caller.
 
     Parameters
     ----------
     client : Client
     options : Options
-        Of all scenes; the device is one that every worker has, all of them of one kind.
+        Of all scenes; every worker must have the device, all of the same kind.
     unit_bytes : int
-        About so many stored bytes are a worker.
+        About how many stored bytes of a scene are a unit, which goes to one worker.
     patience : float
         Seconds to wait for a worker when there is none.
 
     Raises
     ------
     DeviceError
-        Where workers have no such device, differ in its kind, or have another version of unmix.
+        Where workers have no such device, their devices differ in kind, or they have another version of unmix.
     """
 
     def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float) -> None:
@@ -58,9 +58,9 @@ class ClusterExecutor:
         self.pool = WorkerPool(client, patience)
         try:
             self.pool.wait()
-            self.name = self.agree(options.device)
+            self.name = self.common_device_kind(options.device)
             device = self.name if options.device == "auto" else options.device
-            # What workers are asked: by paths that hold in any folder, and without the library, which is in the problem.
+            # Workers get absolute paths, and no library: its spectra are in the problem.
             reading = options.reading.with_absolute_paths()
             self.options = replace(options, device=device, reading=reading, endmembers=None, select=None)
         except BaseException:
@@ -70,9 +70,9 @@ class ClusterExecutor:
         link = dashboard_of(client)
         log.info(f"{count} worker{'s' * (count != 1)}, {self.name}" + (f"; dashboard: {link}" if link else ""))
 
-    def agree(self, device: str) -> str:
-        """The kind of device that all workers have."""
-        answers = self.described(device)
+    def common_device_kind(self, device: str) -> str:
+        """Return the kind of device that all workers have; raise `DeviceError` where it or their version of unmix differs."""
+        answers = self.describe_workers(device)
         for address, answer in answers.items():
             if isinstance(answer, DeviceError):
                 raise DeviceError(f"{address}: {answer}")
@@ -89,56 +89,64 @@ class ClusterExecutor:
             )
         return kinds[0]
 
-    def described(self, device: str) -> dict[str, Any]:
-        """What each worker says of itself; waits for no scheduler that is lost, nor for workers that are gone."""
-        found: dict[str, Any] = {}
+    def describe_workers(self, device: str) -> dict[str, Any]:
+        """Return each worker's version and device, or its error, by address; wait neither for a lost scheduler nor for lost workers."""
+        answers: dict[str, Any] = {}
 
         def ask() -> None:
-            with contextlib.suppress(Exception):  # if it is more than that nobody is there, the lookout finds out
-                found.update(self.client.run(worker.describe, device, on_error="return"))
+            with contextlib.suppress(Exception):  # if the scheduler is lost, `WorkerPool.watch` notices
+                answers.update(self.client.run(worker.describe, device, on_error="return"))
 
         asking = threading.Thread(target=ask, name="describe", daemon=True)
         asking.start()
         while asking.is_alive():
             self.pool.check()
             asking.join(LOOK)
-        alive = {address: answer for address, answer in found.items() if not isinstance(answer, OSError)}
+        alive = {address: answer for address, answer in answers.items() if not isinstance(answer, OSError)}
         if not alive:
             raise self.pool.lost()
         return alive
 
     @property
     def scenes_at_once(self) -> int:
-        """Enough that small scenes keep every worker busy while others begin and end."""
+        """Return how many scenes keep every worker busy, even small ones of which some are just beginning or ending."""
         return min(MOST_SCENES, EACH * max(1, len(self.pool.workers)) + 1)
 
     def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> worker.SceneTask:
-        """What workers need to know of a scene."""
+        """Return what workers need to know about a scene."""
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         maps = {
-            name: worker.MapFile(str(one.path.absolute()), one.lines, one.samples, one.bands)
-            for name, one in rasters.items()
+            name: worker.MapFile(str(raster.path.absolute()), raster.lines, raster.samples, raster.bands)
+            for name, raster in rasters.items()
         }
         return worker.SceneTask(str(scene.path.absolute()), self.options, problem, maps, lock)
 
-    def submit(self, place: str, call: Callable[..., Any], *words: Any) -> Future:
-        """Let a worker begin with that, or another one if it dies."""
+    def submit(self, address: str, call: Callable[..., Any], *arguments: Any) -> Future:
+        """Submit a call to the worker at ``address``; if that dies, Dask gives it to another."""
         with self.pool.asking():
-            return self.client.submit(call, *words, workers=[place], allow_other_workers=True, pure=False)
+            return self.client.submit(call, *arguments, workers=[address], allow_other_workers=True, pure=False)
 
-    def some(self, running: dict[Future, Any]) -> list[Future]:
-        """Those that ended; waits for one for a while."""
+    def wait_for_any(self, running: dict[Future, Any]) -> list[Future]:
+        """Return the futures that are done; wait for the first for `LOOK` seconds at most."""
         self.pool.check()
         done: list[Future] = []
         with contextlib.suppress(TimeoutError), self.pool.asking(TimeoutError):
             done = list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
         return done
 
-    def answer(self, future: Future, place: str, what: str) -> Any:
-        """What a worker found; None where its device failed and another is to try."""
-        found = None
-        while found is None:  # a worker may die with the answer in hand: then another makes it again
+    def result_of(self, future: Future, address: str, work: str) -> Any:
+        """Return the result of a worker, or None where its device failed and another worker is to try.
+
+        Raises
+        ------
+        DeviceError
+            Where every worker that took the work died, or it failed in a way that is no error of `unmix.errors`.
+        UnmixError
+            Where the work failed on the worker with such an error.
+        """
+        result = None
+        while result is None:  # a worker may die before its result is fetched: then another computes it again
             self.pool.check()
             with contextlib.suppress(TimeoutError), self.pool.asking(TimeoutError):
                 error = future.exception(timeout=LOOK)
@@ -146,43 +154,43 @@ class ClusterExecutor:
                     raise error
                 if error is not None:
                     break
-                found = future.result(timeout=FETCHING)
-        if found is not None:
-            return found
+                result = future.result(timeout=FETCHING)
+        if result is not None:
+            return result
         if isinstance(error, KilledWorker):
             last = error.last_worker.address
             raise DeviceError(
-                f"{what}: every worker that took it died, the last was {last}; out of memory? lower `memory`"
+                f"{work}: every worker that took it died, the last was {last}; out of memory? lower `memory`"
             )
         if isinstance(error, DeviceError):
-            log.warning(f"{error}; {place} gets no more")
-            self.pool.drop(place)
+            log.warning(f"{error}; {address} gets no more work")
+            self.pool.drop(address)
             return None
         if isinstance(error, UnmixError):
             raise error
-        raise DeviceError(f"{what}: a worker failed: {type(error).__name__}: {error}")
+        raise DeviceError(f"{work}: a worker failed: {type(error).__name__}: {error}")
 
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.jobs.distributed.worker.extract_endmembers`."""
         task = self.task(scene)
         while True:
-            place = self.pool.acquire(True)
-            assert place is not None
-            future = self.submit(place, worker.extract_endmembers, task)
+            address = self.pool.acquire(True)
+            assert address is not None
+            future = self.submit(address, worker.extract_endmembers, task)
             try:
-                while not self.some({future: place}):
+                while not self.wait_for_any({future: address}):
                     pass
-                found = self.answer(future, place, f"{scene.path}: endmembers")
+                result = self.result_of(future, address, f"{scene.path}: endmembers")
             finally:
                 future.release()
-                self.pool.release(place)
-            if found is not None:
-                return found
+                self.pool.release(address)
+            if result is not None:
+                return result
 
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
-        """Units in place of blocks: whole chunks, of about so many bytes; all of a file that each worker would inflate."""
+        """Cut the scene into units of whole chunks and about `unit_bytes`; into one if each worker would inflate the whole file."""
         line = line_of(scene, self.options).bytes_in_flight(problem)
-        plan_blocks(scene.lines, line, self.options.budget, 1)  # a budget that a worker could not keep to is said here
+        plan_blocks(scene.lines, line, self.options.budget, 1)  # raises here, not on a worker, if `memory` is too small
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)
         inflated = getattr(scene, "scratch", None) is not None
@@ -196,41 +204,42 @@ class ClusterExecutor:
         outputs: Outputs,
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
-        """Units to the workers, and what they answer to the journal, in order."""
+        """Give units to the workers, and enter their results into the journal in the order of lines."""
         began, summary, seconds = time.perf_counter(), outputs.summary(), Seconds()
         task = self.task(scene, problem, outputs)
-        todo, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
+        waiting, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
         reached = block_plan.first
         try:
-            while todo or running:
-                while todo and (place := self.pool.acquire(not running)) is not None:
-                    lines = todo.popleft()
-                    running[self.submit(place, worker.solve_work_unit, task, lines.start, lines.stop)] = lines, place
-                for future in self.some(running):
-                    lines, place = running[future]
-                    found = self.answer(future, place, f"{scene.path}: lines {lines.start} to {lines.stop}")
+            while waiting or running:
+                while waiting and (address := self.pool.acquire(not running)) is not None:
+                    lines = waiting.popleft()
+                    future = self.submit(address, worker.solve_work_unit, task, lines.start, lines.stop)
+                    running[future] = lines, address
+                for future in self.wait_for_any(running):
+                    lines, address = running[future]
+                    unit = self.result_of(future, address, f"{scene.path}: lines {lines.start} to {lines.stop}")
                     self.pool.release(running.pop(future)[1])
-                    if found is None:
-                        todo.appendleft(lines)
+                    if unit is None:
+                        waiting.appendleft(lines)
                     else:
-                        arrived[lines.start] = found
+                        arrived[lines.start] = unit
                 while reached in arrived:
-                    reached = self.note(arrived.pop(reached), outputs, summary, seconds)
+                    reached = self.enter_unit(arrived.pop(reached), outputs, summary, seconds)
                     if progress is not None:
                         progress(step_of(scene, reached, f"{len(self.pool.workers)} x {self.name}", block_plan.first))
         finally:
-            for future, (_, place) in running.items():
-                future.release()  # who has begun with it ends it, and nobody asks
-                self.pool.release(place)
+            for future, (_, address) in running.items():
+                future.release()  # a worker that has begun finishes its unit, and the result is dropped
+                self.pool.release(address)
         seconds.total = time.perf_counter() - began
         return summary, seconds
 
     @staticmethod
-    def note(found: worker.WorkUnit, outputs: Outputs, summary: Summary, seconds: Seconds) -> int:
-        """Enter a unit into the journal; returns the line after it."""
-        for name, checks in found.checks.items():
-            outputs.rasters[name].checks[found.lines] = checks
-        summary.merge(found.summary)
-        seconds.add(found.seconds)
-        outputs.done(found.lines, summary.to_dict())
-        return int(found.lines.stop)
+    def enter_unit(unit: worker.WorkUnit, outputs: Outputs, summary: Summary, seconds: Seconds) -> int:
+        """Enter a unit into the journal, and return the line after it."""
+        for name, checks in unit.checks.items():
+            outputs.rasters[name].checks[unit.lines] = checks
+        summary.merge(unit.summary)
+        seconds.add(unit.seconds)
+        outputs.done(unit.lines, summary.to_dict())
+        return int(unit.lines.stop)

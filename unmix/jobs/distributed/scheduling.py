@@ -1,4 +1,4 @@
-"""Who of a cluster takes the next unit, and whether the cluster is still there."""
+"""Choose the worker that takes the next unit, and notice when the scheduler or every worker is lost."""
 
 import contextlib
 import threading
@@ -9,28 +9,29 @@ from typing import Any
 
 from ...errors import DeviceError, UnmixError
 
-# Units that a worker has at a time: one to work on, and one to go on with at once.
+# Units that a worker has at a time: one to work on, and one to start as soon as that is done.
 EACH = 2
-# How long to wait for a worker when there is none, and between two looks, in seconds.
+# How long to wait for a worker when there is none, and between two looks at the scheduler, in seconds.
 PATIENCE, LOOK = 600, 0.5
-# How long workers may be none but those whose devices failed, in seconds: one may just be starting again.
+# How long there may be no workers but those whose devices failed, in seconds: one may just be restarting.
 GRACE = 30.0
-# After how long a scheduler that says nothing is lost, in seconds.
+# How long a scheduler may take to answer before it is taken for lost, in seconds.
 FROZEN = 30.0
 
 
 class ClusterLost(DeviceError):
-    """The scheduler, or every worker, is gone; what was done is kept (exit 5)."""
+    """The scheduler, or every worker, is lost; finished lines are kept (exit 5)."""
 
 
 class Stopping(UnmixError):
-    """The archive is to stop."""
+    """The batch was stopped while a scene waited for the cluster."""
 
 
 class WorkerPool:
-    """Who takes the next unit: the worker that has the fewest, and no more than `EACH`.
+    """The workers of a cluster: the next unit goes to the one with the fewest units, and none has more than `EACH`.
 
-    A thread of its own asks the scheduler who is there, twice a second; nobody else waits for an answer with a lock in hand.
+    A thread of its own asks the scheduler twice a second which workers it has, so that no other thread waits for the answer
+    while it holds the lock.
 
     Parameters
     ----------
@@ -42,54 +43,60 @@ class WorkerPool:
     def __init__(self, client: Any, patience: float) -> None:
         self.client, self.patience = client, patience
         self.changed = threading.Condition()
-        self.taken: dict[str, int] = {}
-        self.broken: set[str] = set()
+        self.units_held: dict[str, int] = {}  # by the address of the worker
+        self.broken: set[str] = set()  # workers whose device failed
         self.workers: list[str] = []
-        self.over = threading.Event()
-        self.gone: ClusterLost | None = None
-        self.seen = time.monotonic()
-        self.lookout = threading.Thread(target=self.watch, name="lookout", daemon=True)
-        self.lookout.start()
+        self.stopped = threading.Event()
+        self.loss: ClusterLost | None = None
+        self.last_seen = time.monotonic()
+        self.watcher = threading.Thread(target=self.watch, name="watch workers", daemon=True)
+        self.watcher.start()
 
     def watch(self) -> None:
-        """Look until all is over."""
-        while not self.over.is_set() and self.gone is None:
+        """Ask the scheduler for its workers until the pool is stopped or the cluster is lost."""
+        while not self.stopped.is_set() and self.loss is None:
             try:
                 with self.asking():
                     scheduler: Any = self.client.scheduler
-                    there = self.client.sync(scheduler.ncores, workers=None, callback_timeout=FROZEN)
-                self.note(set(there))
+                    present = self.client.sync(scheduler.ncores, workers=None, callback_timeout=FROZEN)
+                self.note(set(present))
             except ClusterLost as lost:
                 with self.changed:
-                    self.gone = lost
+                    self.loss = lost
                     self.changed.notify_all()
-            self.over.wait(LOOK)
+            self.stopped.wait(LOOK)
 
-    def note(self, there: set[str]) -> None:
-        """These workers are there."""
+    def note(self, present: set[str]) -> None:
+        """Take over which workers the scheduler has.
+
+        Raises
+        ------
+        ClusterLost
+            Where there has been no worker for too long, or none whose device works.
+        """
         with self.changed:
-            self.broken &= there  # one that was started again may work
-            self.workers = sorted(there - self.broken)
+            self.broken &= present  # forget those that left: one restarted at the same address may work
+            self.workers = sorted(present - self.broken)
             now = time.monotonic()
             if self.workers:
-                self.seen = now
+                self.last_seen = now
                 self.changed.notify_all()
-            elif now - self.seen >= (min(self.patience, GRACE) if there else self.patience):
-                what = "no worker is left whose device works" if there else f"no worker for {self.patience:.0f} s"
-                raise ClusterLost(f"{what}; what is done is kept, and the same command goes on")
+            elif now - self.last_seen >= (min(self.patience, GRACE) if present else self.patience):
+                fault = "no worker is left whose device works" if present else f"no worker for {self.patience:.0f} s"
+                raise ClusterLost(f"{fault}; finished lines are kept, and the same command continues after them")
 
     def check(self) -> None:
-        """Raise where all is to stop, or the cluster is gone."""
-        if self.over.is_set():
+        """Raise `Stopping` where the pool was stopped, and `ClusterLost` where the cluster is lost."""
+        if self.stopped.is_set():
             raise Stopping("stopped")
-        if self.gone is not None:
-            raise self.gone
+        if self.loss is not None:
+            raise self.loss
         if self.client.status != "running":
             raise self.lost()
 
     @contextlib.contextmanager
     def asking(self, *but: type[Exception]) -> Iterator[None]:
-        """The cluster is asked for something: whatever is thrown where its other end is gone, ``but`` these, becomes one error."""
+        """Turn the errors that a call to a lost scheduler may raise into one `ClusterLost`; those of the types ``but`` pass."""
         try:
             yield
         except but:
@@ -98,44 +105,44 @@ class WorkerPool:
             raise self.lost() from error
 
     def lost(self) -> ClusterLost:
-        """The error of a scheduler that is gone."""
-        where = self.client.scheduler.address if self.client.scheduler is not None else "the cluster"
+        """Return the error of a scheduler that is lost."""
+        address = self.client.scheduler.address if self.client.scheduler is not None else "the cluster"
         return ClusterLost(
-            f"{where}: the scheduler does not answer any more; what is done is kept, and the same command goes on"
+            f"{address}: the scheduler does not answer any more; finished lines are kept, and the same command continues after them"
         )
 
     def acquire(self, waiting: bool) -> str | None:
-        """A place with a worker, by its address; None where there is none and ``waiting`` is not asked for."""
+        """Reserve a place for a unit at a worker, and return its address; where none is free, wait for one or return None."""
         with self.changed:
             while True:
                 self.check()
-                address = min(self.workers, key=lambda one: self.taken.get(one, 0), default=None)
-                if address is not None and self.taken.get(address, 0) < EACH:
-                    self.taken[address] = self.taken.get(address, 0) + 1
+                address = min(self.workers, key=lambda worker: self.units_held.get(worker, 0), default=None)
+                if address is not None and self.units_held.get(address, 0) < EACH:
+                    self.units_held[address] = self.units_held.get(address, 0) + 1
                     return address
                 if not waiting:
                     return None
                 self.changed.wait(LOOK)
 
     def release(self, address: str) -> None:
-        """It is free again."""
+        """Give back a place at that worker."""
         with self.changed:
-            self.taken[address] -= 1
+            self.units_held[address] -= 1
             self.changed.notify_all()
 
     def drop(self, address: str) -> None:
-        """That worker's device does not work."""
+        """Give no more units to that worker: its device failed."""
         with self.changed:
             self.broken.add(address)
-            self.workers = [one for one in self.workers if one != address]
+            self.workers = [worker for worker in self.workers if worker != address]
 
     def wait(self) -> None:
-        """Until there is a worker."""
+        """Wait until there is a worker."""
         with self.changed:
             while not self.workers:
                 self.check()
                 self.changed.wait(LOOK)
 
     def stop(self) -> None:
-        """Let everybody who waits, or asks, stop."""
-        self.over.set()
+        """Stop the pool: every thread that waits for it, or asks it for a place, gets `Stopping`."""
+        self.stopped.set()

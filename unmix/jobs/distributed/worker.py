@@ -1,7 +1,7 @@
-"""What a worker of a cluster does with a scene: its endmembers, or a unit of its lines, written to their place.
+"""The work of a cluster's worker on a scene: extract its endmembers, or solve a unit of its lines and write them to their place.
 
-A unit leaves nothing behind but its lines in the scene's `.part` files, flushed; they are the same bytes whoever writes them,
-and however often. So a retry is harmless, and so is a worker that was taken for dead.
+A unit changes nothing but its lines in the scene's `.part` files, and flushes them. They are the same bytes whichever worker
+writes them, and however often. So a retry is harmless, and so is a worker that was taken for dead and goes on.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ from ..executor import extract
 from ..stream_lines import block_plan_of, line_of, solve_lines
 
 log = logging.getLogger("unmix")
-# Asked for when this is imported, as all of a worker's code is: sources that are changed under it later are not what it runs.
+# Determined on import, when the worker's code is loaded: if the sources change later, the worker still runs what it loaded.
 BUILD = build()
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class MapFile:
-    """A map under way: its file, and its size."""
+    """A map that is being written: its file, and its size."""
 
     path: str
     lines: int
@@ -51,22 +51,22 @@ class MapFile:
 
 @dataclass(frozen=True)
 class SceneTask:
-    """What a worker needs to know of a scene.
+    """What a worker needs to know about a scene.
 
     Attributes
     ----------
     cube : str
-        Its whole path, on a file system that all see.
+        Its absolute path, on a file system that all workers see.
     options : Options
         Without a library: the endmembers are in the problem.
     problem : Problem or None
-        Factored once for all workers, whose libraries may round otherwise; None while endmembers are wanted.
+        Factored once for all workers, whose linear algebra libraries may round differently; None to extract endmembers.
     rasters : dict of MapFile
-        The maps under way.
+        The maps that are being written.
     lock : (str, str)
-        The path and the key of the lock that the run holds: another for every scene and run.
+        The path and the key of the lock that the run holds; every scene and every run has another key.
     version : str
-        Of the unmix that asks.
+        Of the unmix that sends the task.
     """
 
     cube: str
@@ -79,7 +79,7 @@ class SceneTask:
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """Lines that are written and flushed: what they add up to, the CRC-32 of each by the raster's name, the time they took."""
+    """Lines that are written and flushed: their summary, the CRC-32 of each line by the raster's name, the time they took."""
 
     lines: slice
     summary: Summary
@@ -88,38 +88,38 @@ class WorkUnit:
 
 
 class WorkerState:
-    """What a worker's process keeps: its device, and the scene that it works on, with the device's buffers for it."""
+    """What a worker's process keeps between units: its device, and the last scene with the device's buffers for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # one unit at a time: it uses all threads and the whole device
         self.chosen: tuple[str, int] | None = None
         self.machine: Device | None = None
-        self.key = ""
-        self.open: Any = ()
+        self.key = ""  # of the lock of the run whose scene is open
+        self.open: Any = ()  # that scene, its plan, and slots on the device
 
-    def take(self, device: str, threads: int) -> Device:
-        """The device of that name; ``cuda`` is a GPU of this process's own, where there is one for it."""
+    def device_of(self, device: str, threads: int) -> Device:
+        """Return the device of that name, opened once; ``cuda`` is a GPU that no other worker has claimed, as long as there is one."""
         if self.machine is None or self.chosen != (device, threads):
-            self.clear()
+            self.close_device()
             gpus = count_gpus() if device == "cuda" else 0
             self.machine = choose_device(f"cuda:{claim_gpu(gpus)}" if gpus else device, threads)
             self.chosen = device, threads
         return self.machine
 
     def place(self, task: SceneTask, threads: int) -> tuple[Device, Cube, BlockPlan, list[Slot]]:
-        """The scene of a task, open, with slots on the device."""
+        """Return the device, and the scene of a task, opened, with its plan and slots on the device."""
         assert task.problem is not None
-        machine = self.take(task.options.device, threads)
+        machine = self.device_of(task.options.device, threads)
         if self.key != task.lock[1]:
-            self.key, self.open = "", ()  # lets go of the last scene's buffers
+            self.key, self.open = "", ()  # releases the last scene's buffers
             scene, _ = open_part(task.cube, task.options.reading)  # the bands are in the problem
             block_plan = block_plan_of(scene, task.problem, task.options, machine)
             self.open = (scene, block_plan, machine.open(task.problem, line_of(scene, task.options), block_plan))
             self.key = task.lock[1]
         return machine, *self.open
 
-    def clear(self) -> None:
-        """Let go of the device: it failed, or another is wanted."""
+    def close_device(self) -> None:
+        """Close the device and what is open on it: it failed, or another device is wanted."""
         machine, self.machine, self.key, self.open = self.machine, None, "", ()
         if machine is not None:
             machine.close()
@@ -129,63 +129,71 @@ WORKER = WorkerState()
 
 
 def threads_of(options: Options) -> int:
-    """As many as were asked for, or as this worker was given."""
+    """Return the number of threads that the options ask for, or else that Dask gave this worker."""
     from distributed import get_worker
 
     return options.threads or int(get_worker().state.nthreads)
 
 
-def in_one_line(call: Call) -> Call:
-    """What goes wrong on a worker, as an error of ours that says on which."""
+def worker_task(call: Call) -> Call:
+    """Wrap work on a task: one call at a time in this process, and every error one of `unmix.errors` that names this worker."""
 
     @functools.wraps(call)
     def called(task: SceneTask, *rest: Any) -> Any:
-        log.setLevel(logging.ERROR)  # what is to be said of a scene, who asks has said
-        here = f" (on {socket.gethostname()}, process {os.getpid()})"
+        log.setLevel(logging.ERROR)  # the process that sent the task has logged its warnings about the scene already
+        on_worker = f" (on {socket.gethostname()}, process {os.getpid()})"
         try:
             if task.version != BUILD:
-                raise DeviceError(f"a worker has unmix {BUILD}, but {task.version} asks; install one version")
+                raise DeviceError(
+                    f"a worker has unmix {BUILD}, but unmix {task.version} asks for work; install one version"
+                )
             with WORKER.lock:
                 try:
                     return call(task, *rest)
                 except DeviceError:
-                    WORKER.clear()  # with the lock in hand: the next unit may be waiting for it
+                    WORKER.close_device()  # while the lock is held: the next unit may be waiting to use the device
                     raise
         except UnmixError as error:
-            raise type(error)(str(error) + here) from None
+            raise type(error)(str(error) + on_worker) from None
         except MemoryError:
-            raise OutputError(f"{task.cube}: not enough memory{here}; lower `memory`") from None
+            raise OutputError(f"{task.cube}: not enough memory{on_worker}; lower `memory`") from None
         except OSError as error:
-            what = error.strerror or str(error)
-            raise OutputError(f"{error.filename or task.cube}: {what}{here}") from None
+            reason = error.strerror or str(error)
+            raise OutputError(f"{error.filename or task.cube}: {reason}{on_worker}") from None
 
     return called  # type: ignore[return-value]
 
 
 def describe(device: str) -> tuple[str, str]:
-    """Version and kind of device, "cpu" or "cuda", of this worker, which may be at work; raises where it has none."""
+    """Return this worker's version of unmix and its kind of device, "cpu" or "cuda"; works while a unit is solved, too.
+
+    Raises
+    ------
+    MethodError, DeviceError
+        As `unmix.devices.kind_of`, where there is no such device.
+    """
     return BUILD, kind_of(device)
 
 
-@in_one_line
+@worker_task
 def extract_endmembers(task: SceneTask) -> tuple[Endmembers, int]:
-    """The endmembers of a scene, and passes over its file."""
+    """Extract the endmembers of a scene; return them and how often its file was read."""
     scene, used, nodata = open_scene(task.cube, task.options.reading)
     return extract(scene, used, nodata, task.options, threads_of(task.options))
 
 
-@in_one_line
+@worker_task
 def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
-    """Solve these lines, and write them to their place."""
+    """Solve the lines from ``first`` up to ``stop``, and write them to their place in the maps, flushed."""
     machine, scene, block_plan, slots = WORKER.place(task, threads_of(task.options))
     assert task.problem is not None
     summary, seconds = Summary(), Seconds()
     with opened(task) as rasters:
-        some = replace(block_plan, first=first, lines=stop)
+        unit_plan = replace(block_plan, first=first, lines=stop)
         solve_lines(
             scene,
             task.problem,
-            some,
+            unit_plan,
             slots,
             rasters,
             machine,
@@ -202,13 +210,19 @@ def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
 
 @contextlib.contextmanager
 def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
-    """The maps under way, to be written to, if they are still this run's."""
+    """Open the maps of a task for writing.
+
+    Raises
+    ------
+    OutputError
+        Where the run that sent the task no longer holds the scene's lock.
+    """
     with contextlib.ExitStack() as stack:
         rasters = {}
-        for name, one in task.rasters.items():
-            rasters[name] = Raster(Path(one.path), one.lines, one.samples, one.bands, np.empty(0, np.uint32))
+        for name, file in task.rasters.items():
+            rasters[name] = Raster(Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32))
             stack.callback(rasters[name].file.close)
-        # Looked at when they are open: a later run begins with new files.
+        # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.
         if not holds(Path(task.lock[0]), task.lock[1]):
-            raise OutputError(f"{task.cube}: another run holds it by now")
+            raise OutputError(f"{task.cube}: another run holds its lock by now")
         yield rasters
