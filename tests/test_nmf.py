@@ -130,7 +130,7 @@ def test_it_stops_when_the_loss_does():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"X": np.full((4, 3), -1.0)}, "X holds"), ({"E": np.full((3, 2), np.nan)}, "E holds"), ({"A": np.ones((4, 3))}, "go together"),
+        ({"X": np.full((4, 3), -1.0)}, "X holds"), ({"E": np.full((3, 2), np.nan)}, "E holds"), ({"A": np.ones((4, 3))}, "not match"),
         ({"loss": "l1"}, "unknown loss"), ({"steps": 0}, "`steps`"), ({"tol": -1}, "`tol`"),
     ],
 )  # fmt: skip

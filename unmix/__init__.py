@@ -1,10 +1,10 @@
-"""Hyperspectral unmixing that is exact and proves it, at the speed of the disk and the bus.
+"""Unmix hyperspectral pixels exactly, with a certificate for every pixel.
 
 >>> import unmix
 >>> result = unmix.solve(Y, E, method="fcls")        # arrays
 >>> report = unmix.run("cube.hdr", method="fcls")    # files
 
-Nothing heavy is imported until it is used.
+Modules that need NumPy or Numba are imported when they are first used.
 """
 
 import importlib
@@ -39,13 +39,14 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    """List the public names: most of them are imported when they are first used."""
+    """List the public names, imported yet or not."""
     return sorted({*__all__, "__version__", "__doc__", "__file__", "__name__", "__path__"})
 
 

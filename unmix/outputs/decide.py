@@ -112,6 +112,6 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             outputs.journal.lines = resume.lines
             return resume
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-        log.warning(f"{path}: the files of an unfinished run are damaged ({brief(error)}); the run begins anew")
+        log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
     outputs.refuse_unfinished(True)
     return None
