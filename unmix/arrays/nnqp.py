@@ -18,8 +18,8 @@ from .supports import descent_direction, solve_support
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
 LARGEST = 1e150
-# The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on the
-# wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
+# The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
+# the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
 # An answer that implies its own support, and was found by a factorisation, is accepted if its κ is rounding, a few ulps of |Q||x|: for
 # x of 1e9 |h| float64 allows no smaller κ. If κ is above `SINGULAR`, Q is singular to rounding.
