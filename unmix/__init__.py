@@ -1,4 +1,4 @@
-"""Hyperspectral unmixing that is exact and proves it, at the speed of the disk and the bus.
+"""Unmix hyperspectral pixels exactly, with a certificate for every pixel.
 
 >>> import numpy as np, unmix
 >>> E = np.array([[0.1, 0.8], [0.5, 0.4], [0.9, 0.2]])          # three bands of two endmembers
@@ -9,7 +9,7 @@ array([[0.25, 0.75]])
 >>> report["certified"]
 True
 
-Nothing heavy is imported until it is used.
+Modules that need NumPy or Numba are imported when they are first used.
 """
 
 import importlib
@@ -44,13 +44,14 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    """List the public names: most of them are imported when they are first used."""
+    """List the public names, imported yet or not."""
     return sorted({*__all__, "__version__", "__doc__", "__file__", "__name__", "__path__"})
 
 

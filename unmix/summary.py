@@ -37,7 +37,11 @@ def edges() -> np.ndarray:
 
 
 class Counts(NamedTuple):
-    """Counts of a block of n lines; a GPU fills the same fields (`unmix.solvers.pixels.cuda_fast.tally`)."""
+    """Counts of a block of n lines.
+
+    A GPU counts the same (`unmix.solvers.pixels.cuda_fast.tally`), except for the last column of ``pixels``: there it counts all
+    doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit. The host counts the lines that have any again.
+    """
 
     pixels: Any  # (n, 4) int64: pixels that are solved, masked, have κ above 1e-10, and have a smaller κ but δ above the limit
     worst: Any  # (n, 4) float64: the largest κ, δ, relative RMSE and RMSE

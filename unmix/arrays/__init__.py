@@ -1,1 +1,1 @@
-"""What takes arrays and gives arrays: a module for each problem."""
+"""Solve problems that are given as arrays and answered by arrays: a module for each problem."""

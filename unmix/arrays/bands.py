@@ -1,4 +1,4 @@
-"""`select_bands`: which bands predict a target, or are the least collinear: successive projections (de Paula et al. 2013)."""
+"""Select the bands that predict a target best, or are the least collinear, by successive projections (de Paula et al. 2013)."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,41 +15,42 @@ from ..solvers.bands.chains import ChainEngine
 from ..solvers.bands.projections import Samples
 from .engines import groups_on
 
-# How the prefixes of chains are regressed.
+# The ways to regress on the prefixes of chains (the first 1, 2, 3, … bands of each).
 REGRESSIONS = {
-    "sequential": "a prefix grows by one band, an add",
+    "sequential": "each prefix is updated from the one before, by one band",
     "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as de Paula et al. 2013 have it",
 }
-# Bands of a chain, unless asked for, and samples that leave a degree of freedom.
+# The most bands of a chain, and the number of folds, unless the caller sets them.
 MOST = 100
 FOLDS = 5
-# Of the F test: an error whose probability of being no worse is above this is (Galvão et al. 2008).
+# Significance level of the F test: an error counts as no worse if the test does not reject that at this level (Galvão et al. 2008).
 ALPHA = 0.25
-LARGEST = 1e140
-# Validation samples that an error is measured on, at least.
+LARGEST = 1e140  # of samples and target: float64 holds the squares of such values and their sums
+# The fewest validation samples from which an error is estimated.
 FEWEST = 3
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen.
+    """The selected bands and their regression; without a target, all but bands, chain and device are None or empty.
 
     Attributes
     ----------
     bands : array of int
-        Places from 0, the most relevant first; without a target in the order of the chain.
+        Indices of the selected bands, from 0, the most relevant first; without a target in the order of the chain.
     chain : array of int
         The best prefix before elimination, in order.
     rmsep : float or None
         Root mean squared error of prediction of ``bands``, on validation samples or by cross-validation.
     least : float or None
-        That of ``chain``, the smallest.
-    coefficients, relevance : arrays, or None
-        Of ``bands``, from all samples: their regression; its modulus times the band's standard deviation.
+        The RMSEP of ``chain``, the smallest of all prefixes.
+    coefficients, relevance : arrays (len(bands),), float64, or None
+        Regression coefficients of ``bands`` from all samples; their absolute values times the bands' standard deviations.
     intercept : float or None
     curve : list of (int, float, int)
-        For every number of bands the smallest RMSEP, and the band that its chain begins with; without a target the volume.
+        For each number of bands: that number, the smallest RMSEP, and the first band of the chain that reaches it.
     device : str
+        The name of the device.
     """
 
     bands: np.ndarray
@@ -65,7 +66,7 @@ class Selection:
 
 @contextmanager
 def chain_engine(device: str, threads: int | None) -> Iterator[tuple[ChainEngine, str]]:
-    """Give what makes chains and regressions on a device, and the device's name."""
+    """Yield the engine that computes chains and regressions on a device, and the device's name."""
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, chains.THREADS, chains.BLOCKS_AT_ONCE)
         with closing(ChainEngine(groups)) as engine:
@@ -85,32 +86,34 @@ def select_bands(
     device: str = "cpu",
     threads: int | None = None,
 ) -> Selection:
-    """The bands whose regression predicts a target best, by successive projections (de Paula et al. 2013).
+    """Select the bands whose regression predicts a target best, by successive projections (de Paula et al. 2013).
 
-    Phase 1: from every band a chain, of which each next is the longest beside those before. Phase 2: the regression of every prefix
-    of every chain, by its error on validation samples. Phase 3: bands of the best prefix are left out, the least relevant (standard
-    deviation times \\|coefficient\\|) first, while the error does not rise significantly by an F test.
+    Phase 1: grow a chain from every band; each next band has the largest projection onto the complement of the chain. Phase 2: regress
+    on every prefix of every chain; the best has the smallest error on validation samples. Phase 3: drop bands of the best prefix, the
+    least relevant (standard deviation times \\|coefficient\\|) first, while the error does not rise significantly by an F test.
 
     Parameters
     ----------
     X : array-like of shape (N, K)
-        Samples; a band a column.
+        Samples; each column is a band.
     y : array-like of shape (N,)
         The target.
     most : int, optional
         Bands of a chain; default is what equation 4 of de Paula et al. 2013 allows, at most 100.
     validation : float, optional
-        The share of samples, drawn with ``seed``, that errors are measured on.
+        The share of samples, drawn at random, on which errors are measured.
     folds : int, optional
-        Cross-validation instead: every sample is predicted once, from the other folds. The default, with 5.
+        Use cross-validation with so many folds instead: each sample is predicted once, from the other folds. The default, with 5.
     alpha : float
-        Significance of the F test; 0 leaves every band of the best prefix in.
+        Significance level of the F test; 0 keeps every band of the best prefix.
     regression : {"sequential", "gauss-jordan"}
-        How; the second is for comparison.
+        How prefixes are regressed; the second is for comparison.
     seed : int
+        Seed of the random split into validation samples or folds.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
+        CPU threads; default is all.
 
     Returns
     -------
@@ -119,9 +122,9 @@ def select_bands(
     Raises
     ------
     InputError
-        Where shapes do not go together, something is not finite, there are too few samples, or a target or every band is constant.
+        If shapes do not match, a value is not finite or too large, there are too few samples, or the target or every band is constant.
     MethodError, DeviceError
-        Where an option is wrong, or the device is not there.
+        If an option is wrong, or the device is not available.
     """
     X, y = np.asarray(X, np.float64), np.asarray(y, np.float64)
     check(X, y, validation, folds, alpha, regression)
@@ -155,20 +158,21 @@ def select_bands(
 
 
 def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", threads: int | None = None) -> Selection:
-    """Without a target: of all chains, the ``count`` bands that span the largest volume (phase 1 alone).
+    """Select ``count`` bands without a target: of all chains, the one that spans the largest volume (phase 1 alone).
 
     Parameters
     ----------
     covariance : array (K, K), float64
-        Of the bands.
+        Covariance of the bands.
     count : int
+        Number of bands to select.
     device, threads
-        As of `select_bands`.
+        As in `select_bands`.
 
     Raises
     ------
     MethodError
-        Where so many bands are not there, or are collinear.
+        If there are fewer bands, or any so many are collinear.
     """
     K = len(covariance)
     if not 1 <= count <= K:
@@ -179,28 +183,28 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
         start = int(np.argmax(volumes))
         if counts[start] < count:
             most = int(counts.max())
-            what = f"only {most} bands are not mixtures" if most > 1 else "all bands are multiples"
-            raise MethodError(f"`most` {count}: {what} of each other")
+            reason = f"only {most} bands are not mixtures" if most > 1 else "all bands are multiples"
+            raise MethodError(f"`most` {count}: {reason} of each other")
         return Selection(orders[start].astype(int), orders[start].astype(int), device=name)
 
 
 def log_volume(covariance: np.ndarray, bands: np.ndarray) -> float:
-    """Logarithm of the determinant of some bands' correlation: 0 where none is like another."""
-    own = covariance[np.ix_(bands, bands)]
-    lengths = np.sqrt(np.diagonal(own))
-    return float(np.linalg.slogdet(own / np.outer(lengths, lengths))[1])
+    """Return the logarithm of the determinant of some bands' correlation matrix: 0 if they are uncorrelated, else below."""
+    selected = covariance[np.ix_(bands, bands)]
+    lengths = np.sqrt(np.diagonal(selected))
+    return float(np.linalg.slogdet(selected / np.outer(lengths, lengths))[1])
 
 
 def check(
     X: np.ndarray, y: np.ndarray, validation: float | None, folds: int | None, alpha: float, regression: str
 ) -> None:
-    """Raise what is wrong with the arguments of `select_bands`."""
+    """Raise `InputError` or `MethodError` if an argument of `select_bands` is wrong."""
     if X.ndim != 2 or y.ndim != 1 or len(X) != len(y) or 0 in X.shape:
-        raise InputError(f"samples have shape {X.shape} and the target {y.shape}: (N, K) and (N,) are wanted")
+        raise InputError(f"samples have shape {X.shape} and the target {y.shape}; they must be (N, K) and (N,)")
     for name, values in (("samples hold", X), ("the target holds", y)):
         if not np.all(np.isfinite(values)):
-            where = int(np.argwhere(~np.isfinite(values))[0, 0])
-            raise InputError(f"{name} values that are not finite, first in row {where + 1}")
+            row = int(np.argwhere(~np.isfinite(values))[0, 0])
+            raise InputError(f"{name} values that are not finite, first in row {row + 1}")
     if max(np.abs(X).max(), np.abs(y).max()) > LARGEST:
         raise InputError(
             f"samples or target hold values above {LARGEST:g}, whose squares float64 does not hold; rescale them"
@@ -220,7 +224,7 @@ def check(
 
 
 def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Calibration and validation samples: one pair, or one a fold."""
+    """Draw the indices of calibration and validation samples: one pair, or a pair for each fold."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(N)
     if validation is None:
         assert folds is not None
@@ -230,24 +234,26 @@ def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[
     pairs = [(np.setdiff1d(np.arange(N), part), part) for part in parts]
     if validation is not None and len(parts[0]) < FEWEST:
         raise MethodError(
-            f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; {FEWEST} at least"
+            f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; at least {FEWEST} are needed"
         )
     if min(len(calibration) for calibration, _ in pairs) < 2:
-        raise InputError(f"{N} samples are too few: a regression needs two at least beside those that it predicts")
+        raise InputError(f"{N} samples are too few: a regression needs at least two beside those that it predicts")
     return pairs
 
 
 def samples_of(X: np.ndarray, y: np.ndarray, calibration: np.ndarray, validation: np.ndarray) -> Samples:
-    """What regressions on some samples, and their errors on others, are made of."""
+    """Return the products of calibration samples, and the validation samples, all centred by the calibration means."""
     mean, level = X[calibration].mean(axis=0), y[calibration].mean()
-    own, target = X[calibration] - mean, y[calibration] - level
-    return Samples(own.T @ own, own.T @ target, np.ascontiguousarray((X[validation] - mean).T), y[validation] - level)
+    centred, target = X[calibration] - mean, y[calibration] - level
+    return Samples(
+        centred.T @ centred, centred.T @ target, np.ascontiguousarray((X[validation] - mean).T), y[validation] - level
+    )
 
 
 def errors_of(
     engine: Any, prepared: list[Samples], orders: np.ndarray, counts: np.ndarray, most: int, regression: str
 ) -> np.ndarray:
-    """Sums of squared errors of every prefix, (chains, most); infinite where there is none."""
+    """Return the sums of squared errors of every prefix, (chains, most); infinite where a chain has no such prefix."""
     squares = np.zeros((len(orders), most))
     for samples in prepared:
         engine.regress(samples, orders, counts, squares, regression)
@@ -255,12 +261,12 @@ def errors_of(
 
 
 def rms(square: float, samples: int) -> float:
-    """RMSEP (de Paula et al. 2013, eq. 2)."""
+    """Return the RMSEP from a sum of squared errors (de Paula et al. 2013, eq. 2)."""
     return float(np.sqrt(square / samples))
 
 
 def regression_of(X: np.ndarray, y: np.ndarray, bands: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Coefficients, relevance and intercept of bands, from all samples."""
+    """Return coefficients, relevance and intercept of the regression on some bands, from all samples."""
     mean = X[:, bands].mean(axis=0)
     slopes = np.linalg.lstsq(X[:, bands] - mean, y - y.mean(), rcond=None)[0]
     return slopes, np.abs(slopes) * X[:, bands].std(axis=0, ddof=1), float(y.mean() - mean @ slopes)
@@ -269,14 +275,14 @@ def regression_of(X: np.ndarray, y: np.ndarray, bands: np.ndarray) -> tuple[np.n
 def eliminate(
     engine: Any, prepared: list[Samples], X: np.ndarray, y: np.ndarray, chain: np.ndarray, square: float, predicted: int, alpha: float
 ) -> tuple[np.ndarray, float]:  # fmt: skip
-    """Phase 3: of the bands by falling relevance, the fewest whose error is not significantly above the least; and its square sum."""
+    """Return the fewest bands, by falling relevance, whose error is not significantly above the least, and their squared error sum."""
     _, relevance, _ = regression_of(X, y, chain)
     order = chain[np.argsort(-relevance, kind="stable")]
-    found = errors_of(
+    squares = errors_of(
         engine, prepared, order[None].astype(np.int32), np.array([len(order)], np.int32), len(order), "sequential"
     )[0]
     if alpha == 0:
         return order, square
-    limit = found.min() * stats.f.ppf(1 - alpha, predicted, predicted)
-    fewest = int(np.flatnonzero(found <= limit)[0])
-    return order[: fewest + 1], float(found[fewest])
+    limit = squares.min() * stats.f.ppf(1 - alpha, predicted, predicted)
+    fewest = int(np.flatnonzero(squares <= limit)[0])
+    return order[: fewest + 1], float(squares[fewest])

@@ -1,4 +1,4 @@
-"""Which threads solve batches of systems: those of the CPU, or a GPU's."""
+"""Choose the threads that solve a batch of systems: those of the CPU or of a GPU."""
 
 from ..blocks import cores
 from ..compiled.thread_groups import CpuGroups, CudaGroups
@@ -14,8 +14,8 @@ def groups_on(
     ----------
     machine : Device
     threads : int, optional
-        Of the CPU; default is all.
+        CPU threads; default is all.
     block, at_once, registers
-        Of a GPU; see `CudaGroups`.
+        For a GPU: the arguments of `CudaGroups`.
     """
     return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)

@@ -1,4 +1,4 @@
-"""`nmf`: pixels as mixtures of endmembers that nobody gave, both found together by multiplicative updates."""
+"""Factorise pixels into unknown endmembers and abundances (NMF) by multiplicative updates."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -15,24 +15,24 @@ from ..pipeline import Step
 from ..solvers.nmf.updates import LOSSES
 
 log = logging.getLogger("unmix")
-# As many as scikit-learn's, which is where its stop comes from, too.
+# The defaults of scikit-learn, and its rule for when to stop.
 MOST_STEPS, TOLERANCE = 200, 1e-4
-EVERY = 25  # Arun Kumar et al.
-# Of an endmember's mean: what is zero would stay so.
+EVERY = 25  # steps between evaluations of the loss (Arun Kumar et al.)
+# Endmembers begin with at least this share of their mean: updates would leave a zero at zero.
 FLOOR = 1e-4
-# No pixel may have more: its square, and sums of them, are float32 too.
+# The largest pixel value: squares of values, and sums of them, are float32 too.
 LARGEST = 1e15
-# Largest endmembers that are taken as they are.
+# If the largest endmember value lies in this range, endmembers and pixels are not rescaled.
 USUAL = 2.0**-4, 2.0**20
-# By so much a loss may seem to rise.
+# A relative rise of the loss up to this may be rounding.
 ROUNDING = 1e-5
 Progress = Callable[[Step], None]
-# A block's pixels and abundances, in the shapes that the engine asks for.
+# Pixels and abundances of a block, in the shapes that the engine needs.
 Block = tuple[np.ndarray, np.ndarray]
 
 
 class Blocks(Protocol):
-    """All pixels with their abundances, which are changed in place, as often as it is gone through."""
+    """All pixels in blocks with their abundances, which change in place; iterated any number of times."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Block]: ...
@@ -40,7 +40,7 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True)
 class Factors:
-    """What a factorisation found.
+    """The result of a factorisation.
 
     Attributes
     ----------
@@ -49,11 +49,12 @@ class Factors:
     A : array (N, p), float32
         Abundances; ``X ≈ A Eᵀ``.
     costs : list of (int, float)
-        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``. The first is infinite where a
-        value above 0 has a model of 0; whether it still falls is then judged with a model of 1.2e-7 there.
+        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, with m = A Eᵀ. The first is infinite
+        where a value above 0 has a model of 0; whether it still falls is then judged with a model of 1.2e-7 there.
     converged : bool
-        Whether the tolerance stopped it, and not the most steps.
+        Whether it stopped by the tolerance, and not at the largest number of steps.
     device : str
+        The name of the device.
     """
 
     E: np.ndarray
@@ -65,7 +66,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to descend; the fields are `nmf`'s."""
+    """Options of a descent; the fields are parameters of `nmf`."""
 
     loss: str = "kl"
     sum_to_one: bool = False
@@ -93,29 +94,29 @@ def nmf(
     device: str = "cpu",
     threads: int | None = None,
 ) -> Factors:
-    """Factorise pixels, ``X ≈ A Eᵀ``, nothing negative, from a start.
+    """Factorise pixels, ``X ≈ A Eᵀ`` with A, E ≥ 0, from initial endmembers.
 
-    Multiplicative updates (Lee and Seung 2001; Arun Kumar et al.): abundances, then with a fresh quotient endmembers, as scikit-learn's
-    ``solver="mu"`` makes them; the loss never rises. In float32.
+    Multiplicative updates (Lee and Seung 2001; Arun Kumar et al.) in float32: each step updates the abundances, then, from a new
+    quotient, the endmembers, as scikit-learn's ``solver="mu"`` does; the loss never rises.
 
     Parameters
     ----------
     X : array-like of shape (N, L)
         Pixels; not negative.
     E : array-like of shape (L, p)
-        Endmembers to begin with; zeros stay zeros.
+        Initial endmembers; zeros stay zeros.
     A : array-like of shape (N, p), optional
-        Abundances to begin with; default is equal ones that give each pixel its sum (or, with ``sum_to_one``, 1).
+        Initial abundances; default is equal ones that give each pixel its sum (or, with ``sum_to_one``, 1).
     loss : {"kl", "frobenius"}
         Kullback-Leibler divergence, or half the squared distance.
     sum_to_one : bool
         Keep each pixel's abundances at a sum of 1.
     steps : int
-        The most that are made.
+        The largest number of steps.
     tol : float
-        Stop where the loss fell by less than this share of the first between two looks at it; 0 for all steps.
+        Stop when the loss falls by less than this share of the first loss between two evaluations; 0 makes all steps.
     every : int
-        Steps between looks.
+        Steps between evaluations of the loss.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -128,22 +129,24 @@ def nmf(
     Raises
     ------
     InputError
-        Where shapes do not go together, or something is negative or not finite.
+        If shapes do not match, or a value is negative, not finite or too large.
     MethodError, DeviceError
-        Where an option is wrong, or the device is not there.
+        If an option is wrong, or the device is not available.
 
     Examples
     --------
     >>> import numpy as np, unmix
-    >>> found = unmix.nmf(np.array([[1.0, 2], [2, 4]]), np.array([[1.0], [1]]), steps=1)
-    >>> (found.A @ found.E.T).round(3).tolist()
+    >>> factors = unmix.nmf(np.array([[1.0, 2], [2, 4]]), np.array([[1.0], [1]]), steps=1)
+    >>> (factors.A @ factors.E.T).round(3).tolist()
     [[1.0, 2.0], [2.0, 4.0]]
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
     X, E = np.asarray(X, np.float32), np.asarray(E, np.float32)
     A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(A, np.float32)
     if X.ndim != 2 or E.ndim != 2 or A.shape != (X.shape[0], E.shape[1]) or X.shape[1] != E.shape[0] or 0 in A.shape:
-        raise InputError(f"X {X.shape}, E {E.shape} and A {A.shape} do not go together: (N, L), (L, p) and (N, p)")
+        raise InputError(
+            f"X {X.shape}, E {E.shape} and A {A.shape} do not match; they must be (N, L), (L, p) and (N, p)"
+        )
     for name, values in (("X", X), ("E", E), ("A", A)):
         if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
             raise InputError(f"{name} holds values that are negative or not finite")
@@ -160,13 +163,13 @@ def nmf(
 
 
 def unit_of(E: np.ndarray) -> float:
-    """The power of two that pixels and endmembers are multiplied by, as the updates divide by no less than 1.2e-7; mostly 1."""
+    """Return the power of two, mostly 1, to scale pixels and endmembers by: the updates divide by no less than 1.2e-7."""
     highest = float(E.max())
     return 1.0 if USUAL[0] <= highest <= USUAL[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
 
 
 def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:
-    """Abundances to begin with: equal ones, (N, p) float32; zeros for pixels of zeros, which have none."""
+    """Return equal initial abundances, (N, p) float32; zeros for pixels of zeros."""
     p, total = E.shape[1], float(E.sum())
     sums = X.sum(axis=1, dtype=np.float64, keepdims=True)
     parts = np.where(sums > 0, 1.0 / p, 0.0) if sum_to_one else sums / (total if total > 0 else 1.0)
@@ -174,7 +177,7 @@ def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:
 
 
 def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | None) -> Any:
-    """What makes the steps, for a shape: pixels of the largest block, bands, endmembers."""
+    """Return the engine that makes the steps; ``shape`` is pixels of the largest block, bands, endmembers."""
     most, L, p = shape
     if gpu:
         from ..solvers.nmf.cuda import CudaEngine
@@ -186,13 +189,13 @@ def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | Non
 
 
 def filled(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:
-    """Pixels and abundances in the shapes of the engine; abundances are copied, since they change."""
+    """Return pixels and abundances in the engine's shapes, padded with zeros; abundances are copied, since they change."""
     tall, wide = engine.shape(len(X))
     return in_shape(X, tall), in_shape(A, wide) if A.shape != wide else A.copy()
 
 
 def in_shape(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The same with zeros up to a shape."""
+    """Return the values padded with zeros to a shape, float32."""
     if values.shape == shape:
         return np.ascontiguousarray(values)
     whole = np.zeros(shape, np.float32)
@@ -209,19 +212,19 @@ def descend(
     unit: float = 1.0,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, float]], bool]:
-    """Steps until the tolerance or the most.
+    """Make steps until the loss has converged or the largest number is reached.
 
     Parameters
     ----------
-    engine : OnCpu or OnGpu
+    engine : CpuEngine or CudaEngine
     E : array (L, p), float32
-        To begin with.
+        Initial endmembers, not scaled by ``unit``.
     blocks : Blocks
     held : bool
-        There is one block, and it stays where it is.
+        Whether there is a single block, which stays on the device.
     plan : Plan
     unit : float
-        What the pixels have been multiplied by.
+        The factor by which the pixels have been multiplied.
     progress : callable, optional
         Called with an `unmix.pipeline.Step`.
 
@@ -230,65 +233,69 @@ def descend(
     E : array (L, p), float32
     costs : list of (int, float)
     converged : bool
+        As in `Factors`.
 
     Raises
     ------
     InputError
-        Where the loss is not finite.
+        If the loss is not finite.
     """
     engine.begin(E * np.float32(unit))
     to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
-    steady = engine.hold(*next(iter(blocks))) if held else None
-    now, missed = cost_of(engine, blocks, steady)
-    first = before = now = to_loss * now
-    costs = [(0, np.inf if missed else now)]
-    made, converged = 0, False
-    while made < plan.steps and not converged:
-        count = min(plan.every, plan.steps - made)
-        if steady is not None:
-            engine.steps(steady, count)
+    resident = engine.hold(*next(iter(blocks))) if held else None
+    loss, infinite = cost_of(engine, blocks, resident)
+    first = previous = loss = to_loss * loss
+    costs = [(0, np.inf if infinite else loss)]
+    steps_made, converged = 0, False
+    while steps_made < plan.steps and not converged:
+        count = min(plan.every, plan.steps - steps_made)
+        if resident is not None:
+            engine.steps(resident, count)
         else:
             for step in range(count):
                 one_pass(engine, blocks)
                 if progress is not None:
-                    progress(Step(made + step + 1, plan.steps))
-        made += count
-        before = now
-        now, missed = cost_of(engine, blocks, steady)
-        now *= to_loss
-        costs.append((made, np.inf if missed else now))
+                    progress(Step(steps_made + step + 1, plan.steps))
+        steps_made += count
+        previous = loss
+        loss, infinite = cost_of(engine, blocks, resident)
+        loss *= to_loss
+        costs.append((steps_made, np.inf if infinite else loss))
         if progress is not None:
-            progress(Step(made, plan.steps))
-        if not np.isfinite(first) or not np.isfinite(now):
-            raise InputError("the loss is not finite: are there values that are no data, or far too large?")
-        risen = now - before > ROUNDING * before
+            progress(Step(steps_made, plan.steps))
+        if not np.isfinite(first) or not np.isfinite(loss):
+            raise InputError(
+                "the loss is not finite: does the input hold nodata values, or values that are far too large?"
+            )
+        risen = loss - previous > ROUNDING * previous
         if risen:
             log.warning(
-                f"the loss rose from {before:.6g} to {now:.6g} by step {made}: float32 does not hold what the pixels span"
+                f"the loss rose from {previous:.6g} to {loss:.6g} by step {steps_made}: the pixels' values "
+                "span more than float32 resolves"
             )
-        converged = plan.tol > 0 and before - now < plan.tol * first and not risen
-    if missed:
+        converged = plan.tol > 0 and previous - loss < plan.tol * first and not risen
+    if infinite:
         log.warning(
-            f"the loss is infinite: {missed} values above 0 are given 0 by endmembers and abundances, whose zeros stay; begin with "
-            "endmembers without zeros there, or use the Frobenius loss"
+            f"the loss is infinite: {infinite} values above 0 have a model of 0, and zeros of endmembers or abundances stay; begin "
+            "with endmembers without zeros there, or use the Frobenius loss"
         )
-    if steady is not None:
-        engine.fetch(steady, next(iter(blocks))[1])
+    if resident is not None:
+        engine.fetch(resident, next(iter(blocks))[1])
     return engine.E / np.float32(unit), costs, converged
 
 
-def cost_of(engine: Any, blocks: Blocks, steady: Any) -> tuple[float, int]:
-    """Return the loss of all pixels with a least model, and how many values make the loss itself infinite."""
-    if steady is not None:
-        loss, missed = engine.cost(steady)
+def cost_of(engine: Any, blocks: Blocks, resident: Any) -> tuple[float, int]:
+    """Return the loss of all pixels, with a model of at least 1.2e-7, and the number of values above 0 whose model is 0."""
+    if resident is not None:
+        loss, infinite = engine.cost(resident)
     else:
-        loss, missed = sum(engine.cost(engine.hold(*block)) for block in blocks)
-    return float(loss), int(missed)
+        loss, infinite = sum(engine.cost(engine.hold(*block)) for block in blocks)
+    return float(loss), int(infinite)
 
 
 def one_pass(engine: Any, blocks: Blocks) -> None:
-    """A step with pixels in several blocks."""
+    """Make one step over pixels in several blocks."""
     for i, block in enumerate(blocks):
-        there = engine.hold(*block)
-        engine.steps(there, 1, i == 0, i == len(blocks) - 1)
-        engine.fetch(there, block[1])
+        loaded = engine.hold(*block)
+        engine.steps(loaded, 1, i == 0, i == len(blocks) - 1)
+        engine.fetch(loaded, block[1])

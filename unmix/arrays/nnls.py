@@ -1,4 +1,4 @@
-"""`nnls`: non-negative least squares for batches of any systems; one matrix for all, or one each."""
+"""Solve batches of non-negative least squares problems; the systems share one matrix, or have one each."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
 from .engines import groups_on
 
-# Systems that are worth the making of AᵀA, which costs as much as some dozen steps.
+# From so many systems on AᵀA is computed and shared: it costs as much as some dozen steps.
 SHARING = 4
 Solve = Callable[[np.ndarray], "Batch"]
 
@@ -29,7 +29,7 @@ class Batch:
         ``|b − A x| / √m``.
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): κ up to 1e-10 is certified; δ bounds the distance from the optimum, and is infinite
-        where it is not unique or cond(A) is above some 1e6, and where each system has its own matrix.
+        if the optimum is not unique, cond(A) is above some 1e6, or each system has its own matrix.
     steps : array (N,), int32
         Columns that entered or left.
     """
@@ -42,14 +42,14 @@ class Batch:
 
     @property
     def failed(self) -> np.ndarray:
-        """The systems that are not certified."""
+        """Return the indices of the systems that are not certified."""
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 
 def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | None = None) -> Batch:
-    """``min |A x − b|`` over x ≥ 0, for every right-hand side.
+    """Minimise ``|A x − b|`` over x ≥ 0, for every right-hand side b.
 
-    Lawson-Hanson with an updated QR (Luo and Duraiswami 2011); any rank, more columns than rows too.
+    Lawson-Hanson with an updated QR (Luo and Duraiswami 2011). A may have any rank, and more columns than rows.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
     Raises
     ------
     InputError
-        Where shapes do not go together, or something is not finite.
+        If shapes do not match, or a value is not finite.
     MethodError, DeviceError
-        Where the device is not there.
+        If the device is not available.
 
     Examples
     --------
@@ -85,7 +85,10 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
 
 
 class solver_for:
-    """``with solver_for(A, most, device, threads) as solve``: ``solve(B)`` for batches of up to ``most`` systems."""
+    """A context for solving several batches with the same matrix: ``with solver_for(A, most, device, threads) as solve: solve(B)``.
+
+    Batches may have any size, but choices are made for ``most`` systems.
+    """
 
     def __init__(self, A: np.ndarray, most: int, device: str, threads: int | None) -> None:
         if A.ndim not in (2, 3) or 0 in A.shape:
@@ -111,11 +114,11 @@ class solver_for:
         self.stack.close()
 
     def solve(self, B: np.ndarray) -> Batch:
-        """Solve a batch."""
+        """Solve and certify a batch; B is (N, m)."""
         count, m, n = self.engine.shape
         if B.ndim != 2 or B.shape[1] != m or (self.engine.each and len(B) != count):
-            each = f" of {count}" if self.engine.each else ""
-            raise InputError(f"A is {m} x {n}{each}, but B has shape {B.shape}; a right-hand side is a row of {m}")
+            matrices = f" of {count}" if self.engine.each else ""
+            raise InputError(f"A is {m} x {n}{matrices}, but B has shape {B.shape}; a right-hand side is a row of {m}")
         if not np.all(np.isfinite(B)):
             raise InputError(
                 f"B holds values that are not finite, first in row {int(np.argwhere(~np.isfinite(B))[0, 0])}"
@@ -129,14 +132,14 @@ class solver_for:
 
 
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
-    """The matrix of a convolution: column j is the pulse, begun at sample j.
+    """Return the matrix of a convolution: column j is the pulse, shifted to begin at sample j.
 
     Parameters
     ----------
     pulse : array (w,) or (N, w)
-        One, or one a system.
+        The pulse of all systems, or one for each.
     m : int
-        Samples of what was received.
+        Number of samples of the received signal.
 
     Returns
     -------
@@ -153,6 +156,6 @@ def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
 
 
 def batches(N: int, size: int) -> Iterator[slice]:
-    """Ranges of at most ``size``."""
+    """Yield ranges of at most ``size`` that cover 0 to N."""
     for first in range(0, N, size):
         yield slice(first, min(first + size, N))

@@ -1,4 +1,4 @@
-"""`nnqp`: convex quadratic programmes over x ≥ 0, dense or sparse, by multiplicative updates; certified."""
+"""Solve and certify convex quadratic programmes over x ≥ 0, dense or sparse, by multiplicative updates."""
 
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ..solvers.pixels.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from .engines import groups_on
-from .supports import of_support, way_down
+from .supports import descent_direction, solve_support
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
 LARGEST = 1e150
-# Supports that a trial solves, each shown by the answer on the one before. With one, of n = 20 000 entries some stay on the wrong side
-# of the edge for thousands of steps; the second or third support was optimal after 16.
+# The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
+# the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
-# An answer that shows its own support, and was factored, ends the search where its κ is rounding, a few ulps of |Q||x|: x of 1e9 |h|
-# has no smaller one in float64. Above the second, Q is singular to rounding.
+# An answer that implies its own support, and was found by a factorisation, is accepted if its κ is rounding, a few ulps of |Q||x|: for
+# x of 1e9 |h| float64 allows no smaller κ. If κ is above `SINGULAR`, Q is singular to rounding.
 ROUNDING, SINGULAR = 16 * 2.0**-52, 1e-3
 
 
@@ -40,12 +40,12 @@ class Programme:
         at least the largest −x_j √Q_jj / s; ``δ = |v|₂ / λ``, λ ≤ λ_min(Q), infinite where none above 0 is known.
     steps : array (N,), int32
     convex : bool or None
-        Whether Q is known to be convex; None where it is not known, and what is certified is a stationary point.
+        True if Q is known to be convex; None if that is not known: then only a stationary point is certified.
     device : str
-        Where the steps were made.
+        The name of the device that made the steps.
     ways_down : dict of int to array (n,), float64
-        Of the systems whose cost has no bottom: a direction ``d ≥ 0`` of length 1 with ``Qd = 0`` and ``hᵀd < 0``, along which it
-        falls for ever. Their cost is -inf, their κ and δ infinite, and x is where the search ended.
+        For each system whose cost is unbounded below: a direction ``d ≥ 0`` of length 1 with ``Qd = 0`` and ``hᵀd < 0``, along which
+        the cost falls without end. The cost of these systems is -inf, their κ and δ are infinite, and x is the last iterate.
     """
 
     x: np.ndarray
@@ -59,36 +59,37 @@ class Programme:
 
     @property
     def unbounded(self) -> np.ndarray:
-        """The systems whose cost has no bottom."""
+        """Return the indices of the systems whose cost is unbounded below."""
         return np.array(sorted(self.ways_down), int)
 
     @property
     def failed(self) -> np.ndarray:
-        """The systems that are not certified."""
+        """Return the indices of the systems that are not certified."""
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 
 def nnqp(
     Q: Any, H: np.ndarray, *, device: str = "cpu", threads: int | None = None, steps: int = MOST_STEPS
 ) -> Programme:
-    """``min ½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
+    """Minimise ``½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
 
-    Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`); before step 1 and after 16, 32, 64, … steps the support that
-    shows is solved, by Cholesky or (sparse, with a wide band) conjugate gradients, and corrected; the optimality conditions
-    decide. A programme without a bottom is told as such (``ways_down``). Memory is that of Q a few times over where
-    it is dense, else of Q, its band (up to 1 GB) and some vectors.
+    Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`). Before step 1 and after 16, 32, 64, … steps the programme is
+    solved on the support that x implies, by Cholesky or (sparse, with a wide band) conjugate gradients, and the support is corrected;
+    the optimality conditions decide whether the answer is accepted. Unbounded programmes are listed in ``ways_down``. Memory is that
+    of a few copies of Q if it is dense, else of Q, its band (up to 1 GB) and some vectors.
 
     Parameters
     ----------
     Q : array-like or scipy.sparse matrix, (n, n)
         Symmetric, with a positive diagonal; convex.
     H : array-like of shape (n,) or (N, n)
+        The linear terms; each row is a system.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
         CPU threads, of which a system uses one; default is all.
     steps : int
-        The most that are made.
+        The largest number of steps.
 
     Returns
     -------
@@ -97,10 +98,10 @@ def nnqp(
     Raises
     ------
     InputError
-        Where Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not go together, or something is not
-        finite.
+        If Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not match, or a value is not finite or
+        too large.
     MethodError, DeviceError
-        Where the device is not there, or ``steps`` is below 1.
+        If the device is not available, or ``steps`` is below 1.
 
     Examples
     --------
@@ -115,15 +116,15 @@ def nnqp(
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
         with closing(StepEngine(groups, Q, H)) as engine:
-            X, taken, ways = search(Q, H, engine, steps)
+            X, steps_taken, directions = solve_batch(Q, H, engine, steps)
     kappa, delta, cost = certify(Q, H, X, max(least or 0.0, 0.0))
-    for i in ways:
+    for i in directions:
         cost[i], kappa[i], delta[i] = -np.inf, np.inf, np.inf
-    return Programme(X, cost, kappa, delta, taken, None if least is None else True, machine.name, ways)
+    return Programme(X, cost, kappa, delta, steps_taken, None if least is None else True, machine.name, directions)
 
 
 def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Q as float64, dense or CSR, and H, or what is wrong with them."""
+    """Return Q as float64, dense or CSR, and H; raise `InputError` if they are wrong."""
     Q = (
         scipy.sparse.csr_matrix(Q, dtype=np.float64, copy=True)
         if scipy.sparse.issparse(Q)
@@ -139,18 +140,24 @@ def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
     if max(np.abs(values).max(initial=0), np.abs(H).max(initial=0)) > LARGEST:
         raise InputError(f"Q or h holds values above {LARGEST:g}, whose squares float64 does not hold; rescale them")
     if not np.all(Q.diagonal() > 0):
-        where = int(np.flatnonzero(~(Q.diagonal() > 0))[0])
-        raise InputError(f"Q[{where}, {where}] is {Q.diagonal()[where]:g}; the diagonal must be positive")
-    off = abs(Q - Q.T).max()
-    if off > 1e-12 * abs(values).max():
-        raise InputError(f"Q is not symmetric: entries differ by up to {off:.1e}; use (Q + Qᵀ) / 2")
+        i = int(np.flatnonzero(~(Q.diagonal() > 0))[0])
+        raise InputError(f"Q[{i}, {i}] is {Q.diagonal()[i]:g}; the diagonal must be positive")
+    asymmetry = abs(Q - Q.T).max()
+    if asymmetry > 1e-12 * abs(values).max():
+        raise InputError(f"Q is not symmetric: entries differ by up to {asymmetry:.1e}; use (Q + Qᵀ) / 2")
     if scipy.sparse.issparse(Q):
         Q.sum_duplicates()
     return Q, np.ascontiguousarray(H)
 
 
 def least_curvature(Q: Any) -> float | None:
-    """No more than λ_min(Q), by Gershgorin's circles or, of a small dense one, by its eigenvalues; None where unknown."""
+    """Return a lower bound of λ_min(Q), by Gershgorin's circles or, up to n = 2000, by eigenvalues; None if unknown.
+
+    Raises
+    ------
+    InputError
+        If Q is not convex.
+    """
     diagonal = Q.diagonal()
     circles = float((2 * diagonal - np.asarray(abs(Q).sum(axis=1)).ravel()).min())
     if circles > 0:
@@ -164,66 +171,74 @@ def least_curvature(Q: Any) -> float | None:
     return value - rounding if value > rounding else None if value < 0 else 0.0
 
 
-def search(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
-    """Trials and steps until every system is solved, is found to have no bottom, or has made the most steps.
+def solve_batch(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
+    """Alternate trials and steps until every system is solved, is found unbounded, or has made ``most`` steps.
 
-    The first trial is before the first step, from the places where h falls: with off-diagonals below zero (a Laplacian) it is right
-    at once, where steps would need as many as it takes to cross the matrix.
+    The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian) it is right at
+    once, where steps would have to carry the solution across the whole matrix.
+
+    Returns
+    -------
+    X : array (N, n), float64
+    steps_taken : array (N,), int32
+    directions : dict of int to array (n,), float64
+        See `Programme.ways_down`.
     """
     N, n = H.shape
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
     X = np.outer(scale, 1.0 / (n * lengths))
     X[scale == 0] = 0.0
-    taken = np.zeros(N, np.int32)
-    ways: dict[int, np.ndarray] = {}
-    todo, trial, made = np.flatnonzero(scale > 0), FIRST_TRIAL, 0
+    steps_taken = np.zeros(N, np.int32)
+    directions: dict[int, np.ndarray] = {}
+    todo, next_trial, steps_made = np.flatnonzero(scale > 0), FIRST_TRIAL, 0
     while len(todo):
-        left = []
+        unsolved = []
         for i in todo:
-            answer = finish(Q, H[i], X[i] if made else np.zeros(n))
+            answer = try_supports(Q, H[i], X[i] if steps_made else np.zeros(n))
             if answer is not None:
                 X[i] = answer
-            elif made and (way := way_down(Q, H[i], X[i])) is not None:
-                ways[int(i)] = way
+            elif steps_made and (direction := descent_direction(Q, H[i], X[i])) is not None:
+                directions[int(i)] = direction
             else:
-                left.append(i)
-        todo = np.array(left, int)
-        if made >= most or len(todo) == 0:
+                unsolved.append(i)
+        todo = np.array(unsolved, int)
+        if steps_made >= most or len(todo) == 0:
             break
-        trial = min(trial, most)
-        engine.advance(X, todo, trial - made)
-        made, trial = trial, 2 * trial
-        taken[todo] = made
-    return X, taken, ways
+        next_trial = min(next_trial, most)
+        engine.advance(X, todo, next_trial - steps_made)
+        steps_made, next_trial = next_trial, 2 * next_trial
+        steps_taken[todo] = steps_made
+    return X, steps_taken, directions
 
 
-def finish(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """From x, solve the support that shows, and again while the answer shows another; None where none was optimal.
+def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
+    """Solve on the support that x implies, and repeat while the answer implies another; return the optimum, or None if not found.
 
-    What shows it is the natural residual ``min(x_j Q_jj, (Qx + h)_j)``: j is in where x_j Q_jj is the larger. Negative entries of an
-    answer leave by the same rule, and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
-    that shows its own support is the optimum, as nearly as rounding allows.
+    The natural residual ``min(x_j Q_jj, (Qx + h)_j)`` implies the support: j is in it if x_j Q_jj is the larger. By the same rule
+    negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
+    that implies its own support is the optimum, as nearly as rounding allows.
     """
     if kappa_of(Q, h, x) <= ENOUGH:
         return x
-    answer, diagonal, before, sure = x, Q.diagonal(), np.empty(0, int), False
+    answer, diagonal, previous, is_factored = x, Q.diagonal(), np.empty(0, int), False
     for _ in range(TRIES):
         P = np.flatnonzero(answer * diagonal > Q @ answer + h)
-        if sure and len(P) == len(before) and np.all(before == P) and is_rounding(Q, h, np.maximum(answer, 0.0)):
+        unchanged = is_factored and len(P) == len(previous) and np.all(previous == P)
+        if unchanged and is_optimal_to_rounding(Q, h, np.maximum(answer, 0.0)):
             return np.maximum(answer, 0.0)
-        found, sure = of_support(Q, h, P, answer)
-        if found is None or not np.isfinite(found).all():
+        values, is_factored = solve_support(Q, h, P, answer)
+        if values is None or not np.isfinite(values).all():
             return None
-        answer, before = np.zeros_like(x), P
-        answer[P] = found
+        answer, previous = np.zeros_like(x), P
+        answer[P] = values
         if kappa_of(Q, h, answer) <= ENOUGH:
             return np.maximum(answer, 0.0)
     return None
 
 
-def is_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
-    """Return whether what κ is above zero may be the rounding of x and of its products, and x no larger than a regular Q makes it."""
+def is_optimal_to_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
+    """Return whether κ is no larger than the rounding of x and its products explains, and x no larger than a regular Q allows."""
     lengths = np.sqrt(Q.diagonal())
     rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ROUNDING
     return kappa_of(Q, h, x) <= min(SINGULAR, rounding / float((np.abs(h) / lengths).max()))
@@ -235,7 +250,15 @@ def kappa_of(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
 
 
 def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """κ, δ and cost of every system, from Q, h and x alone; see `Programme`."""
+    """Return κ, δ and cost of every system, (N,) each, from Q, h and x alone; see `Programme`.
+
+    Parameters
+    ----------
+    Q : array (n, n) or scipy.sparse CSR, float64
+    H, X : arrays (N, n), float64
+    least : float
+        A lower bound of λ_min(Q); δ is infinite if it is 0.
+    """
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
     product = np.asarray((Q @ X.T).T)

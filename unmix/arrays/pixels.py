@@ -1,4 +1,4 @@
-"""`solve`: abundances of pixels that are already in memory."""
+"""Solve for the abundances of pixels that are in memory."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,7 @@ class Solution:
     rmse : array (...), float64
         ``sqrt(|y − E a|² / L)``.
     kappa, delta : arrays (...), float64
-        See `unmix.certificate.certify`; a pixel is certified up to κ = 1e-10, and no abundance is further than δ from
-        the optimum.
+        See `unmix.certificate`; a pixel is certified up to κ = 1e-10, and no abundance is further than δ from the optimum.
     steps : array (...), int32
         Columns that entered or left.
     valid : array (...), bool
@@ -53,18 +52,18 @@ def solve(
     device: str = "cpu",
     threads: int | None = None,
 ) -> Solution:
-    """Abundances of every pixel.
+    """Solve for the abundances of every pixel.
 
     Parameters
     ----------
     Y : array-like of shape (..., L)
         Pixels, in any real type and unit.
     E : array-like of shape (L, p)
-        One endmember a column, in the unit of Y.
+        Endmembers, one per column, in the unit of Y.
     method : {"ucls", "scls", "nnls", "fcls"}
         The constraints.
     solver : str, optional
-        How; see `unmix.methods.SOLVERS`.
+        A key of `unmix.methods.SOLVERS`; default is the method's own.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -77,13 +76,13 @@ def solve(
     Raises
     ------
     CubeError, LibraryError
-        Where shapes do not go together, or the endmembers are collinear or not finite.
+        If shapes do not match, float64 would round the values, or the endmembers are collinear or not finite.
     MethodError, DeviceError
-        Where method, solver or device do not fit.
+        If method, solver or device is unknown, do not fit together or are not available.
 
     Notes
     -----
-    On a GPU a pixel starts from the support of the one before it within runs of 4 to 16, so neighbours are best kept together.
+    On a GPU a pixel starts from the support of the one before it within runs of 4 to 16: keep neighbouring pixels together in Y.
 
     Examples
     --------
@@ -93,13 +92,13 @@ def solve(
     array([0.   , 0.222, 0.778])
     """
     method_spec, solver_spec = choose(method, solver)
-    given, E = E, np.ascontiguousarray(E, dtype=np.float64)
+    given_E, E = E, np.ascontiguousarray(E, dtype=np.float64)
     Y = np.asarray(Y)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
         raise LibraryError(f"E must be (L, p) of finite numbers, but has shape {E.shape}")
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
-    refuse_lost_digits(Y, np.asarray(given))
+    refuse_lost_digits(Y, np.asarray(given_E))
     if Y.dtype not in DTYPES.values():
         Y = Y.astype(np.float64)
     L, p = E.shape
@@ -153,11 +152,11 @@ def solve(
 
 
 def refuse_lost_digits(Y: np.ndarray, E: np.ndarray) -> None:
-    """Raise `CubeError` or `LibraryError` where float64 does not hold the values as they are: no bound would know of it."""
-    for what, values, error in (("Y", Y, CubeError), ("E", E, LibraryError)):
+    """Raise `CubeError` or `LibraryError` if float64 would round the values: κ and δ would not include that error."""
+    for name, values, error in (("Y", Y, CubeError), ("E", E, LibraryError)):
         exact = values.dtype.itemsize < 8 or values.dtype == np.float64
         if exact or not values.size or values.dtype.kind not in "iuf":
             continue
         finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
         if np.any(finite.astype(np.float64).astype(values.dtype) != finite):
-            raise error(f"{what} holds values of type {values.dtype} that float64 would round; round or rescale them")
+            raise error(f"{name} holds values of type {values.dtype} that float64 would round; round or rescale them")

@@ -1,4 +1,4 @@
-"""How a kernel and its functions are compiled for a GPU."""
+"""Compile kernels and their functions for a GPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .jit import keep, name_after_cells
 
 ALL_LANES = 0xFFFFFFFF
 
-# Small blocks are what a small scene has; the warning says nothing to a user.
+# A small scene fills few blocks; Numba's warning about that does not help a user.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 __all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu"]
@@ -19,7 +19,7 @@ __all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu"]
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
     """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``).
 
-    ``registers`` bounds those of a thread.
+    ``registers`` is the largest number of registers per thread.
     """
     name_after_cells(function)
     if numba.config.ENABLE_CUDASIM:
@@ -31,7 +31,7 @@ def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> A
 
 
 def on_gpu(function: Callable[..., Any]) -> Any:
-    """A function of the GPU that is laid into its caller."""
+    """Compile a function that kernels call; it is inlined into its caller."""
     name_after_cells(function)
     inlined = {} if numba.config.ENABLE_CUDASIM else {"forceinline": True}
     return cuda.jit(function, device=True, **inlined)

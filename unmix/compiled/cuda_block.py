@@ -1,4 +1,4 @@
-"""A `Team` that is a block of threads of a GPU, which solve one system together."""
+"""Define the `Team` of a block of threads of a GPU, which solve one system together."""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +19,7 @@ SINGLE = 32  # threads of a block whose threads work alone: systems are few
 
 
 def multiprocessors() -> int:
-    """Multiprocessors of the GPU at hand; 1 in the simulator."""
+    """Return the number of multiprocessors of the current GPU; 1 in the simulator."""
     return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
@@ -103,9 +103,9 @@ BLOCK = Team("block", on_gpu, rank, size, sync, total, best)
 
 @functools.cache
 def group_kernel(make_body: Callable[[Team], Any], single: bool, threads: int, registers: int | None) -> Any:
-    """The kernel that lets groups of threads stride over the systems of `unmix.compiled.thread_groups`.
+    """Return the kernel in which groups of threads stride over the systems; see `unmix.compiled.thread_groups`.
 
-    Its arguments are the number of systems, what they share and the groups' scratch. ``single``: each thread is a group of its own.
+    Its arguments are the number of systems, what they share and the groups' scratch. With ``single`` each thread is a group.
     """
     body, buffer_size = make_body(ALONE if single else BLOCK), 2 * threads
 

@@ -1,8 +1,8 @@
-"""A range of systems, shared out over groups of threads: a thread of the CPU, a block of a GPU's, or a single thread of a GPU.
+"""Distribute a range of systems over groups of threads: a thread of the CPU, a block of a GPU, or a single thread of a GPU.
 
-A problem is one function, ``body(start, stop, step, group, arguments, scratch, reduction_buffer)``, made for a `Team`. It takes the
-systems ``range(start, stop, step)``, the ``group``-th part of each scratch array, and what all share from ``arguments``, a NamedTuple.
-So one driver serves every problem on the CPU, and one on a GPU.
+A problem is one function, ``body(start, stop, step, group, arguments, scratch, reduction_buffer)``, compiled for a `Team`. It works on
+the systems ``range(start, stop, step)`` with the ``group``-th part of each scratch array; ``arguments``, a NamedTuple, is the same for
+all. So one driver serves every problem on the CPU, and one on a GPU.
 """
 
 import math
@@ -15,14 +15,14 @@ import numpy as np
 from .cooperative import ALONE, Team
 
 Body = Callable[..., Any]
-# An array of each group's own: its shape, with None for the axis of the groups, and its type.
+# An array with a part for each group: its shape, with None for the axis of the groups, and its type.
 ScratchArray = tuple[tuple[int | None, ...], Any]
-# Ranges a thread of the CPU: enough that the last to finish is not waited for long.
+# Ranges per thread of the CPU: enough that threads do not wait long for the last one.
 SHARES = 4
 
 
 def arrays_for(groups: int, scratch: Sequence[ScratchArray], allocate: Callable[..., Any]) -> tuple[Any, ...]:
-    """Allocate scratch for so many groups."""
+    """Allocate scratch for ``groups`` groups."""
     return tuple(allocate(tuple(groups if n is None else n for n in shape), kind) for shape, kind in scratch)
 
 
@@ -41,58 +41,58 @@ class CpuGroups:
         self.pool = ThreadPoolExecutor(threads, "systems")
 
     def put(self, values: Any) -> Any:
-        """Return an array where the groups can use it; here, as it is."""
+        """Return an array in the memory of the groups; on the CPU, as it is."""
         return values
 
     def get(self, values: Any, out: np.ndarray) -> None:
-        """Copy an array that the groups filled; here it is ``out`` itself."""
+        """Copy an array that the groups filled to ``out``; on the CPU it is ``out`` itself."""
 
     def run(
         self, make_body: Callable[[Team], Body], count: int, arguments: Any, scratch: Sequence[ScratchArray],
         single: bool = False, each: bool = False,
     ) -> None:  # fmt: skip
-        """Let the groups work on systems 0 to ``count``.
+        """Run a body on the systems 0 to ``count`` - 1.
 
         Parameters
         ----------
         make_body : callable
-            The body for a team; cached.
+            Returns the body for a team; cached.
         count : int
         arguments : NamedTuple
-            Arrays made by `put`, and numbers.
-        scratch : sequence
-            Arrays of each group's own.
+            Arrays returned by `put`, and numbers.
+        scratch : sequence of ScratchArray
+            Shapes and types of the groups' scratch.
         single : bool
-            On a GPU, let a single thread be a group, and not a block.
+            On a GPU, make each thread a group, instead of each block.
         each : bool
-            Each system takes long: make it a task of its own.
+            On the CPU, make each system a task of its own, because it takes long.
         """
         body = make_body(ALONE)
         step = 1 if each else max(1, -(-count // (SHARES * self.threads)))
 
         def work(first: int) -> None:
-            own = arrays_for(1, scratch, np.empty)
-            body(first, min(first + step, count), 1, 0, arguments, own, np.empty(2))
+            arrays = arrays_for(1, scratch, np.empty)
+            body(first, min(first + step, count), 1, 0, arguments, arrays, np.empty(2))
 
         for task in [self.pool.submit(work, first) for first in range(0, count, step)]:
             task.result()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Shut the thread pool down."""
         self.pool.shutdown()
 
 
 class CudaGroups:
-    """Blocks of threads of the GPU at hand, as many as it holds at once or memory allows.
+    """Blocks of threads of the current GPU, as many as it holds at once or memory allows.
 
     Parameters
     ----------
     threads : int
-        Of a block.
+        Threads per block.
     at_once : int
-        Blocks a multiprocessor; more would wait for the same memory.
+        Blocks per multiprocessor; more would wait for the same memory.
     registers : int, optional
-        Bound on those of a thread.
+        Largest number of registers per thread.
     """
 
     name = "cuda"
@@ -105,7 +105,7 @@ class CudaGroups:
         self.held: dict[Any, tuple[Any, ...]] = {}
 
     def put(self, values: Any) -> Any:
-        """Copy an array to the GPU, and each of a NamedTuple's."""
+        """Copy an array, or the arrays of a NamedTuple, to the GPU; return numbers as they are."""
         from .cuda import cuda
 
         if isinstance(values, tuple):
@@ -125,9 +125,11 @@ class CudaGroups:
         from .cuda_block import MOST_SCRATCH, SINGLE, group_kernel, multiprocessors
 
         threads = min(self.threads, SINGLE) if single else self.threads
-        own = sum(math.prod(n for n in shape if n is not None) * np.dtype(kind).itemsize for shape, kind in scratch)
+        bytes_of_group = sum(
+            math.prod(n for n in shape if n is not None) * np.dtype(kind).itemsize for shape, kind in scratch
+        )
         most = self.at_once * multiprocessors() * (threads if single else 1)
-        groups = max(1, min(count, most, MOST_SCRATCH // max(1, own)))
+        groups = max(1, min(count, most, MOST_SCRATCH // max(1, bytes_of_group)))
         blocks = -(-groups // threads) if single else groups
         key = make_body, single
         shapes = tuple(scratch), blocks * threads if single else groups
@@ -137,5 +139,5 @@ class CudaGroups:
         kernel[blocks, threads](count, arguments, self.held[key][1])
 
     def close(self) -> None:
-        """Let go of the scratch."""
+        """Release the scratch."""
         self.held = {}

@@ -1,4 +1,4 @@
-"""A finished run, as an archive meets it again: is it all there, and is it what is asked for?"""
+"""Check whether a finished run is complete, and was made with the present request and input."""
 
 import json
 import os
@@ -14,61 +14,64 @@ from .names import JOURNAL, RECORD, is_ours
 
 
 def journal_of(folder: Path, stem: str) -> Path:
-    """The journal of a run under way."""
+    """Return the path of the journal that an unfinished run has."""
     return folder / (stem + JOURNAL)
 
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """What a finished run should have been.
+    """The request and input that a finished run must have to be skipped.
 
     Attributes
     ----------
-    asked : dict
+    request : dict
         See `unmix.options.Options.request`.
     identity : dict
-        By what its input is known again; see `unmix.io.identity.identity_of`.
+        What identifies the input; see `unmix.io.identity.identity_of`.
     """
 
     request: dict[str, Any]
     identity: dict[str, Any]
 
     def is_done(self, folder: Path, stem: str) -> bool:
-        """Whether it has ended here, and no other has begun: found without a lock, even where nobody may write."""
-        report = folder / (stem + RECORD)
-        return os.path.exists(report) and not os.path.exists(journal_of(folder, stem)) and self.is_there(folder, stem)
+        """Return whether the run has finished and no other has begun; needs no lock, so it works in a read-only folder too."""
+        record = folder / (stem + RECORD)
+        return os.path.exists(record) and not os.path.exists(journal_of(folder, stem)) and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
-        """Whether all of its outputs are here, as large as they were, on whatever device they were made.
+        """Return whether all outputs of the run exist with their recorded sizes; the device of the run does not matter.
 
         Raises
         ------
         OutputError
-            Where nothing says of what they are, or they are of other options, or of another input than this one is now.
+            If ``run.json`` is missing or not readable, or is of other options, another input or an older version.
         """
         path = folder / (stem + RECORD)
         try:
             report = json.loads(path.read_text())
-            # An older version of unmix said less.
-            before = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
-            source = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
-            older = is_older(source)
+            # Older versions of unmix recorded less.
+            recorded = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
+            recorded_identity = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
+            older = is_older(recorded_identity)
             sizes = report.get("sizes") or dict.fromkeys(report["digests"])
             if not all(is_ours(name, stem) for name in sizes):
                 raise ValueError("it names files that are no outputs")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
-                f"{path}: is not there, or cannot be read, but outputs are; use `overwrite` or `out_dir`"
+                f"{path}: is missing or cannot be read, but outputs exist; use `overwrite` or `out_dir`"
             ) from None
         if older:
             raise OutputError(
-                f"{path}: is of an older unmix, which knew its input by its time; whether it is the same cannot be told; use "
-                "`overwrite` or `out_dir`"
+                f"{path}: is of an older unmix, which knew its input by modification time, so that the inputs cannot be compared; "
+                "use `overwrite` or `out_dir`"
             )
         request = finite(self.request)
-        changed = difference(before, {key: before[key] if key == "device" else request.get(key) for key in before})
-        now = finite(self.identity)
-        changed += difference(source, now if "header" in source else narrowed(now, source), "input ")
+        comparable = {key: recorded[key] if key == "device" else request.get(key) for key in recorded}
+        changed = difference(recorded, comparable)
+        identity = finite(self.identity)
+        if "header" not in recorded_identity:
+            identity = narrowed(identity, recorded_identity)
+        changed += difference(recorded_identity, identity, "input ")
         if changed:
             raise OutputError(
                 f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
@@ -79,16 +82,16 @@ class CompletedRun:
         )
 
 
-def narrowed(now: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
-    """Only what another one says, too."""
+def narrowed(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
+    """Return an identity with only the keys of ``template``, at every level; None for those that it lacks."""
     return {
-        key: narrowed(now.get(key) or {}, value) if isinstance(value, dict) else now.get(key)
-        for key, value in to.items()
+        key: narrowed(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
+        for key, value in template.items()
     }
 
 
 def size_of(path: Path) -> int | None:
-    """Bytes of a file; None where there is none."""
+    """Return the size of a file in bytes, or None if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run does with outputs that it finds: one question, one answer."""
+"""Decide what a run does with outputs that exist already: skip, publish, resume or begin anew."""
 
 import logging
 from dataclasses import dataclass
@@ -15,26 +15,26 @@ log = logging.getLogger("unmix")
 
 @dataclass(frozen=True)
 class Skip:
-    """All outputs of just that run exist: leave them alone."""
+    """All outputs of a run with this request and input exist: leave them alone."""
 
 
 @dataclass(frozen=True)
 class Publish:
-    """A run of the same was cut off while its files took their names: let it end."""
+    """A run with this request and input was interrupted while it renamed its outputs: rename the others."""
 
     resume: ResumeState
 
 
 @dataclass(frozen=True)
 class Resume:
-    """A run of the same was cut off: go on after its last recorded line."""
+    """A run with this request and input was interrupted: continue after its last recorded line."""
 
     resume: ResumeState
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """Begin with the first line; what exists may be replaced."""
+    """Begin with the first line; outputs that exist may be replaced."""
 
 
 Decision = Skip | Publish | Resume | Fresh
@@ -50,16 +50,16 @@ def decide(
     outputs : Outputs
         Its ``resume`` is set for `Publish` and `Resume`.
     identity : dict
-        What an unfinished run must have been to be gone on with: version, request and input.
+        What an unfinished run must match to be resumed: version, request and input.
     completed : CompletedRun
-        What a finished run must have been to be skipped.
+        What a finished run must match to be skipped.
     overwrite, skip_existing : bool
         What the user allows.
 
     Raises
     ------
     OutputError
-        Where outputs exist, finished or not, and the user allows nothing, or they are of something else.
+        If outputs exist, finished or not, and the user allows neither replacing nor skipping them, or they are of another run.
     """
     outputs.resume = read_sound_resume_state(outputs, identity, overwrite)
     if outputs.resume is None:
@@ -72,22 +72,24 @@ def decide(
 
 
 def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
-    """Return whether all outputs of a finished run of just that exist; `OutputError` where they are of something else."""
+    """Return whether all outputs of a finished run exist; raise `OutputError` if they are of another request or input."""
     if not outputs.existing():
         return False
     if completed.is_there(outputs.folder, outputs.stem):
         return True
-    log.warning(f"{outputs.final('')}: not all of a run's outputs are here any more; they are made again")
+    log.warning(
+        f"{outputs.final('')}: some outputs of the finished run are missing or have another size; all are made again"
+    )
     return False
 
 
 def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
-    """Return what an unfinished run of the same left, checked; None where there is nothing, or nothing sound.
+    """Return the checked state of an unfinished run; None if there is none, or if it was unusable and has been deleted.
 
     Raises
     ------
     OutputError
-        Where it was another run, and the user does not allow to throw it away.
+        If the unfinished run has another version, request or input, and ``overwrite`` is False.
     """
     path = outputs.journal.path
     try:
@@ -97,11 +99,11 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
         changed = difference(resume.identity, identity)
         if changed and not overwrite:
             raise OutputError(
-                f"{path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with what it was begun with, or begin "
-                "anew with `overwrite`"
+                f"{path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with the input, options and "
+                "version that it was begun with, or begin anew with `overwrite`"
             )
         if changed:
-            log.info(f"{path}: an unfinished run differs in {', '.join(changed[:4])}; it begins anew")
+            log.info(f"{path}: an unfinished run differs in {', '.join(changed[:4])}; the run begins anew")
         elif resume.finishing is not None:
             check_names(resume.finishing, outputs.folder)
             return resume
@@ -110,6 +112,6 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             outputs.journal.lines = resume.lines
             return resume
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-        log.warning(f"{path}: what an unfinished run left is damaged ({brief(error)}); it begins anew")
+        log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
     outputs.refuse_unfinished(True)
     return None

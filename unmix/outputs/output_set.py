@@ -1,4 +1,4 @@
-"""The outputs of a run, whole or not there: `.part` names until all is written and flushed, then every name at once."""
+"""Write the outputs of a run all or none: as `.part` files until everything is written and flushed, then renamed together."""
 
 import contextlib
 import json
@@ -30,18 +30,27 @@ log = logging.getLogger("unmix")
 def save_library(
     endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watch: Watch | None = None
 ) -> list[Path]:
-    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; returns the paths.
+    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
 
-    ``watch`` is over the scene that they are from.
+    Parameters
+    ----------
+    endmembers : Endmembers
+    folder : Path
+    stem : str
+        The scene's name.
+    overwrite : bool
+        Replace files that exist.
+    watch : Watch, optional
+        Watches the scene that the endmembers are from.
 
     Raises
     ------
     MethodError
-        Where it would replace the scene that they are from, or its mask.
+        If a file would replace the scene that the endmembers are from, or its mask.
     CubeError
-        Where that changed while it was read.
+        If the scene changed while it was read.
     OutputError
-        Where one exists and may not be replaced, belongs to a finished run, or cannot be written.
+        If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
     """
     if watch is not None:
         refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs_of(watch.scene))
@@ -51,7 +60,7 @@ def save_library(
         outputs.refuse_unfinished(False)
         if outputs.final(RECORD).exists():
             raise OutputError(
-                f"{finals[0]}: belongs to a finished run, which it would falsify; choose another `out_dir`"
+                f"{finals[0]}: belongs to a finished run and must stay as it is; choose another `out_dir`"
             )
         for final in finals:
             if final.exists() and not overwrite:
@@ -76,21 +85,21 @@ class Outputs:
     Parameters
     ----------
     folder : Path
-        Where they go; made where it is missing.
+        Where they are written; created if it is missing.
     stem : str
         The scene's name.
     form : OutputFormat
-        What the maps become when they are finished.
+        The format that finished maps are converted to.
     suffixes : sequence of str
-        Of the outputs that are to be written (`unmix.outputs.names.suffixes_of`): these are refused or replaced where they exist, and
-        of other files only what the run that is replaced says it wrote.
+        The suffixes of the outputs to write (`unmix.outputs.names.suffixes_of`). If such files exist they are refused or replaced; of
+        other files, only those are removed that the replaced run lists as its own.
     watch : Watch, optional
-        Over the scene: where its files change, nothing takes a name.
+        Watches the scene: if its files change, no output gets its final name.
 
     Raises
     ------
     OutputError
-        Where the folder cannot be written, or another run holds the scene.
+        If the folder cannot be written, or another run holds the scene's lock.
     """
 
     def __init__(
@@ -106,12 +115,12 @@ class Outputs:
         self.may_replace = False
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
-        self.made = not folder.exists()
+        self.folder_is_new = not folder.exists()
         self.journal = Journal(journal_of(folder, stem))
         self.resume: ResumeState | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
-        self.naming = self.finished = False
-        self.dropped: list[Path] = []
+        self.naming = self.finished = False  # whether outputs are being renamed, and whether all of them are
+        self.converted: list[Path] = []  # work files of maps that another file has replaced
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / (stem + LOCK))
@@ -124,30 +133,32 @@ class Outputs:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """What was not finished is taken away, or kept to go on from; what the system says of it becomes an `OutputError`."""
+        """Remove unfinished files, or keep them if a later run can resume; turn an `OSError` into an `OutputError`."""
         if self.lock.ours:
-            self.keep() if self.worth_keeping() else self.abandon()
+            self.keep_for_resume() if self.prepare_resume() else self.abandon()
         else:
-            self.let_go()
+            self.close_only()
         if isinstance(error, OSError):
-            what = error.strerror or brief(error)
-            raise OutputError(f"{error.filename or self.folder}: writing failed: {what}") from None
+            reason = error.strerror or brief(error)
+            raise OutputError(f"{error.filename or self.folder}: writing failed: {reason}") from None
 
     def final(self, suffix: str) -> Path:
+        """Return the final path of an output."""
         return self.folder / (self.stem + suffix)
 
     def part(self, suffix: str) -> Path:
+        """Return the `.part` path of an output, and note that this run writes it."""
         path = self.folder / (self.stem + suffix + ".part")
         if path not in self.parts:
             self.parts.append(path)
         return path
 
     def existing(self) -> list[Path]:
-        """Outputs that are to be written and are there already, whoever wrote them."""
+        """Return the outputs to write that exist already, whoever wrote them."""
         return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
 
     def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
-        """`OutputError` where outputs exist that nobody said may be replaced."""
+        """Raise `OutputError` if outputs exist and the user does not allow replacing them."""
         self.may_replace = may_replace
         existing = self.existing()
         if existing and not may_replace:
@@ -156,20 +167,20 @@ class Outputs:
             )
 
     def unfinished(self) -> list[Path]:
-        """What an unfinished run left here, but for its journal: of the maps of this run, and of those that the journal speaks of."""
+        """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
         about: dict[str, Any] = {}
         with contextlib.suppress(
             ValueError, KeyError, TypeError, AttributeError, OutputError
-        ):  # damaged: then of this run alone
+        ):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
             about = (resume.about if resume is not None else None) or {}
-        names = (
+        paths = (
             self.folder / (self.stem + suffix + PART) for suffix in parts_of(self.suffixes, about.get("rasters", ()))
         )
-        return [path for path in names if path.exists()]
+        return [path for path in paths if path.exists()]
 
     def refuse_unfinished(self, overwrite: bool) -> None:
-        """For what is no `run`: `OutputError` where an unfinished one would be lost; with ``overwrite`` it is thrown away."""
+        """Raise `OutputError` if an unfinished run would be lost; with ``overwrite``, delete it."""
         if not self.journal.path.exists():
             return
         if not overwrite:
@@ -182,9 +193,11 @@ class Outputs:
             path.unlink(missing_ok=True)
 
     def check_space(self, wanted: int) -> None:
-        """Raise `OutputError` where the disk has less room than ``wanted`` bytes."""
-        there = [path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]]
-        wanted -= sum(there) if self.resume is not None else 0
+        """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those that a run to resume has written."""
+        allocated = [
+            path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]
+        ]
+        wanted -= sum(allocated) if self.resume is not None else 0
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
             raise OutputError(
@@ -193,13 +206,13 @@ class Outputs:
             )
 
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
-        """Begin ``STEM_name.img``, or go on with it."""
+        """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
         checks = None if self.resume is None else self.resume.checks.get(name)
         self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks)
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
-        """Begin the journal, or go on with it."""
+        """Begin the journal, or continue that of the run to resume."""
         if self.resume is not None:
             self.journal.go_on(self.resume)
             return
@@ -207,35 +220,35 @@ class Outputs:
         self.journal.append({"about": about})
 
     def summary(self) -> Summary:
-        """What the lines add up to that an earlier run left; of none, where there was none."""
+        """Return the summary of the lines that the run to resume has done; an empty one without such a run."""
         resume = self.resume
-        found = Summary() if resume is None or resume.summary is None else Summary.from_dict(resume.summary)
-        self.latest = (0 if resume is None else resume.lines, found.to_dict())
-        return found
+        summary = Summary() if resume is None or resume.summary is None else Summary.from_dict(resume.summary)
+        self.latest = (0 if resume is None else resume.lines, summary.to_dict())
+        return summary
 
     def done(self, lines: slice, summary: dict[str, Any]) -> None:
-        """These lines, and all before them, are written, and add up to ``summary``; recorded when that is due."""
+        """Note that ``lines`` and all before them are written, with totals ``summary``; record this in the journal when due."""
         self.lock.check()
         if self.watch is not None:
-            self.watch.check()  # so what is recorded was read before anything changed
+            self.watch.check()  # so that all recorded lines were read before anything changed
         self.latest = (lines.stop, summary)
-        line = sum(4 * raster.samples * raster.bands for raster in self.recorded().values())
-        if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line):
+        line_bytes = sum(4 * raster.samples * raster.bands for raster in self.recorded().values())
+        if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line_bytes):
             self.record()
 
     def record(self) -> None:
-        """Let the journal say what is done."""
+        """Record in the journal what is done."""
         self.journal.record(*self.latest, self.recorded())
 
     def recorded(self) -> dict[str, Raster]:
-        """The rasters that the journal speaks of; what was placed is made from them."""
+        """Return the rasters that the journal covers: all but the orthorectified ones, which are made from them."""
         return {name: raster for name, raster in self.rasters.items() if not name.endswith(ORTHO)}
 
-    def worth_keeping(self) -> bool:
-        """Whether something is left to go on from; what is finished but not recorded yet is recorded, if that can be."""
+    def prepare_resume(self) -> bool:
+        """Record finished lines in the journal if possible; return whether a later run can resume from it."""
         if not self.naming and self.watch is not None and self.watch.is_hidden():
-            # A run that went on would mix two scenes, and not know it.
-            log.info(f"{self.final('')}: what was done is not kept, since the input changed")
+            # A resumed run would mix two scenes without noticing.
+            log.info(f"{self.final('')}: the finished lines are not kept, since the input changed")
             self.journal.remove()
             return False
         if self.naming or (self.resume is not None and self.journal.file is None and self.journal.path.exists()):
@@ -246,22 +259,22 @@ class Outputs:
         return self.journal.lines > 0
 
     def record_all(self) -> None:
-        """Record what is done but not recorded yet, if that can be."""
+        """Record finished lines that the journal does not have yet, if possible."""
         if self.journal.file is None or any(raster.file.closed for raster in self.rasters.values()):
             return
         with signals_held(), contextlib.suppress(OSError):
             if self.latest[0] > self.journal.lines:
                 self.record()
 
-    def let_go(self) -> None:
-        """Touch nothing: what stands here is another's."""
+    def close_only(self) -> None:
+        """Close all files and remove none: another run holds the lock, and they may be its own."""
         for raster in self.rasters.values():
             raster.file.close()
         self.journal.close()
         self.lock.release()
 
-    def keep(self) -> None:
-        """Let go of everything, but leave what a journal speaks of."""
+    def keep_for_resume(self) -> None:
+        """Close all files and release the lock; keep the `.part` files that a resumed run needs and remove the others."""
         with signals_held():
             kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
             for raster in self.rasters.values():
@@ -271,18 +284,20 @@ class Outputs:
                     with contextlib.suppress(OSError):
                         path.unlink(missing_ok=True)
             if not self.naming:
-                for path in self.dropped:
+                for path in self.converted:
                     if path not in kept:
                         path.unlink(missing_ok=True)
             self.parts = []
             self.journal.close()
             self.lock.release()
-        log.info(f"{self.final('')}: {self.journal.lines} lines are done and kept; the same command goes on from there")
+        log.info(
+            f"{self.final('')}: {self.journal.lines} lines are done and kept; the same command continues after them"
+        )
 
     def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
         """Write ``STEM_name.hdr``, beside a raster of that name."""
         raster = self.rasters[name]
-        own: dict[str, str | int | Sequence[str]] = {
+        required: dict[str, str | int | Sequence[str]] = {
             "description": fields["description"],
             "samples": raster.samples,
             "lines": raster.lines,
@@ -293,10 +308,10 @@ class Outputs:
             "interleave": "bil",
             "byte order": 0,
         }
-        write_new(self.part(f"_{name}.hdr"), format_header(own | dict(fields)))
+        write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
 
     def finish(self, report: dict[str, Any]) -> None:
-        """Flush everything, add digests to ``report``, and let the `.part` names fall, `run.json` last."""
+        """Flush everything, add digests to ``report``, and rename all `.part` files to their final names, `run.json` last."""
         if self.watch is not None:
             self.watch.check()
         self.record_all()
@@ -312,60 +327,74 @@ class Outputs:
                 flush(path)
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
-        last = self.part(RECORD)
+        record = self.part(RECORD)
         report["digest"] = record_digest(report)
-        write_new(last, readable(finite(report)))
-        flush(last)
+        write_new(record, readable(finite(report)))
+        flush(record)
         self.lock.check()
-        names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == last)]
-        self.refuse_newcomers(names)
+        names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == record)]
+        self.refuse_new_files(names)
         replaced = [name for name in listed(self.folder, self.stem) if name not in names]
         with signals_held():
             if self.journal.file is not None:
                 self.journal.append({"finishing": names, "replaced": replaced})
                 self.naming = True
-            for path in self.dropped:
+            for path in self.converted:
                 path.unlink(missing_ok=True)
             self.publish(names, replaced)
 
-    def refuse_newcomers(self, names: list[str]) -> None:
-        """`OutputError` where somebody made a file of such a name while the run was under way, and nothing may be replaced."""
+    def refuse_new_files(self, names: list[str]) -> None:
+        """Raise `OutputError` if a file with one of these names was made during the run, and the run may not replace files."""
         for name in names:
             if not self.may_replace and os.path.lexists(self.folder / name):
                 raise OutputError(
-                    f"{self.folder / name}: exists by now, but did not when the run began; move it away, and run again"
+                    f"{self.folder / name}: exists by now, but did not when the run began; move it away and run again"
                 )
 
     def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
-        """Let the `.part` of these files fall, ``run.json`` last; those that did before, in a run that was cut off here, have.
+        """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
 
-        ``replaced`` are the other outputs of the run that this one replaces: they would not belong to it, and go.
+        If an earlier process was stopped while it renamed, some files have their final names already: they are left alone.
 
-        Returns what ``run.json`` holds.
+        Parameters
+        ----------
+        names : list of str
+            The final names; ``run.json`` last.
+        replaced : list of str
+            Other outputs of the run that this one replaces: they do not belong to the new run and are deleted.
+
+        Returns
+        -------
+        dict
+            The content of ``run.json``.
         """
-        last = self.folder / names[-1]
+        record = self.folder / names[-1]
         if (self.folder / (names[-1] + ".part")).exists():
-            last.unlink(missing_ok=True)  # from here on an older run is not finished any more
+            record.unlink(missing_ok=True)  # from here on an older run does not count as finished
         for name in replaced:
             (self.folder / name).unlink(missing_ok=True)
         for name in names:
             part = self.folder / (name + ".part")
             if part.exists():
                 os.replace(part, self.folder / name)
-        for path in self.unfinished():  # of a process that died here: what it had made its maps from
+        for (
+            path
+        ) in self.unfinished():  # work files of converted maps, if an earlier process died before it removed them
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
         try:
             flush(self.folder)
-        except OSError as error:  # all is written and named; some file systems of a network flush no folder
-            log.warning(f"{self.folder}: cannot be flushed ({error.strerror}): after a power loss names may be missing")
+        except OSError as error:  # all files are written and renamed; some network file systems cannot flush a folder
+            log.warning(
+                f"{self.folder}: cannot be flushed ({error.strerror}): a power loss may undo the renaming of outputs"
+            )
         self.journal.remove()
         self.lock.release()
-        report: dict[str, Any] = json.loads(last.read_text())
+        report: dict[str, Any] = json.loads(record.read_text())
         return report
 
     def convert(self, name: str) -> str:
-        """Make a finished map what its format wants in place of the work file; returns its digest."""
+        """Convert a finished map from its ENVI work file to the output format; return its digest."""
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
         try:
@@ -373,16 +402,16 @@ class Outputs:
             self.form.convert(image, header, out, name)
         except (OSError, OutputError):
             raise
-        except Exception as error:  # of the library that writes it
+        except Exception as error:  # whatever the library that writes the format raises
             raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
-        for path in (image, header):  # until all are made there is something to go on from
-            self.dropped.append(path)
+        for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
+            self.converted.append(path)
             self.parts.remove(path)
         flush(out)
         return file_digest(out)
 
     def abandon(self) -> None:
-        """Take every `.part` file away; what was finished before stays."""
+        """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
         with signals_held():
             for raster in self.rasters.values():
                 raster.file.close()
@@ -390,9 +419,9 @@ class Outputs:
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
             self.parts = []
-            if self.journal.file is not None:  # or it is another's, whose run may go on
+            if self.journal.file is not None:  # else the journal belongs to another run, which may resume
                 self.journal.remove()
             self.lock.release()
-            if self.made:
+            if self.folder_is_new:
                 with contextlib.suppress(OSError):
                     self.folder.rmdir()

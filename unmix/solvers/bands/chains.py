@@ -1,4 +1,4 @@
-"""All chains of bands, and the regression of every prefix of each, by groups of threads of a CPU or a GPU."""
+"""Grow all chains of bands and regress on every prefix of each, by groups of threads of a CPU or a GPU."""
 
 import functools
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from ...compiled.cooperative import Team
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .projections import Samples, chain_function, inverted_function, prefixes_function
 
-# Of a GPU's block, and blocks a multiprocessor.
+# Threads of a GPU's block, and blocks per multiprocessor.
 THREADS, BLOCKS_AT_ONCE = 128, 8
 
 
@@ -22,7 +22,7 @@ class Chains(NamedTuple):
 
 
 class Prefixes(NamedTuple):
-    """All prefixes: what they are regressed on, the chains' orders and counts, and their squared errors (chains, most)."""
+    """All prefixes: the samples, the chains' orders and counts, and the sums of squared errors (chains, most)."""
 
     samples: Samples
     orders: Any
@@ -32,16 +32,16 @@ class Prefixes(NamedTuple):
 
 @functools.cache
 def chains_body(team: Team) -> Any:
-    """A chain from each band; scratch: rows (most, K) and what is left of each band (K,)."""
+    """Return the body that grows a chain from each band; scratch: rows (most, K) and residuals of the bands (K,)."""
     chain, rank, sync = chain_function(team), team.rank, team.sync
 
     @team.compile
     def chains(start, stop, step, group, arguments, scratch, reduction_buffer):
         rows, left = scratch
         for band in range(start, stop, step):
-            made = chain(arguments.gram, band, arguments.orders[band], rows[group], left[group], reduction_buffer)
+            count = chain(arguments.gram, band, arguments.orders[band], rows[group], left[group], reduction_buffer)
             if rank() == 0:
-                arguments.counts[band] = made
+                arguments.counts[band] = count
             sync()
 
     return chains
@@ -49,19 +49,22 @@ def chains_body(team: Team) -> Any:
 
 @functools.cache
 def prefixes_body(team: Team) -> Any:
-    """The prefixes of each chain, by adds; scratch: rows (most, most + V + 1), errors (V,) and their squares (most,)."""
+    """Return the body that regresses on each chain's prefixes, band by band.
+
+    Scratch: rows (most, most + V + 1), errors (V,) and sums of squared errors (most,).
+    """
     prefixes, rank, size, sync = prefixes_function(team), team.rank, team.size, team.sync
 
     @team.compile
     def all_prefixes(start, stop, step, group, arguments, scratch, reduction_buffer):
         rows, errors, squares = scratch[0][group], scratch[1][group], scratch[2][group]
         for c in range(start, stop, step):
-            made = prefixes(
+            count = prefixes(
                 arguments.samples, arguments.orders[c], arguments.counts[c], rows, errors, squares, reduction_buffer
             )
             sync()
             for m in range(rank(), arguments.squares.shape[1], size()):
-                arguments.squares[c, m] += squares[m] if m < made else np.inf
+                arguments.squares[c, m] += squares[m] if m < count else np.inf
             sync()
 
     return all_prefixes
@@ -69,7 +72,7 @@ def prefixes_body(team: Team) -> Any:
 
 @functools.cache
 def inversions_body(team: Team) -> Any:
-    """Each prefix by an inversion of its own, the longest first; scratch: A (most, most), a column and the weights (most,)."""
+    """Return the body that inverts a matrix for each prefix, the longest first; scratch: A (most, most), a column, weights (most,)."""
     inverted, rank, sync = inverted_function(team), team.rank, team.sync
 
     @team.compile
@@ -89,7 +92,7 @@ def inversions_body(team: Team) -> Any:
 
 
 class ChainEngine:
-    """Chains and their regressions.
+    """Grows chains and regresses on their prefixes.
 
     Parameters
     ----------
@@ -106,13 +109,14 @@ class ChainEngine:
         ----------
         gram : array (K, K), float64
         most : int
-            Bands of a chain.
+            The most bands of a chain.
 
         Returns
         -------
         orders : array (K, most), int32
+            The bands of each chain; -1 after its end.
         counts : array (K,), int32
-            How many of them there are: what is left is dependent.
+            The number of bands of each chain: it ends early if all other bands are linearly dependent on it.
         """
         K = len(gram)
         orders, counts = np.full((K, most), -1, np.int32), np.zeros(K, np.int32)
@@ -123,7 +127,7 @@ class ChainEngine:
         return orders, counts
 
     def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
-        """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinite where there is none.
+        """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinity if a chain is shorter.
 
         ``how`` is a key of `unmix.arrays.bands.REGRESSIONS`.
         """
@@ -134,8 +138,8 @@ class ChainEngine:
             scratch = ((None, most, most + V + 1), float), ((None, V), float), ((None, most), float)
             self.groups.run(prefixes_body, chains, arguments, scratch)
         else:
-            square = ((None, most, most), float), ((None, most), float), ((None, most), float)
-            self.groups.run(inversions_body, chains * most, arguments, square)
+            scratch = ((None, most, most), float), ((None, most), float), ((None, most), float)
+            self.groups.run(inversions_body, chains * most, arguments, scratch)
         self.groups.get(arguments.squares, squares)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Batches of systems, each solved and certified, by groups of threads of a CPU or a GPU; one matrix for all, or one each."""
+"""Solve and certify batches of systems by groups of threads of a CPU or a GPU; the systems share one matrix, or have one each."""
 
 import functools
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from ...compiled.simd import ONE
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .lawson_hanson_qr import Matrix, Scratch, layout_function, nnls_function, scratch_shapes
 
-# Of a GPU's block, and blocks a multiprocessor: a system of 512 x 512 needs 4 MiB of scratch for its Q and R.
+# Threads of a GPU's block, and blocks per multiprocessor: a system of 512 x 512 needs 4 MiB of scratch for its Q and R.
 THREADS, BLOCKS_AT_ONCE = 128, 2
 
 
@@ -35,7 +35,7 @@ class Systems(NamedTuple):
 
 @compiled
 def scratch_of_group(s, group):
-    """One group's part of arrays in the order of `Scratch` that have one for each group."""
+    """Return the `Scratch` of one group, from arrays in its order whose first axis is the group."""
     return Scratch(
         s[0][group], s[1][group], s[2][group], s[3][group], s[4][group], s[5][group], s[6][group], s[7][group], s[8][group],
         s[9][group], s[10][group], s[11][group],
@@ -44,7 +44,7 @@ def scratch_of_group(s, group):
 
 @functools.cache
 def solve_body(team: Team) -> Any:
-    """Solve each system; scratch: columns (n, m) and norms (n,) where each has its own matrix, then the fields of `Scratch`."""
+    """Return the body that solves each system; scratch: columns (n, m) and norms (n,) if each has a matrix, then those of `Scratch`."""
     lay_out, nnls, rank = layout_function(team), nnls_function(team), team.rank
 
     @team.compile
@@ -57,16 +57,16 @@ def solve_body(team: Team) -> Any:
             if systems.each:
                 lay_out(systems.rows[a], columns, norms)
             matrix = Matrix(systems.rows[a], columns, systems.gram, norms)
-            taken = nnls(matrix, systems.B[i], work, reduction_buffer, systems.X[i])
+            steps = nnls(matrix, systems.B[i], work, reduction_buffer, systems.X[i])
             if rank() == 0:
-                systems.steps[i] = taken
+                systems.steps[i] = steps
 
     return solve
 
 
 @functools.cache
 def certify_body(team: Team) -> Any:
-    """Certify each system, by one thread; scratch, of a thread a column: pixel (m), answer, duals and lengths (n)."""
+    """Return the body that certifies each system by one thread; scratch, a column per thread: b (m), x, duals and norms (n)."""
     certify = certify_function(ONE)
 
     @compiled
@@ -77,24 +77,24 @@ def certify_body(team: Team) -> Any:
             scratch[1][:, group : group + 1],
             scratch[2][:, group : group + 1],
         )
-        own = scratch[3][:, group]
+        norms = scratch[3][:, group]
         for i in range(start, stop, step):
             a = i if systems.each else 0
             for j in range(n):
-                own[j] = 0.0 if systems.each else systems.norms[j]
+                norms[j] = 0.0 if systems.each else systems.norms[j]
             if systems.each:
                 for k in range(m):
                     for j in range(n):
-                        own[j] += systems.rows[a, k, j] * systems.rows[a, k, j]
+                        norms[j] += systems.rows[a, k, j] * systems.rows[a, k, j]
                 for j in range(n):
-                    own[j] = own[j] ** 0.5
+                    norms[j] = norms[j] ** 0.5
             for k in range(m):
                 pixel[k, 0] = systems.B[i, k]
             for j in range(n):
                 answer[j, 0] = systems.X[i, j]
             systems.delta[i, 0] = np.inf
             certify(
-                systems.rows[a], own, own[:0], systems.curvature, False, True, pixel, answer, duals, systems.rmse[i : i + 1],
+                systems.rows[a], norms, norms[:0], systems.curvature, False, True, pixel, answer, duals, systems.rmse[i : i + 1],
                 systems.kappa[i : i + 1], systems.delta[i : i + 1],
             )  # fmt: skip
 
@@ -102,49 +102,51 @@ def certify_body(team: Team) -> Any:
 
 
 def laid_out(A: np.ndarray) -> np.ndarray:
-    """An array of three axes in float64 whose strides are what its shape says, also where an axis has length 1.
+    """Return an array of three axes as float64 in C order, with the strides of its shape also along axes of length 1.
 
-    (To a GPU such a one goes as a whole; any other one element by element: 0.7 s for 2 MiB.)
+    (Such an array is copied to a GPU as a whole; any other one element by element: 0.7 s for 2 MiB.)
     """
-    usual = (8 * A.shape[1] * A.shape[2], 8 * A.shape[2], 8)
-    return A if A.dtype == np.float64 and A.strides == usual else np.array(A, np.float64, order="C", copy=True)
+    contiguous = (8 * A.shape[1] * A.shape[2], 8 * A.shape[2], 8)
+    return A if A.dtype == np.float64 and A.strides == contiguous else np.array(A, np.float64, order="C", copy=True)
 
 
 class SystemEngine:
-    """The matrix of a batch, or one for each system, and who solves with it.
+    """A matrix for all systems, or one for each, and the threads that solve with it.
 
     Parameters
     ----------
     groups : CpuGroups or CudaGroups
     A : array (m, n), or (N, m, n)
     gram : bool
-        Whether the systems share AᵀA; else each product with Aᵀ is made anew. Pays from a few systems on.
+        Compute AᵀA once for all systems, instead of products with Aᵀ for each. Pays from a few systems on.
 
     Attributes
     ----------
     shape : (int, int, int)
-        Matrices, rows and columns.
+        Number of matrices, rows and columns.
     each : bool
         Whether each system has its own matrix.
     curvature : float
-        No more than σ_min(A)²; 0 where rounding cannot tell it from 0 (cond(A) above 1e6 or so), or each system has its own A: δ
-        is infinite then.
+        A lower bound of σ_min(A)²; 0 if rounding hides that it is above 0 (cond(A) above 1e6 or so), or each system has its own A:
+        δ is infinite then.
     """
 
     def __init__(self, groups: CpuGroups | CudaGroups, A: np.ndarray, gram: bool) -> None:
         rows = laid_out(A if A.ndim == 3 else A[None])
         self.groups, self.shape, self.each = groups, rows.shape, A.ndim == 3 and len(A) > 1
         _, m, n = rows.shape
-        one = np.empty((m, 0)) if self.each else rows[0]
-        columns = np.ascontiguousarray(one.T)
-        norms = np.sqrt(np.square(one).sum(axis=0))
-        product = columns @ one if not self.each and (gram or n <= m) else np.empty((0, 0))
-        shared = product if gram and not self.each else np.empty((0, 0))
+        shared_matrix = np.empty((m, 0)) if self.each else rows[0]
+        columns = np.ascontiguousarray(shared_matrix.T)
+        norms = np.sqrt(np.square(shared_matrix).sum(axis=0))
+        product = columns @ shared_matrix if not self.each and (gram or n <= m) else np.empty((0, 0))
+        shared_gram = product if gram and not self.each else np.empty((0, 0))
         self.curvature = 0.0
-        if not self.each and n <= m:  # of AᵀA, less all that rounding may have added: an SVD takes ten times as long
+        if (
+            not self.each and n <= m
+        ):  # eigenvalues of AᵀA less what rounding may have added: an SVD of A takes ten times as long
             values = np.linalg.eigvalsh(product)
             self.curvature = max(0.0, float(values[0] - m * 2.3e-16 * np.trace(product)))
-        self.matrix = tuple(map(groups.put, (rows, columns, shared, norms)))
+        self.matrix = tuple(map(groups.put, (rows, columns, shared_gram, norms)))
 
     def solve(self, B: np.ndarray, answers: dict[str, np.ndarray]) -> None:
         """Solve and certify a batch.
@@ -157,12 +159,12 @@ class SystemEngine:
         """
         _, m, n = self.shape
         names = ("x", "rmse", "kappa", "delta", "steps")
-        given = map(self.groups.put, (np.ascontiguousarray(B), *(answers[name] for name in names)))
-        systems = Systems(*self.matrix, self.each, self.curvature, *given)
-        matrix = ((None, n, m), float), ((None, n), float)
+        arrays = map(self.groups.put, (np.ascontiguousarray(B), *(answers[name] for name in names)))
+        systems = Systems(*self.matrix, self.each, self.curvature, *arrays)
+        own_matrix = ((None, n, m), float), ((None, n), float)
         if not self.each:
-            matrix = ((None, 0, m), float), ((None, 0), float)
-        scratch = *matrix, *(((None, *shape), kind) for shape, kind in scratch_shapes(m, n))
+            own_matrix = ((None, 0, m), float), ((None, 0), float)
+        scratch = *own_matrix, *(((None, *shape), kind) for shape, kind in scratch_shapes(m, n))
         self.groups.run(solve_body, len(B), systems, scratch)
         vectors = ((m, None), float), ((n, None), float), ((n, None), float), ((n, None), float)
         self.groups.run(certify_body, len(B), systems, vectors, single=True)

@@ -1,4 +1,4 @@
-"""Multiplicative steps for batches of ``min ½ xᵀQx + hᵀx``, x ≥ 0, by groups of threads of a CPU or a GPU."""
+"""Make multiplicative steps for batches of ``min ½ xᵀQx + hᵀx``, x ≥ 0, by groups of threads of a CPU or a GPU."""
 
 import functools
 from typing import Any, NamedTuple
@@ -10,26 +10,26 @@ from ...compiled.cooperative import Team
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .updates import Dense, Sparse, updates_function
 
-# A block has the system to itself, and a step waits for its slowest thread: the more threads the better, to the most there are.
-# So many may have 64 registers each; two blocks a multiprocessor.
+# A block works on one system, and a step waits for its slowest thread: the more threads the better, up to the largest block. So many
+# threads may have 64 registers each; two blocks per multiprocessor.
 THREADS, REGISTERS, BLOCKS_AT_ONCE = 1024, 64, 2
 
 
 class Programmes(NamedTuple):
-    """A batch: Q, H (N, n), X (N, n) and, of each system to go on with, which it is, the places where x > 0 and their number."""
+    """A batch of N systems, of which M are to make more steps."""
 
     Q: Any
-    H: Any
-    X: Any
-    todo: Any  # (M,) int64
-    alive: Any  # (N, n) int64
-    counts: Any  # (N,) int64
+    H: Any  # (N, n)
+    X: Any  # (N, n)
+    todo: Any  # (M,) int64: the systems that make steps
+    alive: Any  # (N, n) int64: the indices where x > 0
+    counts: Any  # (N,) int64: their number
     costs: Any  # (M,) before the last step
     steps: int
 
 
 def matrix_of(Q: Any) -> Dense | Sparse:
-    """Return a matrix as compiled code takes it; its type's name is a key of `unmix.solvers.nnqp.updates.PARTS`."""
+    """Return a matrix as `Sparse` or `Dense`, as compiled code takes it."""
     if scipy.sparse.issparse(Q):
         return Sparse(Q.indptr.astype(np.int64), Q.indices.astype(np.int64), Q.data)
     return Dense(np.ascontiguousarray(Q, np.float64))
@@ -37,18 +37,18 @@ def matrix_of(Q: Any) -> Dense | Sparse:
 
 @functools.cache
 def dense_body(team: Team) -> Any:
-    """Some steps of each system, with a dense Q; scratch: Q⁺x and Q⁻x, (n,) each."""
+    """Return the body that makes steps of each system with a dense Q; scratch: Q⁺x and Q⁻x, (n,) each."""
     return steps_body(team, "dense")
 
 
 @functools.cache
 def sparse_body(team: Team) -> Any:
-    """The same with a sparse Q."""
+    """Return the body that makes steps of each system with a sparse Q; scratch as for `dense_body`."""
     return steps_body(team, "sparse")
 
 
 def steps_body(team: Team, kind: str) -> Any:
-    """See `dense_body`."""
+    """Return the body for a ``kind`` of matrix, a key of `unmix.solvers.nnqp.updates.PARTS`; see `dense_body`."""
     update, rank = updates_function(team, kind), team.rank
 
     @team.compile
@@ -67,7 +67,7 @@ def steps_body(team: Team, kind: str) -> Any:
 
 
 class StepEngine:
-    """Steps of a batch.
+    """Makes steps of a batch.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ class StepEngine:
         self.Q, self.H = groups.put(matrix), groups.put(H)
 
     def advance(self, X: np.ndarray, todo: np.ndarray, count: int) -> np.ndarray:
-        """Make steps, in place.
+        """Make ``count`` steps of some systems; X is changed in place.
 
         Parameters
         ----------
         X : array (N, n), float64
         todo : array of int
-            The systems to go on with.
+            The systems that make steps.
         count : int
 
         Returns
@@ -100,11 +100,11 @@ class StepEngine:
         """
         alive, counts = np.zeros(X.shape, np.int64), np.zeros(len(X), np.int64)
         for i in todo:
-            places = np.flatnonzero(X[i] > 0.0)
-            alive[i, : len(places)], counts[i] = places, len(places)
+            support = np.flatnonzero(X[i] > 0.0)
+            alive[i, : len(support)], counts[i] = support, len(support)
         costs = np.empty(len(todo))
-        given = (X, np.asarray(todo, np.int64), alive, counts, costs)
-        batch = Programmes(self.Q, self.H, *map(self.groups.put, given), count)
+        arrays = (X, np.asarray(todo, np.int64), alive, counts, costs)
+        batch = Programmes(self.Q, self.H, *map(self.groups.put, arrays), count)
         n = X.shape[1]
         self.groups.run(self.body, len(todo), batch, (((None, n), float), ((None, n), float)), each=True)
         self.groups.get(batch.X, X)

@@ -1,4 +1,4 @@
-"""The CPU driver: a range of tiles a call, without the GIL, so that a plain thread pool keeps all cores busy.
+"""Solve a range of tiles per call on the CPU, without the GIL, so that a plain thread pool keeps all cores busy.
 
 Not `prange`: its threading layer is unsafe under several Python threads and counts threads of its own; calls that
 release the GIL need neither, and obey ``--threads`` to the letter.
@@ -17,7 +17,7 @@ from .tile import SWEPT, Own, Results, Stored, Tile, tile_rows, tile_solver
 
 
 def new_work(L: int, p: int, solver: str) -> Any:
-    """Scratch of one pixel."""
+    """Allocate the scratch of one pixel."""
     if solver == "qr":
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
@@ -26,24 +26,24 @@ def new_work(L: int, p: int, solver: str) -> Any:
 
 
 def new_tile(L: int, p: int, swept: bool) -> Tile:
-    """Scratch of one tile."""
+    """Allocate the scratch of one tile."""
     rows = tile_rows(L, p, swept)
     return Tile(*(np.empty((n, WIDE.width)) for n in rows))
 
 
 @functools.cache
 def tiles_solver(interleave: str, solver: str) -> Any:
-    """The compiled function behind `solve_range`; it takes its scratch as arguments."""
+    """Return the compiled function behind `solve_range`; it takes its scratch as arguments."""
     solve_tile = tile_solver(interleave, solver, WIDE)
     width = WIDE.width
 
     @compiled
     def solve_tiles(start, stop, raw, stored, plan, results, tile, work):
         samples = results.rmse.shape[1]
-        across = (samples + width - 1) // width
+        tiles_per_line = (samples + width - 1) // width
         for t in range(start, stop):
-            first = t % across * width
-            solve_tile(raw, t // across, first, min(width, samples - first), stored, plan, tile, work, results)
+            first = t % tiles_per_line * width
+            solve_tile(raw, t // tiles_per_line, first, min(width, samples - first), stored, plan, tile, work, results)
 
     return solve_tiles
 
@@ -61,7 +61,7 @@ def solve_range(
 
 
 def tiles_in(lines: int, samples: int) -> int:
-    """How many tiles a block of ``lines`` has."""
+    """Return the number of tiles in a block of ``lines`` times ``samples`` pixels."""
     return lines * -(-samples // WIDE.width)
 
 

@@ -1,7 +1,7 @@
-"""The CUDA driver: a thread a pixel, from the same functions as the CPU; any p, and the simulator.
+"""Solve blocks on a GPU with one thread per pixel, by the same functions as on the CPU; for any p, and in the simulator.
 
-A thread's scratch lies in global memory with the thread as the last index, so that a warp's accesses are coalesced and
-p is not a compile-time constant; its size is bounded by the number of threads, which stride over the block.
+A thread's scratch lies in global memory with the thread as the last index, so that a warp's accesses are coalesced and p need not be
+a compile-time constant. The number of threads, which stride over the block, bounds its size.
 """
 
 import functools
@@ -28,30 +28,30 @@ class Scratch(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What a kernel that ran before found, for a block of N pixels; in place of `Scratch` for the solver ``given``."""
+    """Answers of an earlier kernel for a block of N pixels; replaces `Scratch` for the solver ``given``, which certifies them."""
 
     X: Any  # (N, p) float64
     steps: Any  # (N,) int32
 
 
 def scratch_shapes(p: int, solver: str, threads: int) -> Scratch:
-    """The shapes of the scratch arrays for ``threads`` threads."""
+    """Return the shapes of the scratch arrays for ``threads`` threads."""
     q = 0 if solver in SWEPT else p
     return Scratch((6, p, threads), (3, q, q, threads), (2, p, threads))
 
 
 def scratch_bytes(L: int, p: int, solver: str) -> int:
-    """Bytes of scratch a thread, its tile included."""
+    """Return the bytes of scratch per thread, its tile included."""
     return 8 * sum(math.prod(shape) for shape in scratch_shapes(p, solver, 1)) + tile_bytes(L, p, solver)
 
 
 def tile_bytes(L: int, p: int, solver: str) -> int:
-    """Bytes of a tile one pixel wide."""
+    """Return the bytes of a tile one pixel wide."""
     return 8 * sum(tile_rows(L, p, solver in SWEPT))
 
 
 def tile_starts(L: int, p: int, solver: str) -> tuple[int, ...]:
-    """Where the fields of a tile begin in the scratch of a thread, and where the last ends."""
+    """Return the rows where the fields of a tile begin in a thread's column of scratch, and where the last ends."""
     return tuple(int(n) for n in np.cumsum((0, *tile_rows(L, p, solver in SWEPT))))
 
 
@@ -61,18 +61,18 @@ def to_gpu(fields: Any) -> Any:
 
 
 @on_gpu
-def tile_of(own, o):
-    """A tile in one thread's column of scratch; its fields begin at the rows ``o``."""
+def tile_of(column, o):
+    """Return the tile in one thread's column of scratch; its fields begin at the rows ``o``."""
     return Tile(
-        own[o[0] : o[1]], own[o[1] : o[2]], own[o[2] : o[3]], own[o[3] : o[4]], own[o[4] : o[5]], own[o[5] : o[6]],
-        own[o[6] : o[7]], own[o[7] : o[8]], own[o[8] : o[9]], own[o[9] : o[10]], own[o[10] : o[11]],
-        own[o[11] : o[12]], own[o[12] : o[13]], own[o[13] : o[14]], own[o[14] : o[15]],
+        column[o[0] : o[1]], column[o[1] : o[2]], column[o[2] : o[3]], column[o[3] : o[4]], column[o[4] : o[5]],
+        column[o[5] : o[6]], column[o[6] : o[7]], column[o[7] : o[8]], column[o[8] : o[9]], column[o[9] : o[10]],
+        column[o[10] : o[11]], column[o[11] : o[12]], column[o[12] : o[13]], column[o[13] : o[14]], column[o[14] : o[15]],
     )  # fmt: skip
 
 
 @on_gpu
 def work_of_thread(scratch, t, n):
-    """The work area of thread t, whichever pixel it solves."""
+    """Return the work area of thread t, whichever pixel n it solves."""
     vectors, squares, members = scratch.vectors, scratch.squares, scratch.members
     return Work(
         vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], vectors[5, :, t],
@@ -82,13 +82,13 @@ def work_of_thread(scratch, t, n):
 
 @on_gpu
 def answer_of_pixel(answers, t, n):
-    """The answer of pixel n, whichever thread certifies it."""
+    """Return the answer of pixel n, whichever thread t certifies it."""
     return Given(answers.X[n], answers.steps[n : n + 1])
 
 
 @functools.cache
 def block_kernel(interleave: str, solver: str) -> Any:
-    """The kernel that solves and certifies a block, a thread a pixel.
+    """Return the kernel that solves and certifies a block, one thread per pixel.
 
     Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their `tile_starts`, and
     a `Scratch`, or `Answers` for the solver ``given``.
@@ -108,16 +108,16 @@ def block_kernel(interleave: str, solver: str) -> Any:
 
 
 class GeneralSolver:
-    """This kernel as a solver of blocks on a GPU, for any problem.
+    """A solver of blocks on a GPU, by `block_kernel`, for any problem.
 
-    Every such class has: ``serves`` (whether it is right for a problem), ``scratch_bytes`` (GPU memory beside the
-    blocks, for a block of so many pixels), a constructor that takes that memory, ``launch``, which enqueues a block, and
-    ``countable``, the class that adds up its answers on the GPU, or None.
+    Every such class has: ``serves`` (whether it can solve a problem), ``scratch_bytes`` (GPU memory needed beside the blocks, for
+    blocks of so many pixels), a constructor that allocates that memory, ``launch``, which enqueues a block, and ``countable``, the
+    class that counts its results on the GPU, or None.
     """
 
     countable = None
 
-    # More threads than a GPU holds at once would only take memory.
+    # Threads per multiprocessor: more than are resident at once would only take memory.
     MOST_THREADS = 2048
 
     def __init__(self, problem: Any, pixels: int) -> None:
@@ -133,21 +133,21 @@ class GeneralSolver:
 
     @classmethod
     def threads(cls, pixels: int) -> int:
-        """One a pixel, in whole blocks of threads, as far as the GPU holds them."""
+        """Return the number of threads: one per pixel, in whole blocks of threads, up to what the GPU holds at once."""
         return min(-(-pixels // THREADS_PER_BLOCK) * THREADS_PER_BLOCK, multiprocessors() * cls.MOST_THREADS)
 
     @staticmethod
     def serves(problem: Any) -> bool:
-        """Whether this path is right for the problem: always."""
+        """Return whether this class can solve the problem: always."""
         return True
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
-        """GPU memory beside the blocks."""
+        """Return the bytes of GPU memory needed beside the blocks."""
         return cls.threads(pixels) * scratch_bytes(*problem.E.shape, problem.pixel)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
-        """Solve a block that is on the GPU."""
+        """Enqueue the solution of a block that is on the GPU."""
         self.kernel[self.grid, THREADS_PER_BLOCK, stream](
             raw, self.stored, self.plan, Results(**results), self.tiles, self.starts, self.scratch
         )

@@ -1,7 +1,7 @@
-"""`qr` for the pixels of a scene on a GPU: a block of threads a pixel searches, then a thread a pixel certifies and writes.
+"""Solve the pixels of a scene with `qr` on a GPU: a block of threads solves each pixel, then one thread certifies and writes it.
 
-The first kernel leaves abundances in float64 in the GPU's memory, and the second is the general one (`unmix.solvers.pixels.cuda`)
-with the answer given, so that the certificate sees what was found before it is rounded to float32.
+The first kernel leaves abundances in float64 in the GPU's memory. The second is the general one (`unmix.solvers.pixels.cuda`) with the
+answer given, so that abundances are certified before they are rounded to float32.
 """
 
 import functools
@@ -19,18 +19,18 @@ from .gather import LAYOUTS
 from .scalar import Plan
 from .tile import Results, Stored
 
-# Of a block that searches; pixels have some hundred bands, and supports of some dozen.
+# Threads of a block that searches: pixels have some hundred bands, and supports of some dozen endmembers.
 THREADS = 4 if SIMULATED else 64
-# Blocks that search, and threads that certify, a multiprocessor; and the memory that either may take.
+# Blocks that search and threads that certify, per multiprocessor; and the bytes that either may take.
 BLOCKS_AT_ONCE, THREADS_AT_ONCE, MOST_MEMORY = 16, 256, 2**29
 
 
 @functools.cache
 def search_kernel(interleave: str) -> Any:
-    """The kernel that searches, a block of threads a pixel.
+    """Return the kernel that finds the abundances, one block of threads per pixel.
 
     Its arguments are the block as stored, `Stored`, `Plan`, a `Scratch` and a pixel (blocks, L) for each block of threads, `Answers`,
-    and the samples of a line.
+    and the number of samples of a line.
     """
     nnls, total, value = nnls_function(BLOCK), BLOCK.total, LAYOUTS[interleave][0]
     buffer_size = 2 * THREADS
@@ -49,20 +49,20 @@ def search_kernel(interleave: str) -> Any:
                     missing = 1.0
                 pixel[k] = number * stored.gain[k] + stored.offset[k]
             cuda.syncthreads()
-            if total(missing, reduction_buffer) > 0.0:  # it is masked: its answer will not be looked at
+            if total(missing, reduction_buffer) > 0.0:  # the pixel is masked: its answer is not used
                 for k in range(t, L, cuda.blockDim.x):
                     pixel[k] = 0.0
                 cuda.syncthreads()
             matrix = Matrix(plan.E, plan.columns, plan.G, plan.norms)
-            taken = nnls(matrix, pixel, work, reduction_buffer, answers.X[n])
+            steps = nnls(matrix, pixel, work, reduction_buffer, answers.X[n])
             if t == 0:
-                answers.steps[n] = taken
+                answers.steps[n] = steps
 
     return search_block
 
 
 class QrSolver:
-    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for what such a class has."""
+    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     countable = None
 
@@ -81,12 +81,12 @@ class QrSolver:
 
     @staticmethod
     def serves(problem: Any) -> bool:
-        """Whether this path is right for the problem."""
+        """Return whether this class can solve the problem."""
         return problem.pixel == "qr"
 
     @staticmethod
     def sizes(problem: Any, pixels: int) -> tuple[int, int]:
-        """Blocks that search, and threads that certify."""
+        """Return the number of blocks that search, and of threads that certify."""
         L, p = problem.E.shape
         blocks = min(pixels, BLOCKS_AT_ONCE * multiprocessors(), MOST_MEMORY // QrSolver.bytes_of_block(L, p))
         groups = min(
@@ -98,18 +98,18 @@ class QrSolver:
 
     @staticmethod
     def bytes_of_block(L: int, p: int) -> int:
-        """Scratch of a block of threads that searches."""
+        """Return the bytes of scratch of a block of threads that searches."""
         return sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in scratch_shapes(L, p)) + 8 * L
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
-        """GPU memory beside the blocks of the scene."""
+        """Return the bytes of GPU memory needed beside the blocks of the scene."""
         L, p = problem.E.shape
         blocks, threads = cls.sizes(problem, pixels)
         return blocks * cls.bytes_of_block(L, p) + threads * tile_bytes(L, p, problem.pixel) + pixels * (8 * p + 4)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
-        """Solve a block that is on the GPU."""
+        """Enqueue the solution of a block that is on the GPU."""
         lines, samples = results["rmse"].shape
         n = lines * samples
         answers = Answers(*(values[:n] for values in self.answers))

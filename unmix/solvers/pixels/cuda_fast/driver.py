@@ -1,8 +1,8 @@
 """The fast path on a GPU, up to 32 endmembers: three kernels a block, in each of which a warp takes neighbouring pixels.
 
-`project` makes ``Eᵀy`` of the stored pixels, `search` finds the abundances, and `certify` goes back to the pixels and
-proves them. (One kernel for all three crosses the GPU's memory once instead of twice, but holds the registers of the
-greediest, so that 8 warps stand where 24 could: 4.8 ms instead of 2.4 for 4 million pixels at p = 3.)
+`project` computes ``Eᵀy`` from the stored pixels, `search` finds the abundances, and `certify` reads the pixels again and certifies
+them. (One kernel for all three reads the pixels once instead of twice, but needs the registers of the part that needs most, so that
+8 warps are resident where 24 could be: 4.8 ms instead of 2.4 for 4 million pixels at p = 3.)
 """
 
 import functools
@@ -33,15 +33,16 @@ from .projection import (
 from .tally import Counter
 
 WARPS = 2
-# Parts of a block that are solved side by side, so that the end of one part's kernel is another's beginning: 111 000 pixels on
-# an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
+# Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of another's: 111 000
+# pixels on an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
 PARTS = 4
-# Registers a thread, which decide how many warps stand ready. Against no bound, 4 million pixels, H200: search from 2.6 ms
-# to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from 4.2 to 3.7, while the search has no register to spare.
+# Bounds on the registers per thread, for p up to `FEW` (True) and above (False); fewer registers let more warps be resident. Compared
+# with no bound, 4 million pixels, H200: search from 2.6 ms to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from 4.2 to 3.7,
+# while the search has no register to spare.
 FEW = 16
 SEARCH_REGISTERS = {True: 128, False: None}
 CERTIFY_REGISTERS = {True: 96, False: 128}
-# The first generation with matrix products in float64, and the first with the larger one.
+# The first compute capability with matrix products in float64 (m8n8k4), and the first with the larger one (m16n8k4).
 LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 
 
@@ -49,7 +50,10 @@ LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 def project_kernel(
     p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool
 ) -> Any:
-    """``f = Eᵀy`` and the scale of every pixel (0 for one that misses a value); `spectra_functions` has the case."""
+    """Return the kernel that computes ``Eᵀy``, lengths, scale (0 if a value is missing) and state of every pixel.
+
+    The arguments are explained in `spectra_functions`.
+    """
     project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False)
     step, lane_of_mean = np.dtype(kind).itemsize if wide else 1, mean_lane(p)
 
@@ -58,7 +62,7 @@ def project_kernel(
         offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
         means = cuda.local.array(ROWS, float64)
-        lost = cuda.local.array(ROWS, int32)
+        missing_values = cuda.local.array(ROWS, int32)
         lines, samples = state.shape
         line, start = stretch_of(samples, PIXELS)
         if line >= lines:
@@ -68,18 +72,18 @@ def project_kernel(
             sample = min(start + 8 * row + g, samples - 1)
             offsets[row] = (stored.address if wide else 0) + (line * stored.by_line + sample * stored.by_sample) * step
         first = line * samples + start
-        project(stored, plan, offsets, squares, means, lost, work.a, first, samples - start)
+        project(stored, plan, offsets, squares, means, missing_values, work.a, first, samples - start)
         for row in range(ROWS):
-            square, missing = over_quad(squares[row]), over_quad(lost[row])
-            whole = square
+            square, missing = over_quad(squares[row]), over_quad(missing_values[row])
+            full_square = square
             if centred:  # |y|² = |y − ē|² + 2 ēᵀ(y − ē) + |ē|²
-                whole += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + plan.mean_square
+                full_square += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + plan.mean_square
             sample = start + 8 * row + g
             if q == 0 and sample < samples:
                 n = first + 8 * row + g
                 work.size[n] = math.sqrt(square)
-                work.length[n] = math.sqrt(max(whole, 0.0))
-                # A pixel of zeros has a scale too: an endmember's, or the least number above 0.
+                work.length[n] = math.sqrt(max(full_square, 0.0))
+                # A pixel of zeros needs a scale above 0 too: an endmember's length, or the smallest normal number.
                 work.scale[n] = max(work.size[n], plan.least_scale) if missing == 0 else 0.0
                 state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == plan.L else PARTLY)
 
@@ -88,7 +92,7 @@ def project_kernel(
 
 @functools.cache
 def search_kernel(p: int, sum_to_one: bool, short: bool) -> Any:
-    """Abundances of every pixel in place of its ``Eᵀy``."""
+    """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances."""
     search = search_function(p, sum_to_one, short)
     stretch = group_of(p, short).pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
@@ -117,7 +121,7 @@ def certify_kernel(
     half: bool,
     residual_too: bool,
 ) -> Any:
-    """The certificate of every pixel, from the stored pixel, E and the abundances alone, and the results."""
+    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results."""
     _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too)
     verdict = verdict_function(p, sum_to_one)
     duals_shape = -(-p // 8), 4
@@ -127,7 +131,7 @@ def certify_kernel(
     def certify_block(stored, plan, work, results):
         offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
-        good = cuda.local.array(ROWS, int32)
+        solved = cuda.local.array(ROWS, int32)
         duals = cuda.local.array(duals_shape, float64)
         lines, samples = results.state.shape
         line, start = stretch_of(samples, PIXELS)
@@ -138,116 +142,116 @@ def certify_kernel(
         for row in range(ROWS):
             sample = min(start + 8 * row + g, samples - 1)
             offsets[row] = (stored.address if wide else 0) + (line * stored.by_line + sample * stored.by_sample) * step
-            good[row] = results.state[line, sample] == SOLVED
+            solved[row] = results.state[line, sample] == SOLVED
         first = line * samples + start
         certify(
-            stored, plan, offsets, work.a, first, samples - start, squares, duals, results.residual, line, start, good
+            stored, plan, offsets, work.a, first, samples - start, squares, duals, results.residual, line, start, solved
         )
         for row in range(ROWS):
             sample = start + 8 * row + g
-            left = math.sqrt(over_quad(squares[row]))
+            r_norm = math.sqrt(over_quad(squares[row]))
             n = min(first + 8 * row + g, work.a.shape[0] - 1)
-            worst, far = verdict(work.a, n, duals, row, plan, work.size[n], left)
+            kappa, delta = verdict(work.a, n, duals, row, plan, work.size[n], r_norm)
             if q == 0 and sample < samples:
-                fine = good[row] != 0
-                results.rmse[line, sample] = left / math.sqrt(float(plan.L)) if fine else NODATA
-                whole = work.length[n]
-                results.relative[line, sample] = left / whole if fine and whole > 0.0 else -1.0
-                results.kappa[line, sample] = worst if fine else NODATA
-                results.delta[line, sample] = far if fine else NODATA
-                if not fine:
+                is_solved = solved[row] != 0
+                results.rmse[line, sample] = r_norm / math.sqrt(float(plan.L)) if is_solved else NODATA
+                length = work.length[n]
+                results.relative[line, sample] = r_norm / length if is_solved and length > 0.0 else -1.0
+                results.kappa[line, sample] = kappa if is_solved else NODATA
+                results.delta[line, sample] = delta if is_solved else NODATA
+                if not is_solved:
                     results.steps[line, sample] = int(NODATA)
         if lane < PIXELS and start + lane < samples:
-            fine = results.state[line, start + lane] == SOLVED
+            is_solved = results.state[line, start + lane] == SOLVED
             for j in range(p):
-                results.abundance[line, j, start + lane] = work.a[first + lane, j] if fine else NODATA
+                results.abundance[line, j, start + lane] = work.a[first + lane, j] if is_solved else NODATA
 
     return certify_block
 
 
 @on_gpu
 def stretch_of(samples, pixels):
-    """Line and first sample of this warp's stretch of ``pixels`` neighbouring pixels."""
+    """Return line and first sample of this warp's stretch of ``pixels`` neighbouring pixels."""
     stretches = (samples + pixels - 1) // pixels
     warp = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
     return warp // stretches, warp % stretches * pixels
 
 
 def verdict_function(p: int, sum_to_one: bool) -> Any:
-    """``verdict``: the certificate of a pixel from its duals, which lie with four lanes.
+    """Return ``verdict``, which computes κ and δ of a pixel from its duals, which four lanes hold.
 
-    The definition is `unmix.certificate.certify`'s; the tests hold the two against each other.
+    It defines them as `unmix.certificate.certify_function` does; the tests compare the two.
     """
     blocks = -(-p // 8)
 
     @on_gpu
-    def verdict(a, n, duals, row, plan, length, left):
-        """κ and δ of pixel n, the same in its four lanes."""
+    def verdict(a, n, duals, row, plan, y_norm, r_norm):
+        """Return κ and δ of pixel n, the same in its four lanes; ``y_norm`` is |y| (|y − ē| for the sum to one), ``r_norm`` |r|."""
         q = cuda.laneid % 4
-        half = 2 * row
+        first = 2 * row
         total = 0.0
-        reach = 0.0
-        members = 0.0
+        term_sum = 0.0
+        nonzero = 0.0
         multiplier = 0.0
         for m in range(blocks):
             for e in range(2):
                 j = 8 * m + 2 * q + e
                 x = a[n, min(j, p - 1)] if j < p else 0.0
-                reach += abs(x) * plan.sizes[min(j, p - 1)]
-                members += 0.0 if x == 0.0 else 1.0
+                term_sum += abs(x) * plan.sizes[min(j, p - 1)]
+                nonzero += 0.0 if x == 0.0 else 1.0
                 if sum_to_one:
                     total += x
-                    multiplier += x * duals[m, half + e]
-        reach = over_quad(reach)
-        members = over_quad(members)
-        scale = max(length, plan.longest)
+                    multiplier += x * duals[m, first + e]
+        term_sum = over_quad(term_sum)
+        nonzero = over_quad(nonzero)
+        scale = max(y_norm, plan.longest)
         worst = 0.0
-        apart = 0.0
+        sum_error = 0.0
         if sum_to_one:
             total = over_quad(total)
             multiplier = over_quad(multiplier)
             multiplier = multiplier / total if total != 0.0 else 0.0
             worst = abs(total - 1.0) / max(total, 1.0)
-            apart = abs(total - 1.0) + p * ROUNDING * total
-        rounding = (left * (plan.L + 2.0) + (length + reach) * (members + 2.0)) * ROUNDING + apart * plan.longest
+            sum_error = abs(total - 1.0) + p * ROUNDING * total
+        rounding = (r_norm * (plan.L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)) * ROUNDING + sum_error * plan.longest  # fmt: skip
         violation = 0.0
-        steepest = 0.0
-        highest = 0.0
-        along = 0.0
-        below = 0.0
+        largest_ratio = 0.0
+        highest_dual = 0.0
+        weighted_duals = 0.0
+        most_negative = 0.0
         for m in range(blocks):
             for e in range(2):
                 j = 8 * m + 2 * q + e
                 if j < p:
                     x = a[n, j]
-                    v = duals[m, half + e] - multiplier
+                    v = duals[m, first + e] - multiplier
                     margin = rounding * plan.sizes[j]
-                    below = max(below, -x)
-                    high = max(v + margin, 0.0)
-                    held = max(v, 0.0) if x <= 0.0 else abs(v)
-                    most = high if x <= 0.0 else held + margin
-                    highest = max(highest, high)
-                    along += x * most
-                    violation += most * most
-                    steepest = max(steepest, held * plan.units[j])
-        steepest = most_of_quad(steepest)
-        below = most_of_quad(below)
-        highest = most_of_quad(highest)
-        least = math.sqrt(over_quad(violation))
-        violation = least * least + UNDERFLOW
-        along = over_quad(along)
-        far = math.sqrt(violation) / plan.curvature + apart if below <= 0.0 else np.inf
-        gap = least * min(far, least / plan.curvature)
-        if sum_to_one or highest == 0.0:
-            gap = min(gap, highest + along)
-        worst = max(worst, below)
+                    most_negative = max(most_negative, -x)
+                    upper = max(v + margin, 0.0)
+                    magnitude = max(v, 0.0) if x <= 0.0 else abs(v)
+                    bound = upper if x <= 0.0 else magnitude + margin
+                    highest_dual = max(highest_dual, upper)
+                    weighted_duals += x * bound
+                    violation += bound * bound
+                    largest_ratio = max(largest_ratio, magnitude * plan.units[j])
+        largest_ratio = most_of_quad(largest_ratio)
+        most_negative = most_of_quad(most_negative)
+        highest_dual = most_of_quad(highest_dual)
+        violation_norm = math.sqrt(over_quad(violation))
+        violation = violation_norm * violation_norm + UNDERFLOW
+        weighted_duals = over_quad(weighted_duals)
+        distance = math.sqrt(violation) / plan.curvature + sum_error if most_negative <= 0.0 else np.inf
+        gap = violation_norm * min(distance, violation_norm / plan.curvature)
+        if sum_to_one or highest_dual == 0.0:
+            gap = min(gap, highest_dual + weighted_duals)
+        worst = max(worst, most_negative)
         if scale > 0.0:
-            worst = max(worst, steepest / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
-        elif steepest != 0.0:
+            worst = max(worst, largest_ratio / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
+        elif largest_ratio != 0.0:
             worst = np.inf
         if violation - violation != 0.0 or scale - scale != 0.0:
-            return np.inf, np.inf  # a NaN compares with nothing, and an overflow divides everything to zero
-        return worst, far
+            return np.inf, np.inf  # comparisons with NaN are false, and dividing by an overflow gives zero
+        return worst, distance
 
     return verdict
 
@@ -275,8 +279,8 @@ class FastSolver:
             lane_order(np.column_stack([problem.E, shift]) if self.sum_to_one else problem.E, index)
         )
         longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
-        against = np.full(self.p, longest) if self.sum_to_one else problem.sizes
-        vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(against > 0.0, against, np.inf)
+        scales = np.full(self.p, longest) if self.sum_to_one else problem.sizes
+        vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(scales > 0.0, scales, np.inf)
         self.plan = FastPlan(
             address_of(self.E), cuda.to_device(problem.unit_gram), *map(cuda.to_device, vectors), float(problem.curvature), longest,
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
@@ -290,17 +294,17 @@ class FastSolver:
 
     @staticmethod
     def serves(problem: Any) -> bool:
-        """Whether this path is right for the problem, on the GPU at hand."""
-        able: bool = cuda.get_current_device().compute_capability >= LEAST_CAPABILITY
-        return able and problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
+        """Return whether these kernels can solve the problem on the current GPU."""
+        capable: bool = cuda.get_current_device().compute_capability >= LEAST_CAPABILITY
+        return capable and problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
-        """GPU memory beside the blocks."""
+        """Return the bytes of GPU memory needed beside the blocks."""
         return 8 * pixels * (problem.E.shape[1] + 3)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
-        """Solve a block that is on the GPU, in parts side by side."""
+        """Enqueue the solution of a block that is on the GPU, in parts that run concurrently."""
         lines = len(results["rmse"])
         step = -(-lines // PARTS)
         self.forked.record(stream)
@@ -311,7 +315,7 @@ class FastSolver:
             joined.wait(stream)
 
     def launch_part(self, raw: Any, results: dict[str, Any], part: slice, stream: Any) -> None:
-        """Solve some lines of a block."""
+        """Enqueue the three kernels for some lines of a block."""
         pixels, bands = results["rmse"].size, raw.size // results["rmse"].size
         lines, samples = part.stop - part.start, results["rmse"].shape[1]
         by_line, by_sample, by_band = {
@@ -328,7 +332,7 @@ class FastSolver:
         stored = StoredBlock(
             values, address_of(values), by_line, by_sample, by_band, bands, *per_band, float(self.nodata), rows
         )
-        work = FastWork(*(each[part.start * samples : part.stop * samples] for each in self.work))
+        work = FastWork(*(array[part.start * samples : part.stop * samples] for array in self.work))
         out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
         tiles = self.grid(lines, samples, PIXELS)
         project = project_kernel(self.p, *case, gaps, self.half)
@@ -341,10 +345,10 @@ class FastSolver:
 
     @staticmethod
     def grid(lines: int, samples: int, pixels: int) -> int:
-        """Blocks of `WARPS` warps that take ``pixels`` neighbouring pixels each."""
+        """Return the number of blocks of `WARPS` warps, each of which takes ``pixels`` neighbouring pixels."""
         return -(-lines * -(-samples // pixels) // WARPS)
 
 
 def address_of(array: Any) -> int:
-    """Where an array begins in GPU memory."""
+    """Return the address of an array in GPU memory."""
     return int(array.__cuda_array_interface__["data"][0])
