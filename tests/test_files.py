@@ -427,7 +427,7 @@ def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
         past = read_resume_state(outputs.journal.path)
         outputs.journal.go_on(past)
         outputs.journal.append(entry)
-        outputs.past = past
+        outputs.resume = past
         outputs.journal.close()
     with pytest.raises(ValueError, match=r"which is no output of s|not that of the record"):
         read_resume_state(here / "o/s_run.journal.part")

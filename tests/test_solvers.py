@@ -243,7 +243,7 @@ def test_unfit_endmembers():
         unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)))
     E = np.random.default_rng(0).random((9, 3))
     for method, column in (("nnls", E[:, 0] + E[:, 2]), ("fcls", (E[:, 0] + E[:, 2]) / 2)):
-        with pytest.raises(unmix.LibraryError, match=r"endmember 4, endmember [13], endmember [13];"):
+        with pytest.raises(unmix.LibraryError, match=r"endmember 4, endmember [13], endmember [13]:"):
             unmix.solve(np.ones(9), np.column_stack([E, column]), method=method)
     with pytest.raises(unmix.CubeError, match=r"\(\.\.\., 9\)"):
         unmix.solve(np.ones(8), E)

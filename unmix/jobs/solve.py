@@ -15,7 +15,7 @@ from ..arrays.nnls import Batch, batches, solver_for, toeplitz
 from ..arrays.nnqp import MOST_STEPS, Programme, nnqp
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
-from ..errors import CubeError, InputError, MethodError, OutputError
+from ..errors import InputError, MethodError, OutputError
 from ..io.formats.hdf5_write import Target, new_hdf5
 from ..io.formats.matlab import Version73, open_variables
 from ..io.opening import make_new
@@ -66,8 +66,6 @@ def open_array(spec: str | Path) -> Any:
             raise InputError(f"{path}: arrays are read from .npy, .h5 and .mat")
     except InputError:
         raise
-    except CubeError as error:
-        raise InputError(str(error)) from None
     except Exception as error:  # of the library that reads it
         fault = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
         raise InputError(f"{path}: {fault}") from None
