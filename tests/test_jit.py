@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -314,7 +315,7 @@ def steal():
                 folder.chmod(0o777)
 
 def be_robbed():
-    jit.cache_folder()  # looked at
+    jit.cache_folder(*jit._files_of(kernel.twice))  # looked at
     os.write(there[1], b".")
     os.read(go[0], 1)
     compile_it()
@@ -337,6 +338,10 @@ print("kept", len(names), "ran", (shared / "ran-as").exists())
 
 @root
 def test_code_of_another_user_is_not_run():
+    if not all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in (PACKAGE, *PACKAGE.parents, Path(sys.executable).parent)
+    ):
+        pytest.skip("other users of this machine cannot read this checkout")
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="unmix-test-") as name:
         shared = Path(name)
         shared.chmod(0o1777)
