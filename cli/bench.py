@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from unmix.methods import METHODS, SOLVERS
-
 from . import options
 from .main import print_out
 
@@ -22,14 +20,7 @@ from .main import print_out
     metavar="FILE",
     help="Spectral library to use.",
 )
-@click.option(
-    "--method",
-    type=options.one_of(METHODS),
-    default="fcls",
-    show_default=True,
-    help="The constraints on abundances, as for run.",
-)
-@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="The algorithm, as for run.")
+@options.method_as_for_run
 @click.option(
     "--device",
     "devices",

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from unmix.errors import CubeError
-from unmix.methods import METHODS, SOLVERS
 
 from . import options
 from .main import print_out
@@ -28,14 +27,7 @@ from .main import print_out
     metavar="A,B*,...",
     help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
 )
-@click.option(
-    "--method",
-    type=options.one_of(METHODS),
-    default="fcls",
-    show_default=True,
-    help="The constraints on abundances, as for run.",
-)
-@click.option("--solver", type=options.one_of(SOLVERS), default=None, help="The algorithm, as for run.")
+@options.method_as_for_run
 @options.budget
 @options.reading
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")

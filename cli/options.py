@@ -12,6 +12,7 @@ import click
 
 from unmix.errors import printable
 from unmix.io.opening import open_named
+from unmix.methods import METHODS, SOLVERS
 
 from .main import as_options, print_err
 
@@ -104,6 +105,12 @@ budget = combine(
     ),
     click.option("--threads", type=click.IntRange(1), metavar="K", help="Number of CPU threads.  [default: all cores]"),
 )
+
+method_as_for_run = combine(
+    click.option("--method", type=one_of(METHODS), default="fcls", show_default=True,
+                 help="The constraints on abundances, as for run."),
+    click.option("--solver", type=one_of(SOLVERS), default=None, help="The algorithm, as for run."),
+)  # fmt: skip
 
 gpu_memory = click.option(
     "--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on the memory for blocks on each GPU."

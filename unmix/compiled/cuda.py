@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
 
 from .jit import keep, name_after_cells
@@ -13,7 +14,7 @@ ALL_LANES = 0xFFFFFFFF
 # A small scene fills few blocks; Numba's warning about that does not help a user.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
-__all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu"]
+__all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu", "to_gpu"]
 
 
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
@@ -35,3 +36,10 @@ def on_gpu(function: Callable[..., Any]) -> Any:
     name_after_cells(function)
     inlined = {} if numba.config.ENABLE_CUDASIM else {"forceinline": True}
     return cuda.jit(function, device=True, **inlined)
+
+
+def to_gpu(values: Any) -> Any:
+    """Copy an array, or the arrays of a NamedTuple, to the GPU; return numbers as they are."""
+    if isinstance(values, tuple):
+        return type(values)(*map(to_gpu, values))
+    return cuda.to_device(np.ascontiguousarray(values)) if isinstance(values, np.ndarray) else values

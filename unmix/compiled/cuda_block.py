@@ -23,24 +23,24 @@ def multiprocessors() -> int:
     return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def on_gpu(function: Any) -> Any:
-    """Compile a function that kernels call."""
+def called_on_gpu(function: Any) -> Any:
+    """Compile a function that kernels call; the compiler decides whether to inline it."""
     return cuda.jit(function, device=True)
 
 
-@on_gpu
+@called_on_gpu
 def rank() -> Any:
     """Return the number of the thread in its block."""
     return cuda.threadIdx.x
 
 
-@on_gpu
+@called_on_gpu
 def size() -> Any:
     """Return the number of threads of the block."""
     return cuda.blockDim.x
 
 
-@on_gpu
+@called_on_gpu
 def sync():
     """Wait for all threads of the block."""
     cuda.syncthreads()
@@ -96,9 +96,9 @@ def best_by_tree(value, index, reduction_buffer):
     return result
 
 
-total = on_gpu(total_by_tree if SIMULATED else total_by_warps)
-best = on_gpu(best_by_tree)
-BLOCK = Team("block", on_gpu, rank, size, sync, total, best)
+total = called_on_gpu(total_by_tree if SIMULATED else total_by_warps)
+best = called_on_gpu(best_by_tree)
+BLOCK = Team("block", called_on_gpu, rank, size, sync, total, best)
 
 
 @functools.cache

@@ -34,8 +34,6 @@ class CpuGroups:
     threads : int
     """
 
-    name = "cpu"
-
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, "systems")
@@ -95,8 +93,6 @@ class CudaGroups:
         Largest number of registers per thread.
     """
 
-    name = "cuda"
-
     def __init__(self, threads: int, at_once: int, registers: int | None = None) -> None:
         from .cuda_block import SIMULATED
 
@@ -106,11 +102,9 @@ class CudaGroups:
 
     def put(self, values: Any) -> Any:
         """Copy an array, or the arrays of a NamedTuple, to the GPU; return numbers as they are."""
-        from .cuda import cuda
+        from .cuda import to_gpu
 
-        if isinstance(values, tuple):
-            return type(values)(*map(self.put, values))
-        return cuda.to_device(np.ascontiguousarray(values)) if isinstance(values, np.ndarray) else values
+        return to_gpu(values)
 
     def get(self, values: Any, out: np.ndarray) -> None:
         """Copy an array from the GPU."""

@@ -38,7 +38,7 @@ from ..io.export import NODATA, require
 from ..io.identity import Watch
 from ..library import Endmembers, fit, load_parts
 from ..outputs.atomic import finite
-from ..outputs.names import inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import map_headers, what_was_read
 from ..scene import ReadOptions, open_scene
@@ -160,7 +160,7 @@ def nmf_scene(
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
         map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used)
-        factors.write(*(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")))
+        factors.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
     return finite(report) | {"stem": scene.stem}
 

@@ -25,7 +25,7 @@ from ..outputs.completed import CompletedRun
 from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
 from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
-from ..outputs.names import ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.names import LIBRARY, ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..pipeline import Seconds
@@ -122,7 +122,9 @@ class SceneRun:
                 f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
-        refuse_to_replace(scene, options, self.folder)
+        self.suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
+        library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
+        refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs_of(scene, library=library))
         self.watch = Watch(scene)
         self.library = (
             None if options.endmembers is None else fit_library(options.endmembers, options.select, scene, self.used)
@@ -140,8 +142,7 @@ class SceneRun:
         skipped = {"input": input_of(scene), "skipped": True}
         if options.skip_existing and completed.is_done(self.folder, scene.stem):
             return skipped
-        suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
-        with Outputs(self.folder, scene.stem, options.form, suffixes, self.watch) as outputs:
+        with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.watch) as outputs:
             self.outputs = outputs
             identity = finite({"unmix": build(), "asked": self.request, "input": self.watch.identity})
             match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
@@ -189,9 +190,7 @@ class SceneRun:
         assert summary.sums is not None
         description = f"{problem.method.name} ({problem.solver.name})"
         map_headers(outputs, scene, endmembers.names, description, summary.sums, self.used)
-        endmembers.write(
-            *(outputs.part(ending) for ending in ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr"))
-        )
+        endmembers.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
 
@@ -228,13 +227,6 @@ class SceneRun:
             outputs.journal.remove()  # there is nothing to resume
             raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
         return summary, seconds
-
-
-def refuse_to_replace(scene: Cube, options: Options, folder: Path) -> None:
-    """Raise `MethodError` where an output would replace a file that is read: of the cube, its mask or the library."""
-    library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
-    suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
-    refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=library))
 
 
 def modified(scene: Cube) -> int:

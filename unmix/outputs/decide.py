@@ -65,8 +65,10 @@ def decide(
     if outputs.resume is None:
         if skip_existing and all_exist(outputs, completed):
             return Skip()
-    elif outputs.resume.finishing is not None:
-        return Publish(outputs.resume)
+    else:
+        outputs.journal.lines = outputs.resume.lines
+        if outputs.resume.finishing is not None:
+            return Publish(outputs.resume)
     outputs.refuse_existing(overwrite or skip_existing)
     return Fresh() if outputs.resume is None else Resume(outputs.resume)
 
@@ -109,7 +111,6 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             return resume
         elif resume.lines and resume.about is not None:
             check_lines(resume, outputs.folder, outputs.stem)
-            outputs.journal.lines = resume.lines
             return resume
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.cuda import cuda, cuda_kernel, on_gpu
+from ...compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
 from ...compiled.cuda_block import multiprocessors
 from ...compiled.simd import ONE
 from .scalar import Plan, Work
@@ -53,11 +53,6 @@ def tile_bytes(L: int, p: int, solver: str) -> int:
 def tile_starts(L: int, p: int, solver: str) -> tuple[int, ...]:
     """Return the rows where the fields of a tile begin in a thread's column of scratch, and where the last ends."""
     return tuple(int(n) for n in np.cumsum((0, *tile_rows(L, p, solver in SWEPT))))
-
-
-def to_gpu(fields: Any) -> Any:
-    """Copy the arrays of a NamedTuple to the GPU; numbers stay as they are."""
-    return type(fields)(*(cuda.to_device(value) if isinstance(value, np.ndarray) else value for value in fields))
 
 
 @on_gpu

@@ -194,15 +194,20 @@ def spectra_functions(
         return stored.used[b] != 0 and (number == stored.nodata or number - number != 0.0)
 
     @on_gpu
+    def fetch_chunk(stored, offsets, c, fetched):
+        """Fetch this lane's values of chunk c."""
+        band = stored.chunks[c] * CHUNK + 8 * (cuda.laneid % 4)
+        for row in range(ROWS):
+            fetch(stored.raw, offsets[row], stored.by_band, band, stored.bands, fetched, row)
+
+    @on_gpu
     def next_chunk(stored, offsets, c, current, fetched):
         """Move chunk c, already fetched, to ``current``, and fetch the next one into ``fetched``."""
         for row in range(ROWS):
             for i in range(words):
                 current[row, i] = fetched[row, i]
         if c + 1 < stored.chunks.shape[0]:
-            band = stored.chunks[c + 1] * CHUNK + 8 * (cuda.laneid % 4)
-            for row in range(ROWS):
-                fetch(stored.raw, offsets[row], stored.by_band, band, stored.bands, fetched, row)
+            fetch_chunk(stored, offsets, c + 1, fetched)
 
     @on_gpu
     def project(stored, plan, offsets, squares, means, lost, f, first, pixels):
@@ -222,9 +227,7 @@ def spectra_functions(
         for row in range(ROWS):
             squares[row] = 0.0
             lost[row] = 0
-            fetch(
-                stored.raw, offsets[row], stored.by_band, stored.chunks[0] * CHUNK + 8 * q, stored.bands, fetched, row
-            )
+        fetch_chunk(stored, offsets, 0, fetched)
         for c in range(stored.chunks.shape[0]):
             next_chunk(stored, offsets, c, current, fetched)
             address = plan.E + (c * 4 * blocks * 32 + lane) * 16
@@ -268,12 +271,10 @@ def spectra_functions(
                 duals[n, i] = 0.0
         for row in range(ROWS):
             squares[row] = 0.0
-            fetch(
-                stored.raw, offsets[row], stored.by_band, stored.chunks[0] * CHUNK + 8 * q, stored.bands, fetched, row
-            )
             for k in range(quads):
                 j = 4 * k + q
                 x[row, k] = -a[first + 8 * row + g, j] if j < p and 8 * row + g < pixels else 0.0
+        fetch_chunk(stored, offsets, 0, fetched)
         for c in range(stored.chunks.shape[0]):
             next_chunk(stored, offsets, c, current, fetched)
             start = plan.E + c * 4 * blocks * 512
