@@ -183,6 +183,19 @@ def test_where_nothing_is_writable(tmp_path, package):
     assert jit.cache_folder() is not None
 
 
+@pytest.mark.parametrize("value", ["", "relative"])
+def test_empty_and_relative_variables_are_ignored(tmp_path, monkeypatch, value):
+    from unmix.compiled import jit
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNMIX_CACHE_DIR", raising=False)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, value)
+    folder = jit.cache_folder.__wrapped__()
+    assert folder is None or not Path(folder).is_relative_to(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_others_may_write_is_not_trusted(tmp_path):
     from unmix.compiled.jit import _usable
 

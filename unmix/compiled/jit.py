@@ -161,14 +161,14 @@ def cache_folder(*sources: Path) -> str | None:
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
     system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
     """
-    candidates = []
-    if "UNMIX_CACHE_DIR" in os.environ:
-        candidates.append(Path(os.environ["UNMIX_CACHE_DIR"]))
-    if "XDG_CACHE_HOME" in os.environ:
-        candidates.append(Path(os.environ["XDG_CACHE_HOME"], "unmix"))
+    candidates = [Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
         candidates.append(Path.home() / ".cache" / "unmix")
     candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    # An empty variable counts as unset. It, or a relative path, would put the folder into whatever folder the process was started in.
+    candidates = [candidate for candidate in candidates if candidate.is_absolute()]
+    if os.environ.get("UNMIX_CACHE_DIR"):
+        candidates.insert(0, Path(os.environ["UNMIX_CACHE_DIR"]))
     for candidate in candidates:
         folder = candidate.absolute() / _key_of(
             *sources, Path(__file__)
