@@ -81,7 +81,8 @@ class Reference:
         return a
 
     def search(self, n):
-        """Lawson-Hanson from the best single column (nnls: from nothing)."""
+        """Lawson-Hanson from the best single column (nnls: from nothing); a column that depends on the support does not enter."""
+        barred = set()
         a = [flint.fmpq(0)] * self.p
         support = []
         if self.sum_to_one:
@@ -90,10 +91,18 @@ class Reference:
         x, multiplier = self.on_support(support, n) if support else ([], 0)
         while True:
             w = self.duals(support, x, multiplier, n)
-            entering = max((j for j in range(self.p) if j not in support), key=lambda j: w[j], default=None)
+            entering = max(
+                (j for j in range(self.p) if j not in support and j not in barred), key=lambda j: w[j], default=None
+            )
             if entering is None or w[entering] <= 0:
                 return a
-            support = sorted([*support, entering])
+            wider = sorted([*support, entering])
+            try:
+                self.on_support(wider, n)
+            except ZeroDivisionError:
+                barred.add(entering)
+                continue
+            support, barred = wider, set()
             while True:
                 x, multiplier = self.on_support(support, n)
                 ways = [(a[j] / (a[j] - value), j) for j, value in zip(support, x) if value <= 0 and a[j] != value]
@@ -224,3 +233,22 @@ def scaled(random, L, p, N):
     """Any unit."""
     E = random.random((L, p)) * 10.0 ** random.uniform(-8, 8)
     return E, noisy(random, E, N, 0.05)
+
+
+@family
+def more_than_bands(random, L, p, N):
+    """Fewer bands than spectra."""
+    E = random.random((max(2, 2 * p // 3), p))
+    return E, noisy(random, E, N)
+
+
+@family
+def duplicates(random, L, p, N):
+    """Some spectra twice, some of them scaled, and a pixel of the scene among them."""
+    E = random.random((L, p)) + 0.1
+    Y = noisy(random, E, N)
+    for j in range(p - 1, max(0, p - 1 - p // 3), -1):
+        E[:, j] = E[:, random.integers(0, max(1, p - p // 3))] * 2.0 ** random.integers(-1, 2)
+    if p > 3:
+        E[:, p // 2] = Y[0]
+    return E, Y

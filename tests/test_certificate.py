@@ -28,7 +28,7 @@ def certificates(E, Y, A, method, ops=WIDE):
         out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
             problem.E, problem.sizes, problem.slopes, problem.curvature, problem.method.sum_to_one, problem.method.nonnegative,
-            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out,
+            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((5, w)),
         )  # fmt: skip
         found.append(out[:, 0].T)
     return np.concatenate(found)[: len(Y)]

@@ -68,18 +68,24 @@ CASES = {
     "too many": (
         None,
         np.tile(E, 5),
-        {},
+        {"solver": "inverse"},
         ("error", "endmembers", "15 endmembers for 12 bands"),
         "15 endmembers for 12",
     ),
     "collinear": (
         None,
         np.column_stack([E, E[:, :2].mean(axis=1)]),
-        {},
+        {"solver": "inverse"},
         ("error", "endmembers", "nearly collinear"),
         "collinear",
     ),
-    "the same": (None, np.column_stack([E, E[:, 0]]), {}, ("warning", "library", "em 1 = em 4"), "collinear"),
+    "the same": (
+        None,
+        np.column_stack([E, E[:, 0]]),
+        {"solver": "inverse"},
+        ("warning", "library", "em 1 = em 4"),
+        "collinear",
+    ),
     "memory": (None, E, {"memory": 100}, ("error", "memory", "one line of this scene needs"), "too small"),
 }
 

@@ -58,6 +58,7 @@ MOST_MODULES, MOST_LINES, LONGEST_FUNCTION = 13, 460, 80
 # Functions with more lines (docstrings not counted), and why they are one.
 LONG = {
     "verdict_function": "κ and δ are one calculation; in pieces every vector would be stored and loaded between them",
+    "verdict": "κ and δ are one calculation; in pieces every vector would be stored and loaded between them",
     "spectra_functions": "two functions of a GPU that share what they are compiled for",
     "search_function": "one function of a GPU whose tableau lies in registers, which a call would spill",
     "search": "the same",

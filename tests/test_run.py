@@ -188,8 +188,10 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
         settings["endmembers"] = write_csv(tmp_path / "e.csv", E * 10000)
     elif what == "collinear":
         settings["endmembers"] = write_csv(tmp_path / "e.csv", np.column_stack([E, (E[:, 0] + E[:, 1]) / 2]))
+        settings["solver"] = "inverse"
     elif what == "p > L":
         settings["endmembers"] = write_csv(tmp_path / "e.csv", random.random((20, 21)))
+        settings["solver"] = "inverse"
     elif what.startswith("all masked"):
         scene = write_cube(tmp_path / "m.hdr", np.full((3, 4, 20), -1, np.int16), data_ignore_value=-1)
         if "extracted" in what:

@@ -75,6 +75,14 @@ def problems(draw):
     return E * draw(st.sampled_from([1e-3, 1.0, 1e4])), Y * draw(st.sampled_from([0.0, 1e-3, 1.0, 1e4]))
 
 
+def opposed(E):
+    """Whether some mixture of the endmembers is zero: any answer then has neighbours without end, and nothing is certified."""
+    unit = E / np.linalg.norm(E, axis=0)
+    return nnls(np.vstack([unit, np.ones(E.shape[1])]), np.append(np.zeros(len(E)), 1.0))[1] < 1e9 * 2.0**-53 and (
+        np.linalg.matrix_rank(E) < E.shape[1]
+    )
+
+
 @pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.sampled_from(["nnls", "fcls"]), st.sampled_from(["active-set", "inverse"]))
@@ -88,7 +96,7 @@ def test_wild_problems_are_certified(problem, method, solver):
             return
         assert found.valid.all()
         assert np.all(found.abundances >= 0)
-        assert found.kappa.max() <= CERTIFIED, (found.kappa.max(), E.tolist())
+        assert found.kappa.max() <= CERTIFIED or (method == "nnls" and opposed(E)), (found.kappa.max(), E.tolist())
         if method == "fcls":
             np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-9)
 
@@ -240,19 +248,20 @@ def test_what_does_not_go_together_is_named(arguments, error, text):
 
 def test_unfit_endmembers():
     with pytest.raises(unmix.LibraryError, match="4 endmembers for 3 bands"):
-        unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)))
+        unmix.solve(np.ones(3), np.random.default_rng(0).random((3, 4)), solver="inverse")
     E = np.random.default_rng(0).random((9, 3))
     for method, column in (("nnls", E[:, 0] + E[:, 2]), ("fcls", (E[:, 0] + E[:, 2]) / 2)):
         with pytest.raises(unmix.LibraryError, match=r"endmember 4, endmember [13], endmember [13]:"):
-            unmix.solve(np.ones(9), np.column_stack([E, column]), method=method)
+            unmix.solve(np.ones(9), np.column_stack([E, column]), method=method, solver="inverse")
     with pytest.raises(unmix.CubeError, match=r"\(\.\.\., 9\)"):
         unmix.solve(np.ones(8), E)
 
 
 @pytest.mark.sim
 @pytest.mark.parametrize("kind", ["more than bands", "collinear", "zero pixel"])
-def test_any_rank(device, kind):
-    """`qr` takes libraries that no other solver does; certified, and with the residual of scipy."""
+@pytest.mark.parametrize("solver", ["active-set", "qr"])
+def test_any_rank(device, kind, solver):
+    """Certified in the fit, with the residual of scipy; where δ is finite, the other solver's answer is within it."""
     random = np.random.default_rng(0)
     E = random.random((6, 10 if kind == "more than bands" else 4))
     if kind == "collinear":
@@ -260,9 +269,12 @@ def test_any_rank(device, kind):
     Y = random.random((3, 6))
     if kind == "zero pixel":
         Y[1] = 0
-    found = unmix.solve(Y, E, method="nnls", solver="qr", device=device)
+    found = unmix.solve(Y, E, method="nnls", solver=solver, device=device)
+    other = unmix.solve(Y, E, method="nnls", solver="inverse" if kind == "zero pixel" else "qr")
     assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
-    assert np.isinf(found.delta).all() == (kind != "zero pixel")
+    assert np.isfinite(found.delta).all() or kind != "zero pixel"
+    apart = np.linalg.norm(found.abundances - other.abundances, axis=1)
+    assert np.all(apart <= found.delta + other.delta)
     for y, a in zip(Y, found.abundances):
         assert np.linalg.norm(y - E @ a) <= nnls(E, y)[1] + 1e-10
 

@@ -6,7 +6,8 @@ computing δ itself. docs/methods.md has the proof, term by term.
 """
 
 import functools
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,11 @@ ROUNDING = 1.01 * 2.0**-53
 UNDERFLOW = 1e-280
 # κ is at least this times the duality gap over ½ s²: κ ≤ 1e-10 then implies that the gap is at most 1e-12 of ½ s².
 GAP_WEIGHT = 100.0
+# Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; and κ without the duality gap, infinite
+# where nothing follows from the duals.
+MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE = range(5)
+# The most columns of a `Face`. Of mixtures of 948 minerals the largest support was 53.
+MOST_COLUMNS = 96
 
 
 @functools.cache
@@ -64,12 +70,14 @@ def certify_function(ops: Width) -> Any:
         Scratch: the duals.
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
+    terms : array (5, width), float64
+        What `bound_on_face` needs of each pixel: the rows `MULTIPLIER` to `BARE`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     verdict = verdict_function(ops)
 
     @compiled
-    def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, Y, A, W, rmse, kappa, delta):
+    def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, Y, A, W, rmse, kappa, delta, terms):
         L, p = E.shape
         for j in range(p):
             store(W, j, broadcast(0.0))
@@ -92,7 +100,7 @@ def certify_function(ops: Width) -> Any:
                 store(W, j, fma(broadcast(E[b3, j]), r3, w))
             rr = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, rr))))
         store(rmse, 0, root(rr / float(L)))
-        verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, root(yy), root(rr), kappa, delta)
+        verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, root(yy), root(rr), kappa, delta, terms)
 
     return certify
 
@@ -103,7 +111,7 @@ def verdict_function(ops: Width) -> Any:
     load, store, fma, select, broadcast, root = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.root
 
     @compiled
-    def verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, y_norm, r_norm, kappa, delta):
+    def verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, y_norm, r_norm, kappa, delta, terms):
         zero, one, infinity = broadcast(0.0), broadcast(1.0), broadcast(np.inf)
         p = A.shape[0]
         total, absolute_sum, term_sum, nonzero, multiplier, longest = zero, zero, zero, zero, zero, 0.0
@@ -173,14 +181,138 @@ def verdict_function(ops: Width) -> Any:
             gap = select(weighted_duals < gap, weighted_duals, gap)
         inverse_scale = one / select(scale > 0.0, scale, one)
         gap_term = gap * inverse_scale * (2.0 * GAP_WEIGHT) * inverse_scale
-        relative = largest_ratio * inverse_scale
-        relative = select(gap_term > relative, gap_term, relative)
-        relative = select(scale > 0.0, relative, select(largest_ratio > 0.0, infinity, zero))
+        relative = select(scale > 0.0, largest_ratio * inverse_scale, select(largest_ratio > 0.0, infinity, zero))
         worst = select(most_negative > worst, most_negative, worst)
         worst = select(relative > worst, relative, worst)
+        bare = worst
+        worst = select((scale > 0.0) & (gap_term > worst), gap_term, worst)
         # Comparisons with NaN are false, and dividing by an overflow gives zero: neither may count as certified.
         sound = (violation - violation == 0.0) & (scale - scale == 0.0)
         store(kappa, 0, select(sound, worst, infinity))
         store(delta, 0, select(sound, distance, infinity))
+        store(terms, MULTIPLIER, multiplier)
+        store(terms, MARGIN, rounding)
+        store(terms, SUM_ERROR, sum_error)
+        store(terms, SCALE, scale)
+        store(terms, BARE, select(sound & (most_negative <= 0.0), bare, infinity))
 
     return verdict
+
+
+class Face(NamedTuple):
+    """Scratch of `bound_on_face` for p endmembers, at most ``most`` of them on the face."""
+
+    columns: Any  # (most,) int64
+    inside: Any  # (p,) int64: 1 for columns of the face
+    factor: Any  # (most, most) float64, lower triangle: the Cholesky factor of the columns' Gram matrix
+    inverse: Any  # (most, most) float64, lower triangle: its inverse
+
+
+def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Return shape and type of each field of `Face`."""
+    most = min(p, most)
+    return ((most,), np.int64), ((p,), np.int64), ((most, most), np.float64), ((most, most), np.float64)
+
+
+@compiled
+def extend_face(U, face, k, j):
+    """Add column j to a face of k columns.
+
+    Return the sum of squares that the inverse factor gains, infinite if j depends on the others.
+    """
+    columns, T, M = face.columns, face.factor, face.inverse
+    square = U[j, j]
+    for i in range(k):
+        value = U[columns[i], j]
+        for m in range(i):
+            value -= T[i, m] * T[k, m]
+        value /= T[i, i]
+        T[k, i] = value
+        square -= value * value
+    if not square > 0.0:
+        return np.inf
+    length = math.sqrt(square)
+    T[k, k] = length
+    M[k, k] = 1.0 / length
+    gained = M[k, k] * M[k, k]
+    for i in range(k):
+        value = 0.0
+        for m in range(i, k):
+            value -= T[k, m] * M[m, i]
+        M[k, i] = value / length
+        gained += M[k, i] * M[k, i]
+    columns[k] = j
+    face.inside[j] = 1
+    return gained
+
+
+@compiled
+def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, face):
+    """Bound the distance to the optimum by the condition of the columns that an optimum may use, not by that of all endmembers.
+
+    The face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value of the
+    columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times lengths), and its
+    residual no further than ``|g| / σ`` from that of a. So the dual of any other column is below ``v_j + ρ_j + |e_j||g| / σ``; if
+    that is negative for all, the optimum over K is the optimum, and unique. A column for which it is not joins K. It needs neither full
+    rank nor fewer columns than bands.
+
+    σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the rounding of both.
+    docs/methods.md has the proof.
+
+    Parameters
+    ----------
+    U : array (p, p), float64
+        Gram matrix of the endmembers at unit length (for the sum to one with the constant band), each entry right to 4 units of
+        rounding.
+    norms, sizes : arrays (p,), float64
+        Lengths of these columns, and those without the constant band.
+    sum_to_one : bool
+    a, w : arrays (p,), float64
+        Abundances ≥ 0, and duals.
+    multiplier, margin, sum_error : float
+        See `MULTIPLIER`, `MARGIN`, `SUM_ERROR`.
+    face : Face
+
+    Returns
+    -------
+    distance, gap : float
+        Bounds of the distance to the optimum and of the duality gap; infinite where the columns of the face are too nearly dependent,
+        or more than the face has room for.
+    """
+    k, inverse_square = 0, 0.0
+    violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
+    first = True
+    while True:
+        before = k
+        for j in range(a.shape[0]):
+            v, rounding = w[j] - multiplier, margin * sizes[j]
+            if first:
+                face.inside[j] = 0
+                joins = a[j] > 0.0
+            else:
+                joins = face.inside[j] == 0 and not v + rounding + (sizes[j] + longest) * reach + weighted < 0.0
+            if not joins:
+                continue
+            if k == face.columns.shape[0]:
+                return np.inf, np.inf
+            inverse_square += extend_face(U, face, k, j)
+            if not inverse_square < np.inf:
+                return np.inf, np.inf
+            k += 1
+            bound = abs(v) + rounding if a[j] > 0.0 else max(v + rounding, 0.0)
+            violation += (bound / norms[j]) ** 2
+            shortest = min(shortest, norms[j])
+            if sum_to_one:
+                weighted += a[j] * bound
+                longest = max(longest, sizes[j])
+        if k == before and not first:
+            break
+        if k > 0:
+            curvature = 0.98 / inverse_square - k * (k + 12.0) * ROUNDING
+        if not curvature > 0.0:
+            return np.inf, np.inf
+        reach = math.sqrt(violation / curvature) * (1.0 + 1e-10)
+        first = False
+    if k == 0:
+        return sum_error, 0.0
+    return math.sqrt(violation) / curvature / shortest + sum_error, reach * reach

@@ -56,6 +56,7 @@ SOLVERS = {
             "Lawson and Hanson 1974; updates: Li and Li, eqs. 4 and 6",
             True,
             "active_set",
+            any_rank=True,
         ),
         Solver(
             "inverse",

@@ -97,16 +97,7 @@ class Problem:
     @property
     def columns(self) -> np.ndarray:
         """Eᵀ (p, L) for solvers that work on columns; else (0, 0)."""
-        return np.ascontiguousarray(self.E.T) if self.solver.any_rank else np.empty((0, 0))
-
-    @property
-    def packed_index(self) -> np.ndarray:
-        """Index of entry j of the tableau's row k in its triangle, which is stored row by row: (p, p + 1) uint64."""
-        if self.solver.any_rank:  # such solvers have no tableau
-            return np.empty((0, 0), np.uint64)
-        k, j = np.indices((self.E.shape[1], self.E.shape[1] + 1))
-        low, high = np.minimum(k, j), np.maximum(k, j)
-        return (high * (high + 1) // 2 + low).astype(np.uint64)
+        return np.ascontiguousarray(self.E.T) if self.pixel == "qr" else np.empty((0, 0))
 
     @property
     def unit_gram(self) -> np.ndarray:
@@ -122,17 +113,30 @@ class Problem:
         """
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
 
+    @functools.cached_property
+    def has_duplicates(self) -> bool:
+        """Whether some endmember is another one, or under nnls a multiple of it: δ is then infinite wherever it is used."""
+        close = self.unit_gram - np.eye(len(self.norms)) > 1.0 - 1e-14
+        i, j = np.nonzero(close & np.tri(len(close), k=-1, dtype=bool))
+        apart = np.abs(self.E[:, i] / self.norms[i] - self.E[:, j] / self.norms[j]).max(axis=0, initial=0.0)
+        return bool(np.any(apart <= 4 * 2.0**-53))
+
     def stored(self) -> tuple[Any, ...]:
         """Return the fields of `unmix.solvers.pixels.gather.Stored`."""
         nodata = float("nan") if self.nodata is None else self.nodata
         return self.bands.index, self.bands.gain, self.bands.offset, nodata, self.shift
 
-    def plan(self) -> tuple[Any, ...]:
-        """Return the fields of `unmix.solvers.pixels.scalar.Plan`."""
-        L = len(self.E)
-        lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(self.E.shape[1])
+    def plan(self, path: str | None = None) -> tuple[Any, ...]:
+        """Return the fields of `unmix.solvers.pixels.scalar.Plan`; ``path`` replaces `pixel` where a device takes another way."""
+        from .solvers.pixels.active_set import index_of_entries
+        from .solvers.pixels.tile import SWEPT
+
+        L, p = self.E.shape
+        rows = SWEPT.get(path or self.pixel)
+        places = np.empty((0, 0), np.uint64) if rows is None else index_of_entries(rows(p))
+        lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(p)
         return (
-            self.E, self.Q[:L], self.R, self.packed_index, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
+            self.E, self.Q[:L], self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
             self.method.nonnegative, self.columns,
         )  # fmt: skip
@@ -249,17 +253,17 @@ def plan_problem(
     if p > L and not solver.any_rank:
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as bands; use fewer, "
-            "or `method` nnls `solver` qr"
+            "or `solver` active-set"
         )
     from_mean = method.sum_to_one and not solver.as_given
     refuse_sizes(endmembers, from_mean)
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
-    if condition > WARN_CONDITION and not solver.any_rank:
+    if condition > WARN_CONDITION and (p <= L or not solver.any_rank):
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
-        if not full_rank:
+        if not full_rank and not solver.any_rank:
             raise LibraryError(
-                f"{text}: above the limit of {WORST_CONDITION:g}; leave one of them out, or use `method` nnls `solver` qr"
+                f"{text}: above the limit of {WORST_CONDITION:g}; leave one of them out, or use `solver` active-set"
             )
         log.warning(f"{text}: noise may be amplified that many times in their abundances; merge them or leave one out")
     E, shift, height = centred(endmembers.matrix) if from_mean else (endmembers.matrix, np.zeros(0), 0.0)
@@ -278,7 +282,7 @@ def plan_problem(
         height=height,
         Q=Q,
         R=R,
-        G=extended.T @ extended,
+        G=gram_matrix(extended),
         inverse=inverse,
         norms=norms,
         sizes=lengths,
@@ -310,6 +314,19 @@ def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     E = np.ascontiguousarray(matrix - shift[:, None])
     size = float(np.linalg.norm(E))
     return E, shift, 2.0 ** round(np.log2(size / E.shape[1])) if size > 0 else 1.0
+
+
+def gram_matrix(E: np.ndarray) -> np.ndarray:
+    """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain product: to L units).
+
+    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums (to 512 bands) are exact.
+    """
+    largest = np.maximum(np.abs(E).max(axis=0), SHORTEST)
+    grid = 2.0 ** (np.ceil(np.log2(largest)) - 21)
+    first = np.round(E / grid) * grid
+    second = E - first
+    across = first.T @ second
+    return first.T @ first + (across + across.T + second.T @ second)
 
 
 def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,13 +11,15 @@ CHUNK_BYTES = 2**20
 
 
 @compiled
-def doubtful(state, kappa, delta, certified, farthest):
-    """Return how many solved pixels must be solved again; arrays (n, samples)."""
+def doubtful(state, kappa, delta, certified, farthest, hopeless):
+    """Return how many solved pixels must be solved again; arrays (n, samples). A δ of ``hopeless`` stays what it is."""
     count = 0
     for line in range(state.shape[0]):
         for s in range(state.shape[1]):
             if state[line, s] == SOLVED:
-                count += not (kappa[line, s] <= certified and delta[line, s] <= farthest)
+                count += not (
+                    kappa[line, s] <= certified and (delta[line, s] <= farthest or delta[line, s] == hopeless)
+                )
     return count
 
 
@@ -32,7 +34,6 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
     Parameters
     ----------
     problem : Problem
-        With endmembers of full rank; else the abundances are not unique, and nothing is done.
     raw : array
         The block's stored values, in ``problem.interleave``.
     results : dict of arrays
@@ -46,9 +47,11 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
         How many pixels reached κ ≤ 1e-10 that had not before.
     """
     most = farthest(limit)
-    if problem.curvature == 0.0 or not doubtful(results["state"], results["kappa"], results["delta"], CERTIFIED, most):
+    hopeless = np.inf if problem.has_duplicates else -1.0  # no arithmetic tells a spectrum from itself
+    kappa, delta = results["kappa"], results["delta"]
+    if not doubtful(results["state"], kappa, delta, CERTIFIED, most, hopeless):
         return 0
-    open_pixels = ~(results["kappa"] <= CERTIFIED) | ~(results["delta"] <= most)
+    open_pixels = ~((kappa <= CERTIFIED) & ((delta <= most) | (delta == hopeless)))
     places = np.argwhere((results["state"] == SOLVED) & open_pixels)
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.interleave]
     pixels = raw.transpose(axes)

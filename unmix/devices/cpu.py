@@ -28,11 +28,12 @@ class Cpu:
         return block_plan
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        from ..solvers.pixels.cpu import Plan, Results, Stored, solve_range
+        from ..solvers.pixels.cpu import Plan, Results, Stored, path_of, solve_range
 
-        self.solve = functools.partial(solve_range, problem.interleave, problem.pixel)
+        path = path_of(problem)
+        self.solve = functools.partial(solve_range, problem.interleave, path)
         self.stored = Stored(*problem.stored())
-        self.plan = Plan(*problem.plan())
+        self.plan = Plan(*problem.plan(path))
         slots = new_slots(np.empty, problem, line, block_plan)
         results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
         self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)  # compiles

@@ -233,7 +233,7 @@ def check_problem(
     warn = problem.condition > WARN_CONDITION
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
-    (findings.warning if warn and not solver_spec.any_rank else findings.info)("endmembers", text)
+    (findings.warning if warn and p <= L else findings.info)("endmembers", text)
     check_fit(scene, used, nodata, library, method_spec, solver_spec, problem.alike, findings, facts)
 
 

@@ -66,7 +66,7 @@ def solve_body(team: Team) -> Any:
 
 @functools.cache
 def certify_body(team: Team) -> Any:
-    """Return the body that certifies each system by one thread; scratch, a column per thread: b (m), x, duals and norms (n)."""
+    """Return the body that certifies each system by one thread; scratch, a column per thread: b (m), x, duals and norms (n), terms."""
     certify = certify_function(ONE)
 
     @compiled
@@ -95,7 +95,7 @@ def certify_body(team: Team) -> Any:
             systems.delta[i, 0] = np.inf
             certify(
                 systems.rows[a], norms, norms[:0], systems.curvature, False, True, pixel, answer, duals, systems.rmse[i : i + 1],
-                systems.kappa[i : i + 1], systems.delta[i : i + 1],
+                systems.kappa[i : i + 1], systems.delta[i : i + 1], scratch[4][:, group : group + 1],
             )  # fmt: skip
 
     return certify_systems
@@ -166,7 +166,7 @@ class SystemEngine:
             own_matrix = ((None, 0, m), float), ((None, 0), float)
         scratch = *own_matrix, *(((None, *shape), kind) for shape, kind in scratch_shapes(m, n))
         self.groups.run(solve_body, len(B), systems, scratch)
-        vectors = ((m, None), float), ((n, None), float), ((n, None), float), ((n, None), float)
+        vectors = tuple(((rows, None), float) for rows in (m, n, n, n, 5))
         self.groups.run(certify_body, len(B), systems, vectors, single=True)
         for name, values in zip(names, systems[7:]):
             self.groups.get(values, answers[name])

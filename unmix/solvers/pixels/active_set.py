@@ -13,7 +13,7 @@ depends on nothing but the pixel.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,33 @@ from ...compiled.simd import Width
 from .inverse_update import DEPENDENT
 from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
+# Exchanges of a pixel; after these, columns that depend on the support are barred.
+MOST_EXCHANGES = 16.0
+
+
+class Tableau(NamedTuple):
+    """The tableaux of w pixels side by side, of m columns each; all float64."""
+
+    T: Any  # ((m + 1)(m + 2) / 2, w) lower triangle of the swept matrix, row by row; its last row is the pixel
+    pivot: Any  # (m + 1, w) the row that is swept
+    state: Any  # (m, w) FREE, PASSIVE, BARRED or ABSENT
+    a: Any  # (m, w) a feasible point, in units of the tableau
+    chosen: Any  # (3, w) the next step of each lane: see `choose_function`
+    exchanged: Any  # (1, w) see `exchange`
+    index: Any  # (m, m + 1) uint64: `index_of_entries`; a table takes a third less time than computing the places
+
 
 @compiled
 def row_of(k):
     """Return where row k begins in a lower triangle that is stored row by row."""
     return k * (k + 1) // 2
+
+
+def index_of_entries(m: int) -> np.ndarray:
+    """Return the places of row k of an m x m tableau, and of its pixel, in the stored triangle: (m, m + 1) uint64."""
+    k, j = np.indices((m, m + 1))
+    high, low = np.maximum(k, j), np.minimum(k, j)
+    return (high * (high + 1) // 2 + low).astype(np.uint64)
 
 
 @functools.cache
@@ -35,15 +57,15 @@ def start_function(ops: Width) -> Any:
     width, load, store, select, broadcast = ops.width, ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
-    def start(plan, tile, unit):
+    def start(plan, F, tableau, unit):
         U, norms, weights = plan.U, plan.norms, plan.weights
-        T, pivot, chosen = tile.T, tile.pivot, tile.chosen
+        T, pivot, chosen = tableau.T, tableau.pivot, tableau.chosen
         p = U.shape[0]
         last = row_of(p)
         for j in range(p):
-            store(T, last + j, load(tile.F, j) * (broadcast(weights[j]) * unit))
-            store(tile.state, j, broadcast(FREE))
-            store(tile.A, j, broadcast(0.0))
+            store(T, last + j, load(F, j) * (broadcast(weights[j]) * unit))
+            store(tableau.state, j, broadcast(FREE))
+            store(tableau.a, j, broadcast(0.0))
         if not plan.sum_to_one:
             for i in range(p):
                 for j in range(i + 1):
@@ -81,10 +103,10 @@ def start_function(ops: Width) -> Any:
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p):
-                T[plan.packed_index[k, j], s] = norms[k] * weights[j]
-            T[plan.packed_index[k, k], s] = 0.0
+                T[tableau.index[k, j], s] = norms[k] * weights[j]
+            T[tableau.index[k, k], s] = 0.0
             T[last + k, s] = chosen[1, s]
-            tile.state[k, s] = PASSIVE
+            tableau.state[k, s] = PASSIVE
 
     return start
 
@@ -101,13 +123,13 @@ def choose_function(ops: Width) -> Any:
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
-    def choose(tile, tolerance, p):
+    def choose(tableau, tolerance, p):
         last = row_of(p)
         # The way from a (positive) to b ≤ 0 meets zero at the share a/(a − b); the remaining −b/(a − b) is compared without dividing.
         first_remaining, first_distance, leaving = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
         largest, entering = broadcast(tolerance), broadcast(-1.0)
         for i in range(p):
-            a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
+            a, b, state = load(tableau.a, i), load(tableau.T, last + i), load(tableau.state, i)
             distance = a - b
             remaining = select(distance > 0.0, broadcast(0.0) - b, broadcast(1.0))
             distance = select(distance > 0.0, distance, broadcast(1.0))
@@ -119,9 +141,11 @@ def choose_function(ops: Width) -> Any:
             largest = select(larger, b, largest)
             entering = select(larger, broadcast(float(i)), entering)
         leaves = first_remaining >= 0.0
-        store(tile.chosen, 0, select(leaves, leaving, select(entering >= 0.0, entering, broadcast(0.0))))
-        store(tile.chosen, 1, select(leaves, broadcast(-1.0), select(entering >= 0.0, broadcast(1.0), broadcast(0.0))))
-        store(tile.chosen, 2, (first_distance - first_remaining) / first_distance)
+        store(tableau.chosen, 0, select(leaves, leaving, select(entering >= 0.0, entering, broadcast(0.0))))
+        store(
+            tableau.chosen, 1, select(leaves, broadcast(-1.0), select(entering >= 0.0, broadcast(1.0), broadcast(0.0)))
+        )
+        store(tableau.chosen, 2, (first_distance - first_remaining) / first_distance)
 
     return choose
 
@@ -132,38 +156,69 @@ def collect_function(ops: Width) -> Any:
     width = ops.width
 
     @compiled
-    def collect(packed_index, tile):
-        p = packed_index.shape[0]
-        T, pivot, chosen = tile.T, tile.pivot, tile.chosen
+    def collect(tableau, p):
+        T, pivot, chosen, index = tableau.T, tableau.pivot, tableau.chosen, tableau.index
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p + 1):
-                pivot[j, s] = T[packed_index[k, j], s]
+                pivot[j, s] = T[index[k, j], s]
 
     return collect
 
 
+@compiled
+def exchange(tableau, s, p):
+    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if none can.
+
+    The entering column is a combination of the support, whose coefficients the pivot row holds. As much of it is added as of that
+    combination can be taken away with all abundances positive; the column whose abundance is used up leaves, and after that the other
+    no longer depends on the support. To bar it instead, which is right for an exact dependence, leaves pixels at the wrong one of two
+    spectra that are alike: half of those that contain either, at cond(E) = 1e8.
+    """
+    j = int(tableau.chosen[0, s])
+    leaving, step = -1, np.inf
+    for i in range(p):
+        if tableau.state[i, s] == PASSIVE:
+            share = tableau.pivot[i, s]
+            # Small shares are rounding, or would make the next pivot as small as this one.
+            if share > 1e-4 and tableau.a[i, s] < step * share:
+                leaving, step = i, tableau.a[i, s] / share
+    if leaving < 0:
+        return -1
+    for i in range(p):
+        if tableau.state[i, s] == PASSIVE:
+            tableau.a[i, s] = max(tableau.a[i, s] - step * tableau.pivot[i, s], 0.0)
+    tableau.a[j, s] = step
+    tableau.chosen[0, s], tableau.chosen[1, s], tableau.chosen[2, s] = leaving, -1.0, 0.0
+    for i in range(p + 1):
+        tableau.pivot[i, s] = tableau.T[tableau.index[leaving, i], s]
+    return j
+
+
 @functools.cache
 def move_function(ops: Width) -> Any:
-    """Return ``move``, which updates the feasible point and the states for the step that each lane takes."""
+    """Return ``move``, which updates the feasible point and the states for the step that each lane takes.
+
+    Lanes in ``held`` keep the feasible point that `exchange` has set.
+    """
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
-    def move(tile, k, sign, after, frees, p):
+    def move(tableau, k, sign, after, frees, held, p):
         last = row_of(p)
-        reach = load(tile.chosen, 2)
+        reach = load(tableau.chosen, 2)
         enters, leaves, moves = sign > 0.0, sign < 0.0, sign * sign > 0.0
         for i in range(p):
-            a, b, state = load(tile.A, i), load(tile.T, last + i), load(tile.state, i)
+            a, b, state = load(tableau.a, i), load(tableau.T, last + i), load(tableau.state, i)
             # If a column enters, all of the support is positive: a success. Barred columns may then try again.
             between = a + reach * (b - a)
             between = select(between > 0.0, between, broadcast(0.0))
             moved = select(enters, b, select(leaves, between, a))
-            a = select(state == PASSIVE, moved, a)
+            a = select((state == PASSIVE) & (held == 0.0), moved, a)
             is_pivot = (k == float(i)) & moves
-            store(tile.A, i, select(is_pivot, broadcast(0.0), a))
+            store(tableau.a, i, select(is_pivot & ((held == 0.0) | leaves), broadcast(0.0), a))
             state = select(frees & (state == BARRED), broadcast(FREE), state)
-            store(tile.state, i, select(is_pivot, after, state))
+            store(tableau.state, i, select(is_pivot, after, state))
 
     return move
 
@@ -174,8 +229,8 @@ def sweep_function(ops: Width) -> Any:
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
 
     @compiled
-    def sweep(tile, k, d, inverse, sign, p):
-        T, pivot = tile.T, tile.pivot
+    def sweep(tableau, k, d, inverse, sign, p):
+        T, pivot = tableau.T, tableau.pivot
         for i in range(p):
             store(pivot, i, select(k == float(i), d - sign, load(pivot, i)))
         place = 0
@@ -185,54 +240,97 @@ def sweep_function(ops: Width) -> Any:
                 store(T, place, fma(factor, load(pivot, j), load(T, place)))
                 place += 1
             updated = fma(factor, load(pivot, i), load(T, place))
-            store(T, place, select((k == float(i)) & (sign * inverse > 0.0), broadcast(0.0) - inverse, updated))
+            store(T, place, select((k == float(i)) & (inverse * inverse > 0.0), broadcast(0.0) - inverse, updated))
             place += 1
 
     return sweep
 
 
 @functools.cache
+def pivots_function(ops: Width) -> Any:
+    """Return ``pivots(tableau, p, tolerance, alive, most)``, which searches all lanes in ``alive`` to the end; it returns their steps.
+
+    The last row of T then holds the optimum on each lane's support, and ``state`` the support.
+    """
+    load, store, select, any_lane, broadcast = ops.load, ops.store, ops.select, ops.any_lane, ops.broadcast
+    choose, collect = choose_function(ops), collect_function(ops)
+    move, sweep, width = move_function(ops), sweep_function(ops), ops.width
+
+    @compiled
+    def pivot_of(tableau, k, p):
+        """Return the pivot of each lane, its entry k of the pivot row."""
+        d = broadcast(0.0)
+        for j in range(p):
+            d = select(k == float(j), load(tableau.pivot, j), d)
+        return d
+
+    @compiled
+    def exchange_lanes(tableau, dependent, p):
+        """Call `exchange` for the lanes that need it; its results are left in ``tableau.exchanged``."""
+        store(tableau.exchanged, 0, dependent)
+        for s in range(width):
+            tableau.exchanged[0, s] = exchange(tableau, s, p) if tableau.exchanged[0, s] > 0.0 else -1.0
+
+    @compiled
+    def pivots(tableau, p, tolerance, alive, most):
+        zero, one = broadcast(0.0), broadcast(1.0)
+        steps, stuck, entered = zero, zero, broadcast(-1.0)
+        pending = broadcast(-1.0)  # the column for which another one has left, see `exchange`
+        exchanges = zero
+        while True:
+            choose(tableau, tolerance, p)
+            held = select(pending >= 0.0, one, zero)
+            k = select(held > 0.0, pending, load(tableau.chosen, 0))
+            sign = select(held > 0.0, one, select(alive & (steps < most), load(tableau.chosen, 1), zero))
+            if not any_lane(sign * sign > 0.0):
+                break
+            store(tableau.chosen, 0, k)
+            collect(tableau, p)
+            d = pivot_of(tableau, k, p)
+            pending = broadcast(-1.0)
+            dependent = (sign > 0.0) & (held == 0.0) & (d <= DEPENDENT) & (exchanges < MOST_EXCHANGES)
+            if any_lane(dependent):
+                exchange_lanes(tableau, select(dependent, one, zero), p)
+                pending = load(tableau.exchanged, 0)
+                swaps = pending >= 0.0
+                held = select(swaps, one, held)
+                exchanges = exchanges + select(swaps, one, zero)
+                k, sign = load(tableau.chosen, 0), select(swaps, broadcast(-1.0), sign)
+                d = pivot_of(tableau, k, p)
+            # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that leaves right
+            # after it entered is barred, too.
+            sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT))
+            stuck_now = select((sign < 0.0) & (k == entered) & (held == 0.0), one, zero)
+            enters = select(sound, broadcast(PASSIVE), broadcast(BARRED))
+            leaves = select(stuck_now > 0.0, broadcast(BARRED), broadcast(FREE))
+            frees = (sign > 0.0) & sound & (stuck == 0.0)
+            move(tableau, k, sign, select(sign > 0.0, enters, leaves), frees, held, p)
+            sweep(tableau, k, d, select(sound, one / select(sound, d, one), zero), sign, p)
+            stuck = select(sign * sign > 0.0, stuck_now, stuck)
+            entered = select(sign > 0.0, k, entered)
+            steps = steps + sign * sign
+        return steps
+
+    return pivots
+
+
+@functools.cache
 def search_function(ops: Width) -> Any:
     """Return ``search(plan, tile)``, which writes the abundances of all lanes into ``tile.A`` and their pivots into ``tile.steps``."""
-    load, store, select, any_lane, broadcast = ops.load, ops.store, ops.select, ops.any_lane, ops.broadcast
-    start, choose, collect = start_function(ops), choose_function(ops), collect_function(ops)
-    move, sweep = move_function(ops), sweep_function(ops)
+    load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
+    start, pivots = start_function(ops), pivots_function(ops)
 
     @compiled
     def search(plan, tile):
         p = plan.U.shape[0]
-        last = row_of(p)
-        most_steps = float(STEPS_PER_ENDMEMBER * p + 20)
         zero, one = broadcast(0.0), broadcast(1.0)
         size = load(tile.size, 0)
         alive = size > 0.0
-        unit = one / select(alive, size, one)
-        start(plan, tile, unit)
-        steps, stuck, entered = zero, zero, broadcast(-1.0)
-        while True:
-            choose(tile, plan.dual_tolerance, p)
-            k = load(tile.chosen, 0)
-            sign = select(alive & (steps < most_steps), load(tile.chosen, 1), zero)
-            if not any_lane(sign * sign > 0.0):
-                break
-            collect(plan.packed_index, tile)
-            d = zero
-            for j in range(p):
-                d = select(k == float(j), load(tile.pivot, j), d)
-            # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that leaves right
-            # after it entered is barred, too.
-            sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT))
-            stuck_now = select((sign < 0.0) & (k == entered), one, zero)
-            enters = select(sound, broadcast(PASSIVE), broadcast(BARRED))
-            leaves = select(stuck_now > 0.0, broadcast(BARRED), broadcast(FREE))
-            frees = (sign > 0.0) & sound & (stuck == 0.0)
-            move(tile, k, sign, select(sign > 0.0, enters, leaves), frees, p)
-            sweep(tile, k, d, select(sound, one / select(sound, d, one), zero), sign, p)
-            stuck = select(sign * sign > 0.0, stuck_now, stuck)
-            entered = select(sign > 0.0, k, entered)
-            steps = steps + sign * sign
+        tableau = Tableau(tile.T, tile.pivot, tile.state, tile.A, tile.chosen, tile.exchanged, plan.packed_index)
+        start(plan, tile.F, tableau, one / select(alive, size, one))
+        steps = pivots(tableau, p, plan.dual_tolerance, alive, float(STEPS_PER_ENDMEMBER * p + 20))
         for j in range(p):
-            b = load(tile.T, last + j)
+            b = load(tile.T, row_of(p) + j)
             within = (load(tile.state, j) == PASSIVE) & (b > 0.0) & alive
             store(tile.A, j, select(within, b * (broadcast(plan.weights[j]) * size), zero))
         store(tile.steps, 0, steps)

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...certificate import UNDERFLOW, certify_function
+from ...certificate import FARTHEST, UNDERFLOW, Face, bound_on_face, certify_function, face_shapes
 from ...compiled.double_double import ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from .gather import Stored, gather_function
 from .scalar import FREE, PASSIVE
-from .tile import Results, Tile, tile_rows, write_residual, write_tile
+from .tile import Results, Tile, settle_tile, tile_rows, write_residual, write_tile
 
 # Factor that covers the rounding of the bound itself.
 OWN_ROUNDING = 1.0 + 2.0**-40
@@ -29,6 +29,7 @@ class Exact(NamedTuple):
     E: Any  # (L, p) the endmembers as given, without the constant band
     high: Any  # (p, p) Gram matrix, first halves
     low: Any  # (p, p) second halves
+    unit: Any  # (p, p) Gram matrix of the columns at unit length, in float64
     norms: Any  # (p,) lengths of the columns
     lift: float  # added to each Eᵀy by the constant band, exact
     curvature: float  # a lower bound of σ_min(E)², under Σa = 1 on vectors that sum to 0
@@ -37,7 +38,7 @@ class Exact(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch of one pixel, float64 but the last two; pairs are double-doubles."""
+    """Scratch of one pixel, float64 but the last three; pairs are double-doubles."""
 
     f: Any  # (p, 2) Eᵀy
     x: Any  # (p, 2) the optimum on the support, 0 elsewhere
@@ -47,6 +48,7 @@ class Work(NamedTuple):
     a: Any  # (p,) the feasible point from which x is approached
     state: Any  # (p,) int64: FREE or PASSIVE
     support: Any  # (p,) int64, ascending
+    face: Any  # unmix.certificate.Face
 
 
 def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool) -> Exact:
@@ -64,13 +66,16 @@ def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, n
             for j in range(block.shape[1]):
                 high[i, first + j], low[i, first + j] = add(products[0, i, j], products[1, i, j], height**2, 0.0)
     norms = np.sqrt(np.square(E).sum(axis=0) + height**2)
-    return Exact(E, high, low, norms, height**2, curvature, sum_to_one, nonnegative)
+    return Exact(
+        E, high, low, high / np.multiply.outer(norms, norms), norms, height**2, curvature, sum_to_one, nonnegative
+    )
 
 
 def new_work(p: int) -> Work:
     """Return the scratch of one pixel."""
     pairs = (np.empty((p, 2)) for _ in range(4))
-    return Work(*pairs, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64))
+    face = Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
+    return Work(*pairs, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64), face)
 
 
 @compiled
@@ -230,7 +235,24 @@ def search(exact, work, size):
         second_halves += abs(work.x[j, 1])
         if exact.nonnegative and work.x[j, 0] < 0.0:
             return steps, np.inf
-    return steps, (violation**0.5 / exact.curvature + second_halves + sum_error) * OWN_ROUNDING
+    distance = violation**0.5 / exact.curvature + sum_error if exact.curvature > 0.0 else np.inf
+    if exact.nonnegative and not distance <= FARTHEST:  # the condition of all endmembers says too little
+        distance = min(
+            distance,
+            bound_on_face(
+                exact.unit,
+                exact.norms,
+                exact.norms,
+                exact.sum_to_one,
+                work.x[:, 0],
+                work.w[:, 0],
+                0.0,
+                rounding,
+                sum_error,
+                work.face,
+            )[0],
+        )
+    return steps, (distance + second_halves) * OWN_ROUNDING
 
 
 @functools.cache
@@ -270,7 +292,9 @@ def prover() -> Any:
                     tile.A[j, s] = work.x[j, 0]
             gather(raw, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
             certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
-                    tile.rmse, tile.kappa, tile.delta)  # fmt: skip
+                    tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+            if plan.nonnegative:
+                settle_tile(plan, tile, work.face, pixels)
             write_tile(tile, results, 0, first, pixels, plan.E.shape[0])
             if results.residual.shape[0] > 0:
                 write_residual(plan.E, tile, results, 0, first, pixels)
@@ -295,6 +319,6 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
         One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is overwritten.
     """
     L, p = plan.E.shape
-    tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, False)))
+    tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, "")))
     unshifted = stored._replace(shift=stored.shift[:0])
     prover()(raw, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_work(p))

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ...certificate import Face, face_shapes
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
 from .scalar import Plan, Work
-from .tile import SWEPT, Own, Results, Stored, Tile, tile_rows, tile_solver
+from .tile import Own, Results, Stored, Tile, tile_rows, tile_solver
+from .working_set import ALL_AT_ONCE, new_working_set
 
 
 def new_work(L: int, p: int, solver: str) -> Any:
@@ -21,29 +23,38 @@ def new_work(L: int, p: int, solver: str) -> Any:
     if solver == "qr":
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
+    if solver == "working_set":
+        return new_working_set(p, WIDE.width)
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
     return Work(*vectors, *squares, *members)
 
 
-def new_tile(L: int, p: int, swept: bool) -> Tile:
+def new_tile(L: int, p: int, solver: str) -> Tile:
     """Allocate the scratch of one tile."""
-    rows = tile_rows(L, p, swept)
+    rows = tile_rows(L, p, solver)
     return Tile(*(np.empty((n, WIDE.width)) for n in rows))
+
+
+def new_face(p: int) -> Face:
+    """Allocate the scratch of the bound on a face."""
+    return Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
 
 
 @functools.cache
 def tiles_solver(interleave: str, solver: str) -> Any:
     """Return the compiled function behind `solve_range`; it takes its scratch as arguments."""
-    solve_tile = tile_solver(interleave, solver, WIDE)
+    solve_tile = tile_solver(interleave, solver, WIDE, True)
     width = WIDE.width
 
     @compiled
-    def solve_tiles(start, stop, raw, stored, plan, results, tile, work):
+    def solve_tiles(start, stop, raw, stored, plan, results, tile, work, face):
         samples = results.rmse.shape[1]
         tiles_per_line = (samples + width - 1) // width
         for t in range(start, stop):
             first = t % tiles_per_line * width
-            solve_tile(raw, t // tiles_per_line, first, min(width, samples - first), stored, plan, tile, work, results)
+            solve_tile(
+                raw, t // tiles_per_line, first, min(width, samples - first), stored, plan, tile, work, face, results
+            )
 
     return solve_tiles
 
@@ -56,8 +67,14 @@ def solve_range(
     ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
     """
     L, p = plan.E.shape
-    tile, work = new_tile(L, p, solver in SWEPT), new_work(L, p, solver)
-    tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work)
+    tile, work = new_tile(L, p, solver), new_work(L, p, solver)
+    tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work, new_face(p))
+
+
+def path_of(problem: Any) -> str:
+    """Return the entry of `unmix.solvers.pixels.tile.SEARCH` that solves a problem on the CPU."""
+    many = problem.pixel == "active_set" and problem.E.shape[1] > ALL_AT_ONCE
+    return "working_set" if many else str(problem.pixel)
 
 
 def tiles_in(lines: int, samples: int) -> int:

@@ -47,12 +47,12 @@ def scratch_bytes(L: int, p: int, solver: str) -> int:
 
 def tile_bytes(L: int, p: int, solver: str) -> int:
     """Return the bytes of a tile one pixel wide."""
-    return 8 * sum(tile_rows(L, p, solver in SWEPT))
+    return 8 * sum(tile_rows(L, p, solver))
 
 
 def tile_starts(L: int, p: int, solver: str) -> tuple[int, ...]:
     """Return the rows where the fields of a tile begin in a thread's column of scratch, and where the last ends."""
-    return tuple(int(n) for n in np.cumsum((0, *tile_rows(L, p, solver in SWEPT))))
+    return tuple(int(n) for n in np.cumsum((0, *tile_rows(L, p, solver))))
 
 
 @on_gpu
@@ -62,6 +62,7 @@ def tile_of(column, o):
         column[o[0] : o[1]], column[o[1] : o[2]], column[o[2] : o[3]], column[o[3] : o[4]], column[o[4] : o[5]],
         column[o[5] : o[6]], column[o[6] : o[7]], column[o[7] : o[8]], column[o[8] : o[9]], column[o[9] : o[10]],
         column[o[10] : o[11]], column[o[11] : o[12]], column[o[12] : o[13]], column[o[13] : o[14]], column[o[14] : o[15]],
+        column[o[15] : o[16]], column[o[16] : o[17]],
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
     Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their `tile_starts`, and
     a `Scratch`, or `Answers` for the solver ``given``.
     """
-    solve_tile = tile_solver(interleave, solver, ONE)
+    solve_tile = tile_solver(interleave, solver, ONE, False)
     work_of = answer_of_pixel if solver == "given" else work_of_thread
 
     @cuda_kernel
@@ -97,7 +98,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
         t = cuda.grid(1)
         tile = tile_of(tiles[:, t : t + 1], starts)
         for n in range(t, lines * samples, cuda.gridsize(1)):
-            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work_of(scratch, t, n), results)
+            solve_tile(raw, n // samples, n % samples, 1, stored, plan, tile, work_of(scratch, t, n), 0, results)
 
     return solve_block
 

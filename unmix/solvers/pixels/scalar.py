@@ -15,7 +15,7 @@ from .inverse_update import add_column, remove_column
 # scenes take at most 22 (p = 25).
 STEPS_PER_ENDMEMBER = 6
 
-FREE, PASSIVE, BARRED = 0, 1, 2
+FREE, PASSIVE, BARRED = 0, 1, 2  # states of a column
 
 
 class Plan(NamedTuple):
@@ -24,7 +24,7 @@ class Plan(NamedTuple):
     E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean (all but E then include a constant band)
     Q: Any  # (L, p)
     R: Any  # (p, p)
-    packed_index: Any  # (p, p + 1) uint64: places of row k of the tableau in its stored triangle
+    packed_index: Any  # unmix.solvers.pixels.active_set.index_of_entries, (0, 0) for solvers without a tableau
     U: Any  # (p, p) Gram matrix of the columns at unit length
     G: Any  # (p, p) = EᵀE
     inverse: Any  # (p, p) = G⁻¹, from which delete-only starts

@@ -10,7 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...certificate import MASKED, PARTLY, SOLVED, certify_function
+from ...certificate import (
+    BARE,
+    CERTIFIED,
+    FARTHEST,
+    GAP_WEIGHT,
+    MARGIN,
+    MASKED,
+    MULTIPLIER,
+    PARTLY,
+    SCALE,
+    SOLVED,
+    SUM_ERROR,
+    bound_on_face,
+    certify_function,
+)
 from ...compiled.cooperative import ALONE
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
@@ -20,6 +34,7 @@ from .active_set import row_of, search_function
 from .gather import Stored, gather_function, product_function
 from .multiplicative import multiplicative
 from .scalar import Plan, Work
+from .working_set import members_of, working_set_function
 
 NODATA = -9999.0
 
@@ -33,8 +48,9 @@ class Tile(NamedTuple):
     W: Any  # (p, w) duals; before that QᵀY, for solvers that need it
     T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; no rows for solvers outside `SWEPT`
     pivot: Any  # (p + 1, w) the row of the tableau that is swept
-    state: Any  # (p, w) FREE, PASSIVE or BARRED
+    state: Any  # (m, w) FREE, PASSIVE or BARRED
     chosen: Any  # (3, w) the next step of each lane: see `choose_function`
+    exchanged: Any  # (1, w) see `unmix.solvers.pixels.active_set.exchange`
     missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite
     length: Any  # (1, w) |y| as stored and scaled
     size: Any  # (1, w) the scale of the duals: |y|, under Σa = 1 at least the length of the longest endmember
@@ -42,11 +58,13 @@ class Tile(NamedTuple):
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
     delta: Any  # (1, w)
+    terms: Any  # (5, w): see `unmix.certificate.certify_function`
 
 
-def tile_rows(L: int, p: int, swept: bool) -> Tile:
-    """Return the number of rows of each field of a `Tile`; ``swept`` is for solvers in `SWEPT`, which need the tableau."""
-    return Tile(L, p, p, p, row_of(p + 1) if swept else 0, p + 1, p, 3, 1, 1, 1, 1, 1, 1, 1)
+def tile_rows(L: int, p: int, solver: str) -> Tile:
+    """Return the number of rows of each field of a `Tile`."""
+    m = SWEPT[solver](p) if solver in SWEPT else 0
+    return Tile(L, p, p, p, row_of(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 5)
 
 
 class Own(NamedTuple):
@@ -115,6 +133,17 @@ def by_sweeps(ops: Width) -> Any:
     return search
 
 
+def by_working_set(ops: Width) -> Any:
+    """Return the tile solver for many endmembers, whose ``work`` is a `unmix.solvers.pixels.working_set.WorkingSet`."""
+    find = working_set_function(ops)
+
+    @compiled
+    def search(plan, tile, work, count):
+        find(plan, tile, work)
+
+    return search
+
+
 def by_system(ops: Width) -> Any:
     """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `Own`."""
     nnls, width = nnls_function(ALONE), ops.width
@@ -151,6 +180,7 @@ def given(ops: Width) -> Any:
 # The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
 SEARCH = {
     "active_set": by_sweeps,
+    "working_set": by_working_set,
     "inverse": by_pixel(pixel.inverse),
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
@@ -158,8 +188,8 @@ SEARCH = {
     "qr": by_system,
     "given": given,
 }
-# Solvers that need the tableau, and no `Work`.
-SWEPT = ("active_set",)
+# Solvers that need a tableau, and the most columns it holds for p endmembers.
+SWEPT = {"active_set": lambda p: p, "working_set": members_of}
 
 
 @compiled
@@ -194,15 +224,52 @@ def write_tile(tile, results, line, first, count, L):
         results.state[line, sample] = SOLVED if solved else (MASKED if missing == L else PARTLY)
 
 
+@compiled
+def settle_tile(plan, tile, face, count):
+    """Bound the distance to the optimum again, by `bound_on_face`, for pixels that the condition of all endmembers leaves open."""
+    for s in range(count):
+        if tile.missing[0, s] > 0.0 or (tile.kappa[0, s] <= CERTIFIED and tile.delta[0, s] <= FARTHEST):
+            continue
+        terms = tile.terms[:, s]
+        bare = terms[BARE]
+        if tile.length[0, s] == 0.0 and not plan.sum_to_one and plan.slopes[0] > 0.0:
+            # No mixture but 0 is as dark as this pixel, since all endmembers have a positive product with one vector.
+            nothing = bare == 0.0
+            tile.delta[0, s] = 0.0 if nothing else tile.delta[0, s]
+            tile.kappa[0, s] = 0.0 if nothing else tile.kappa[0, s]
+            continue
+        if not bare <= CERTIFIED:
+            continue
+        distance, gap = bound_on_face(
+            plan.U, plan.norms, plan.sizes, plan.sum_to_one, tile.A[:, s], tile.W[:, s], terms[MULTIPLIER], terms[MARGIN],
+            terms[SUM_ERROR], face,
+        )  # fmt: skip
+        if distance < tile.delta[0, s]:
+            tile.delta[0, s] = distance
+        scale = terms[SCALE]
+        kappa = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
+        if kappa < tile.kappa[0, s]:
+            tile.kappa[0, s] = kappa
+
+
+@compiled
+def leave_tile(plan, tile, face, count):
+    """Do nothing, in place of `settle_tile`."""
+
+
 @functools.cache
-def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
-    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width."""
+def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
+    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width.
+
+    Without ``settles``, its argument ``face`` is not used.
+    """
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     gather, product = gather_function(interleave, ops), product_function(ops)
     search, certify = SEARCH[solver](ops), certify_function(ops)
+    settle = settle_tile if settles else leave_tile
 
     @compiled
-    def solve_tile(raw, line, first, count, stored, plan, tile, work, results):
+    def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
         gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
         product(plan.E, tile.Y, tile.F)
         if plan.sum_to_one:  # |y| is relative to the mean endmember here: near it, any dual would look large
@@ -216,7 +283,9 @@ def tile_solver(interleave: str, solver: str, ops: Width) -> Any:
         search(plan, tile, work, count)
         store(tile.delta, 0, broadcast(np.inf))
         certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
-                tile.rmse, tile.kappa, tile.delta)  # fmt: skip
+                tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+        if plan.nonnegative:
+            settle(plan, tile, face, count)
         write_tile(tile, results, line, first, count, plan.E.shape[0])
         if results.residual.shape[0] > 0:
             write_residual(plan.E, tile, results, line, first, count)

@@ -1,0 +1,88 @@
+"""Libraries of many spectra, also more than bands: the working set against scipy, quadprog and the optimality conditions."""
+
+import numpy as np
+import pytest
+import quadprog
+from scipy.optimize import nnls
+
+import unmix
+from unmix.certificate import CERTIFIED
+from unmix.solvers.pixels.working_set import ALL_AT_ONCE, MOST_MEMBERS
+
+
+def library(random, L, p):
+    """Smooth spectra, many of them alike."""
+    knots = np.linspace(0, L - 1, 12)
+    return np.stack([np.interp(np.arange(L), knots, random.uniform(0.1, 1, 12)) for _ in range(p)], axis=1)
+
+
+def scene(random, E, N, noise=0.01):
+    """Noisy mixtures of two to five spectra."""
+    A = np.zeros((N, E.shape[1]))
+    for row in A:
+        k = random.integers(2, 6)
+        row[random.choice(E.shape[1], k, replace=False)] = random.dirichlet(np.ones(k))
+    return A @ E.T + noise * random.standard_normal((N, len(E)))
+
+
+def relative_gap(E, y, a, sum_to_one):
+    """The duality gap over ½|y|², in extended precision: no other abundances fit better by more than this."""
+    E, y, a = (values.astype(np.longdouble) for values in (E, y, a))
+    w = E.T @ (y - E @ a)
+    if sum_to_one:
+        return float((w.max() - a @ w) / (0.5 * (y @ y)))
+    rho = max((w / E.sum(axis=0)).max(), 0)  # a dual point: the residual less rho in every band (spectra are positive)
+    u = np.full(len(y), rho)
+    return float((-a @ w + u @ (E @ a) + 0.5 * u @ u) / (0.5 * (y @ y)))
+
+
+@pytest.mark.parametrize("p", [ALL_AT_ONCE, ALL_AT_ONCE + 1, 75, 150])
+def test_against_scipy_and_quadprog(p):
+    random = np.random.default_rng(p)
+    E = random.random((200, p)) + 0.1
+    Y = scene(random, E, 40)
+    free = unmix.solve(Y, E, method="nnls")
+    np.testing.assert_allclose(free.abundances, [nnls(E, y)[0] for y in Y], atol=1e-9)
+    constraints = np.hstack([np.ones((p, 1)), np.eye(p)])
+    expected = [quadprog.solve_qp(E.T @ E, E.T @ y, constraints, np.append(1.0, np.zeros(p)), 1)[0] for y in Y]
+    summed = unmix.solve(Y, E, method="fcls")
+    np.testing.assert_allclose(summed.abundances, expected, atol=1e-9)
+    for found in (free, summed):
+        assert found.kappa.max() <= CERTIFIED and found.delta.max() <= 1e-6
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+@pytest.mark.parametrize(("L", "p"), [(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)])
+def test_any_number_of_spectra_and_bands(L, p, method):
+    """Duplicates, scaled duplicates, pixels of the scene and more spectra than bands: nothing fits better."""
+    random = np.random.default_rng([L, p])
+    E = library(random, L, p)
+    E[:, 1], E[:, 2] = E[:, 0], 2 * E[:, 0]
+    Y = scene(random, E, 50)
+    E[:, -1] = np.abs(Y[0])
+    Y[1] = 0
+    found = unmix.solve(Y, E, method=method)
+    assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
+    assert max(relative_gap(E, y, a, method == "fcls") for y, a in zip(Y[2:], found.abundances[2:])) <= 1e-12
+    if method == "fcls":
+        np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-12)
+
+
+def test_the_answer_does_not_depend_on_the_neighbours():
+    random = np.random.default_rng(0)
+    E = library(random, 50, 120)
+    Y = scene(random, E, 70)
+    whole = unmix.solve(Y, E, method="fcls")
+    alone = unmix.solve(Y[33], E, method="fcls")
+    np.testing.assert_array_equal(whole.abundances[33], alone.abundances)
+    assert whole.delta[33] == alone.delta and whole.steps[33] == alone.steps
+
+
+def test_a_support_larger_than_the_working_set_is_not_certified():
+    """A pixel that needs all of 300 spectra: the certificate says that the answer is not the optimum, or it is."""
+    random = np.random.default_rng(1)
+    E = random.random((320, MOST_MEMBERS + 44)) + 0.1
+    Y = random.uniform(1, 2, (1, E.shape[1])) @ E.T
+    found = unmix.solve(Y, E, method="nnls")
+    gap = relative_gap(E, Y[0], found.abundances[0], False)
+    assert (found.kappa[0] <= CERTIFIED) == (gap <= 1e-12)
