@@ -204,14 +204,13 @@ class Face(NamedTuple):
 
     columns: Any  # (most,) int64
     inside: Any  # (p,) int64: 1 for columns of the face
-    factor: Any  # (most, most) float64, lower triangle: the Cholesky factor of the columns' Gram matrix
-    inverse: Any  # (most, most) float64, lower triangle: its inverse
+    factors: Any  # (most, most + 1) float64: T, the Cholesky factor of the columns' Gram matrix, in its lower triangle, and T⁻¹ transposed
 
 
 def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...], Any], ...]:
     """Return shape and type of each field of `Face`."""
     most = min(p, most)
-    return ((most,), np.int64), ((p,), np.int64), ((most, most), np.float64), ((most, most), np.float64)
+    return ((most,), np.int64), ((p,), np.int64), ((most, most + 1), np.float64)
 
 
 @compiled
@@ -220,7 +219,7 @@ def extend_face(U, face, k, j):
 
     Return the sum of squares that the inverse factor gains, infinite if j depends on the others.
     """
-    columns, T, M = face.columns, face.factor, face.inverse
+    columns, T = face.columns, face.factors  # T[i, m] has m <= i; entry (i, m) of its inverse is T[m, i + 1]
     square = U[j, j]
     for i in range(k):
         value = U[columns[i], j]
@@ -233,14 +232,15 @@ def extend_face(U, face, k, j):
         return np.inf
     length = math.sqrt(square)
     T[k, k] = length
-    M[k, k] = 1.0 / length
-    gained = M[k, k] * M[k, k]
+    T[k, k + 1] = 1.0 / length
+    gained = T[k, k + 1] * T[k, k + 1]
     for i in range(k):
         value = 0.0
         for m in range(i, k):
-            value -= T[k, m] * M[m, i]
-        M[k, i] = value / length
-        gained += M[k, i] * M[k, i]
+            value -= T[k, m] * T[i, m + 1]
+        value /= length
+        T[i, k + 1] = value
+        gained += value * value
     columns[k] = j
     face.inside[j] = 1
     return gained

@@ -225,31 +225,37 @@ def write_tile(tile, results, line, first, count, L):
 
 
 @compiled
+def settle_pixel(plan, a, w, terms, dark, kappa, delta, face):
+    """Return κ and δ of a pixel with abundances a and duals w, bounded by `bound_on_face` where they leave it open; ``dark``: y = 0."""
+    bare = terms[BARE]
+    if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
+        return kappa, delta
+    if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
+        # No mixture but 0 is as dark as this pixel, since all endmembers have a positive product with one vector.
+        return 0.0, 0.0
+    distance, gap = bound_on_face(
+        plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face
+    )
+    scale = terms[SCALE]
+    by_gap = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
+    return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)
+
+
+@compiled
 def settle_tile(plan, tile, face, count):
-    """Bound the distance to the optimum again, by `bound_on_face`, for pixels that the condition of all endmembers leaves open."""
+    """Do what `settle_pixel` does for all pixels of a tile that are not masked."""
     for s in range(count):
-        if tile.missing[0, s] > 0.0 or (tile.kappa[0, s] <= CERTIFIED and tile.delta[0, s] <= FARTHEST):
-            continue
-        terms = tile.terms[:, s]
-        bare = terms[BARE]
-        if tile.length[0, s] == 0.0 and not plan.sum_to_one and plan.slopes[0] > 0.0:
-            # No mixture but 0 is as dark as this pixel, since all endmembers have a positive product with one vector.
-            nothing = bare == 0.0
-            tile.delta[0, s] = 0.0 if nothing else tile.delta[0, s]
-            tile.kappa[0, s] = 0.0 if nothing else tile.kappa[0, s]
-            continue
-        if not bare <= CERTIFIED:
-            continue
-        distance, gap = bound_on_face(
-            plan.U, plan.norms, plan.sizes, plan.sum_to_one, tile.A[:, s], tile.W[:, s], terms[MULTIPLIER], terms[MARGIN],
-            terms[SUM_ERROR], face,
-        )  # fmt: skip
-        if distance < tile.delta[0, s]:
-            tile.delta[0, s] = distance
-        scale = terms[SCALE]
-        kappa = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
-        if kappa < tile.kappa[0, s]:
-            tile.kappa[0, s] = kappa
+        if tile.missing[0, s] == 0.0:
+            tile.kappa[0, s], tile.delta[0, s] = settle_pixel(
+                plan,
+                tile.A[:, s],
+                tile.W[:, s],
+                tile.terms[:, s],
+                tile.length[0, s] == 0.0,
+                tile.kappa[0, s],
+                tile.delta[0, s],
+                face,
+            )
 
 
 @compiled
