@@ -236,6 +236,11 @@ def rough_reciprocal(x):
     return np.copysign(0.0, upper) if abs(result) < sys.float_info.min else result
 
 
+def largest_of_warp(value):
+    """`unmix.compiled.ptx.largest_of_warp`."""
+    return by_warp(lambda lanes: [np.int32(max(lanes))] * WARP, int(value))
+
+
 def array_interface(self):
     """Address, shape and type of a simulated device's array; its address may be loaded from hereafter."""
     whole = self._ary
@@ -268,5 +273,5 @@ def install():
     kernelapi.FakeCUDAModule.libdevice = Libdevice
     FakeCUDAArray.__cuda_array_interface__ = property(array_interface)
     type(int32).cast_python_value = cast_with_wrap
-    for function in (multiply, multiply_half, load_words, load_pair, load_double, rough_reciprocal):
+    for function in (multiply, multiply_half, load_words, load_pair, load_double, rough_reciprocal, largest_of_warp):
         setattr(ptx, function.__name__, function)

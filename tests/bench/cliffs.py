@@ -1,4 +1,4 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond [DEVICE] [SPECTRA,...]``.
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident [DEVICE] [SPECTRA,...]``.
 
 Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
 synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.
@@ -91,6 +91,19 @@ def time_scipy(E: np.ndarray) -> float:
     return round((time.perf_counter() - start) / len(Y) * 1e6, 1)
 
 
+def time_resident(p: int, condition: float | None = None, twins: int = 0, pixels: int = 1_000_000) -> None:
+    """Print the GPU's own time for 16-bit pixels that are in its memory, by the script that times its kernels."""
+    import kernels
+
+    from unmix.library import Endmembers
+
+    E = library(p) if condition is None else alike(p, condition, twins)
+    Y = np.round(10_000 * mixtures(E, 20_000)).clip(-32768, 32767).astype(np.int16)
+    spectra = Endmembers(tuple(map(str, range(p))), 10_000 * E, None, source="library")
+    for method in ("nnls", "fcls"):
+        kernels.time_kernel(Y, spectra, method, "active-set", pixels, f"cond {np.linalg.cond(E):.1e}, {twins} alike")
+
+
 def main(what: str, device: str = "cpu", spectra: str = "") -> None:
     chosen = [int(p) for p in spectra.split(",") if p]
     if what == "p":
@@ -99,6 +112,9 @@ def main(what: str, device: str = "cpu", spectra: str = "") -> None:
             for method in ("nnls", "fcls"):
                 more = {"scipy_us": time_scipy(E)} if device == "cpu" and method == "nnls" else {}
                 time_pixels(E, method, None, device, **more)
+    elif what == "resident":
+        for p in chosen or SPECTRA:
+            time_resident(p)
     else:
         for p in chosen or CONDITIONED:
             for twins in (2, 5):

@@ -4,16 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import float64, types, uint32
+from numba import float64, int32, types, uint32
 from numba.cuda.extending import intrinsic
 
 Codegen = Callable[[Any, Any, Any, Any], Any]
 
 
-def assembly(text: str, results: str, arguments: str, returned: Any) -> Codegen:
+def assembly(text: str, results: str, arguments: str, returned: Any, stays: bool = False) -> Codegen:
     """Return the code generator that turns a call into a piece of PTX.
 
-    ``results`` and ``arguments`` have a letter for each operand: ``d`` float64, ``r`` uint32, ``l`` an address.
+    ``results`` and ``arguments`` have a letter for each operand: ``d`` float64, ``r`` 32 bits, ``l`` an address. The
+    compiler may not move what ``stays``.
     """
     kinds = {"d": ir.DoubleType(), "r": ir.IntType(32), "l": ir.IntType(64)}
     out = ir.LiteralStructType([kinds[k] for k in results]) if len(results) > 1 else kinds[results]
@@ -21,7 +22,7 @@ def assembly(text: str, results: str, arguments: str, returned: Any) -> Codegen:
     constraints = ",".join([*(f"={k}" for k in results), *arguments])
 
     def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        result = builder.call(ir.InlineAsm(signature, text, constraints), values)
+        result = builder.call(ir.InlineAsm(signature, text, constraints, stays), values)
         if len(results) == 1:
             return result
         return context.make_tuple(builder, returned, [builder.extract_value(result, i) for i in range(len(results))])
@@ -74,3 +75,9 @@ def load_double(typing, address):
 def rough_reciprocal(typing, x):
     """Return ``1/x`` to 20 bits."""
     return float64(float64), assembly("rcp.approx.ftz.f64 $0, $1;", "d", "d", float64)
+
+
+@intrinsic
+def largest_of_warp(typing, value):
+    """Return the largest int32 of a warp's lanes, in all of them (PTX redux.sync, from sm_80)."""
+    return int32(types.int32), assembly("redux.sync.max.s32 $0, $1, 0xffffffff;", "r", "r", int32, True)

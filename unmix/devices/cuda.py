@@ -99,9 +99,13 @@ class Cuda:
 
             return QrSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver
+        from ..solvers.pixels.cuda_many.driver import ManySolver
 
         with self.gpu:
-            return FastSolver if FastSolver.serves(problem) else GeneralSolver
+            for solver in (FastSolver, ManySolver):
+                if solver.serves(problem):
+                    return solver
+            return GeneralSolver
 
     def bytes_needed(self, problem: Problem, line: Line, block_plan: BlockPlan) -> int:
         """Return the bytes of GPU memory that a run with this block plan needs."""

@@ -16,6 +16,7 @@ from ....certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERF
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ..tile import NODATA, Results
 from .active_set import MOST_ENDMEMBERS, SHORT_FROM, group_of, search_function, shared_doubles
+from .judge import Judge
 from .projection import (
     PIXELS,
     ROWS,
@@ -42,6 +43,8 @@ PARTS = 4
 FEW = 16
 SEARCH_REGISTERS = {True: 128, False: None}
 CERTIFY_REGISTERS = {True: 96, False: 128}
+# cond(E) above which pixels are certified again by their own columns (`judge`): below it no δ comes near 1e-6.
+SETTLED_FROM = 1e3
 # The first compute capability with matrix products in float64 (m8n8k4), and the first with the larger one (m16n8k4).
 LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 
@@ -120,11 +123,16 @@ def certify_kernel(
     holes: bool,
     half: bool,
     residual_too: bool,
+    duals_too: bool,
 ) -> Any:
-    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results."""
+    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results.
+
+    With ``duals_too`` it leaves the duals and |y − E a| in the work arrays.
+    """
     _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too)
     verdict = verdict_function(p, sum_to_one)
-    duals_shape = -(-p // 8), 4
+    dual_blocks = -(-p // 8)
+    duals_shape = dual_blocks, 4
     step = np.dtype(kind).itemsize if wide else 1
 
     @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW])
@@ -152,6 +160,13 @@ def certify_kernel(
             r_norm = math.sqrt(over_quad(squares[row]))
             n = min(first + 8 * row + g, work.a.shape[0] - 1)
             kappa, delta = verdict(work.a, n, duals, row, plan, work.size[n], r_norm)
+            if duals_too and sample < samples:
+                for m in range(dual_blocks):
+                    for e in range(2):
+                        if 8 * m + 2 * q + e < p:
+                            work.w[n, 8 * m + 2 * q + e] = duals[m, 2 * row + e]
+                if q == 0:
+                    work.left[n] = r_norm
             if q == 0 and sample < samples:
                 is_solved = solved[row] != 0
                 results.rmse[line, sample] = r_norm / math.sqrt(float(plan.L)) if is_solved else NODATA
@@ -262,19 +277,9 @@ class FastSolver:
     countable = Counter
 
     def __init__(self, problem: Any, pixels: int) -> None:
-        index, gain, offset, self.nodata, shift = problem.stored()
+        self.describe(problem)
+        index, _, _, _, shift = problem.stored()
         L, self.p = problem.E.shape
-        self.interleave, self.sum_to_one = problem.interleave, bool(problem.method.sum_to_one)
-        used = by_lane(np.ones(L), index, np.int32)
-        self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
-        self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
-        self.short = problem.condition > SHORT_FROM
-        subtracted = shift if self.sum_to_one else np.zeros(L)
-        self.bands = tuple(
-            cuda.to_device(values)
-            for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
-                           by_lane(subtracted, index, float), by_lane(np.arange(L), index, np.int32))
-        )  # fmt: skip
         self.E = cuda.to_device(
             lane_order(np.column_stack([problem.E, shift]) if self.sum_to_one else problem.E, index)
         )
@@ -286,38 +291,69 @@ class FastSolver:
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
             float(shift @ shift), float(problem.dual_tolerance), L,
         )  # fmt: skip
+        self.judge = Judge(problem) if self.settles(problem) else None
+        held = pixels if self.judge is not None else 1
         self.work = FastWork(
-            cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3))
-        )
+            cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3)),
+            cuda.device_array((held, self.p), np.float64), cuda.device_array(held, np.float64),
+        )  # fmt: skip
         self.forked = cuda.event()
         self.sides = [(cuda.stream(), cuda.event()) for _ in range(PARTS)]
+
+    def describe(self, problem: Any) -> None:
+        """Note how pixels are stored, and copy what kernels need to make spectra of them."""
+        index, gain, offset, self.nodata, shift = problem.stored()
+        L = len(problem.E)
+        self.interleave, self.sum_to_one = problem.interleave, bool(problem.method.sum_to_one)
+        used = by_lane(np.ones(L), index, np.int32)
+        self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
+        self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
+        self.short = problem.condition > SHORT_FROM
+        subtracted = shift if self.sum_to_one else np.zeros(L)
+        self.bands = tuple(
+            cuda.to_device(values)
+            for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
+                           by_lane(subtracted, index, float), by_lane(np.arange(L), index, np.int32))
+        )  # fmt: skip
+
+    @staticmethod
+    def is_capable() -> bool:
+        """Return whether the current GPU has matrix products in float64."""
+        return bool(cuda.get_current_device().compute_capability >= LEAST_CAPABILITY)
 
     @staticmethod
     def serves(problem: Any) -> bool:
         """Return whether these kernels can solve the problem on the current GPU."""
-        capable: bool = cuda.get_current_device().compute_capability >= LEAST_CAPABILITY
-        return capable and problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
+        return FastSolver.is_capable() and problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
-        return 8 * pixels * (problem.E.shape[1] + 3)
+        p = problem.E.shape[1]
+        settling = 8 * pixels * (p + 1) + Judge.scratch_bytes(p) if FastSolver.settles(problem) else 0
+        return 8 * pixels * (p + 3) + settling
+
+    @staticmethod
+    def settles(problem: Any) -> bool:
+        """Return whether the condition of all endmembers may leave pixels open that their own columns do not."""
+        return bool(problem.condition > SETTLED_FROM or problem.curvature == 0.0)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Enqueue the solution of a block that is on the GPU, in parts that run concurrently."""
         lines = len(results["rmse"])
         step = -(-lines // PARTS)
         self.forked.record(stream)
-        for first, (side, joined) in zip(range(0, lines, step), self.sides):
+        for number, (side, joined) in enumerate(self.sides[: -(-lines // step)]):
             self.forked.wait(side)
-            self.launch_part(raw, results, slice(first, min(first + step, lines)), side)
+            part = slice(number * step, min((number + 1) * step, lines))
+            self.launch_part(raw, results, part, side, number)
             joined.record(side)
             joined.wait(stream)
 
-    def launch_part(self, raw: Any, results: dict[str, Any], part: slice, stream: Any) -> None:
-        """Enqueue the three kernels for some lines of a block."""
+    def stored_part(self, raw: Any, results: dict[str, Any], part: slice) -> tuple[Any, StoredBlock, Results]:
+        """Return some lines of a block as stored, the case that kernels are compiled for, and the results of these lines."""
         pixels, bands = results["rmse"].size, raw.size // results["rmse"].size
-        lines, samples = part.stop - part.start, results["rmse"].shape[1]
+        samples = results["rmse"].shape[1]
         by_line, by_sample, by_band = {
             "bip": (samples * bands, bands, 1),
             "bil": (samples * bands, 1, samples),
@@ -325,23 +361,35 @@ class FastSolver:
         }[self.interleave]
         kind = raw.dtype.name
         wide = self.interleave == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
-        gaps = raw.dtype.kind == "f" or self.nodata == self.nodata
-        case = kind, wide, self.plain, self.sum_to_one, self.holes
         values = raw.reshape(raw.size)[part.start * by_line :]
         *per_band, rows = self.bands
         stored = StoredBlock(
             values, address_of(values), by_line, by_sample, by_band, bands, *per_band, float(self.nodata), rows
         )
-        work = FastWork(*(array[part.start * samples : part.stop * samples] for array in self.work))
         out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
+        return (kind, wide, self.plain, self.sum_to_one, self.holes), stored, out
+
+    def has_gaps(self, raw: Any) -> bool:
+        """Return whether a stored value may be nodata, NaN or infinite."""
+        return bool(raw.dtype.kind == "f" or self.nodata == self.nodata)
+
+    def launch_part(self, raw: Any, results: dict[str, Any], part: slice, stream: Any, number: int = 0) -> None:
+        """Enqueue the kernels for some lines of a block, the ``number``-th part of it."""
+        lines, samples = part.stop - part.start, results["rmse"].shape[1]
+        case, stored, out = self.stored_part(raw, results, part)
+        work = FastWork(*(array[part.start * samples : part.stop * samples] for array in self.work))
         tiles = self.grid(lines, samples, PIXELS)
-        project = project_kernel(self.p, *case, gaps, self.half)
+        project = project_kernel(self.p, *case, self.has_gaps(raw), self.half)
         project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
         search = search_kernel(self.p, self.sum_to_one, self.short)
         runs = self.grid(lines, samples, group_of(self.p, self.short).pixels)
         search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
-        certify = certify_kernel(self.p, self.sum_to_one, *case, self.half, results["residual"].size > 0)
+        certify = certify_kernel(
+            self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None
+        )
         certify[tiles, 32 * WARPS, stream](stored, self.plan, work, out)
+        if self.judge is not None:
+            self.judge.settle(work, out, number, stream)
 
     @staticmethod
     def grid(lines: int, samples: int, pixels: int) -> int:

@@ -65,6 +65,8 @@ class FastWork(NamedTuple):
     size: Any  # (N,) |y|, from the mean endmember under Σa = 1
     length: Any  # (N,) |y| of the pixel as it is
     scale: Any  # (N,) what the search divides by; 0 where a value is missing
+    w: Any  # (N, p) duals, for `unmix.solvers.pixels.cuda_fast.judge`; (1, p) where it is not used
+    left: Any  # (N,) |y − E a|, likewise
 
 
 def chunks_in_use(index: np.ndarray) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Libraries of more than 32 spectra on a GPU."""

@@ -1,0 +1,218 @@
+"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search by a warp a pixel.
+
+Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support alone; its duals, by the
+same kernel as ``Eᵀy``; and the certificate.
+"""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numba import float64, int32
+
+from ....compiled.cuda import cuda, cuda_kernel, to_gpu
+from ....compiled.cuda_block import multiprocessors
+from ....errors import MethodError
+from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
+from ..cuda_fast.judge import Judge
+from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
+from ..tile import NODATA, SOLVED
+from ..working_set import LEAST_DUAL
+from .search import MOST_MEMBERS, STAGES, WARP, Found, Library, search_kernel
+
+# Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
+COLUMNS = 31
+# Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
+PART = 131072
+# Warps for each multiprocessor in each stage; a stage's shared memory has room for no more.
+WARPS_OF_STAGE = (14, 5, 2)
+
+
+@functools.cache
+def residual_kernel() -> Any:
+    """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
+
+    Its arguments are `StoredBlock`, the distance of values from a band to the next in it, the bands in use, E's columns (p, L), `Found`,
+    the residuals (N, L), the state, the results' residual and the number of pixels.
+    """
+
+    @cuda_kernel
+    def residual_block(stored, bands, gain, offset, shift, columns, found, residuals, state, maps, pixels):
+        indices = cuda.shared.array(MOST_MEMBERS, int32)
+        weights = cuda.shared.array(MOST_MEMBERS, float64)
+        lane, samples = int32(cuda.laneid), state.shape[1]
+        for n in range(cuda.blockIdx.x, pixels, cuda.gridDim.x):
+            line, sample = n // samples, n % samples
+            is_solved = state[line, sample] == SOLVED
+            k = max(found.count[n], 0) if is_solved else 0
+            cuda.syncwarp()
+            for i in range(lane, k, WARP):
+                indices[i] = found.members[n, i]
+                weights[i] = found.a[n, indices[i]]
+            cuda.syncwarp()
+            place = line * stored.by_line + sample * stored.by_sample
+            for b in range(lane, bands.shape[0], WARP):
+                value = float64(stored.raw[place + bands[b] * stored.by_band]) * gain[b] + offset[b]
+                value = value - shift[b] if is_solved else 0.0
+                for i in range(k):
+                    value -= weights[i] * columns[indices[i], b]
+                residuals[n, b] = value
+                if maps.shape[0] > 0:
+                    maps[line, b, sample] = value if is_solved else NODATA
+
+    return residual_block
+
+
+@functools.cache
+def results_kernel() -> Any:
+    """Return the kernel that writes abundances, RMSE and steps, a thread for each pixel; κ and δ become infinite."""
+
+    @cuda_kernel
+    def write_results(work, found, L, out):
+        samples = out.state.shape[1]
+        for n in range(cuda.grid(1), out.state.size, cuda.gridsize(1)):
+            line, sample = n // samples, n % samples
+            is_solved = out.state[line, sample] == SOLVED
+            length = work.length[n]
+            out.rmse[line, sample] = work.left[n] / math.sqrt(float(L)) if is_solved else NODATA
+            out.relative[line, sample] = work.left[n] / length if is_solved and length > 0.0 else -1.0
+            out.steps[line, sample] = found.steps[n] if is_solved else int(NODATA)
+            out.kappa[line, sample] = np.inf if is_solved else NODATA
+            out.delta[line, sample] = np.inf if is_solved else NODATA
+            for j in range(out.abundance.shape[1]):
+                out.abundance[line, j, sample] = work.a[n, j] if is_solved else NODATA
+
+    return write_results
+
+
+class ManySolver(FastSolver):
+    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
+
+    countable = None
+
+    def __init__(self, problem: Any, pixels: int) -> None:
+        self.describe(problem)
+        L, p = problem.E.shape
+        index, gain, offset, _, shift = problem.stored()
+        self.pixels, self.L = min(pixels, PART), L
+        self.groups = [slice(first, min(first + self.step(p), p)) for first in range(0, p, self.step(p))]
+        padded = np.zeros((L, len(self.groups) * self.step(p)))
+        padded[:, :p] = problem.E
+        mean = [shift[:, None]] if self.sum_to_one else []
+        parts = np.split(padded, len(self.groups), axis=1)
+        all_bands = np.arange(L)
+        self.first = [
+            self.product_plan(problem, np.hstack([part, *mean]), index, float(problem.height**2)) for part in parts
+        ]
+        self.second = [self.product_plan(problem, part, all_bands, 0.0) for part in parts]
+        self.library = to_gpu(Library(
+            problem.unit_gram, problem.norms, 1.0 / problem.norms, float(problem.norms.min()), max(problem.dual_tolerance, LEAST_DUAL),
+        ))  # fmt: skip
+        spectrum = index.astype(np.int32), gain, offset, shift if self.sum_to_one else np.zeros(L)
+        self.spectrum = tuple(map(to_gpu, spectrum))
+        self.columns = to_gpu(np.ascontiguousarray(problem.E.T))
+        every = (
+            by_lane(np.ones(L), all_bands, np.int32),
+            *(by_lane(values, all_bands, float) for values in (np.ones(L), np.zeros(L), np.zeros(L))),
+        )
+        self.every = tuple(map(to_gpu, (chunks_in_use(all_bands), *every, by_lane(all_bands, all_bands, np.int32))))
+        self.judge = Judge(problem)
+        P, n = padded.shape[1], self.pixels
+        self.a, self.w = (cuda.device_array((n, P), np.float64) for _ in range(2))
+        self.size, self.length, self.scale, self.left = (cuda.device_array(n, np.float64) for _ in range(4))
+        self.scratch = [cuda.device_array(n, np.float64) for _ in range(2)]
+        self.residuals = cuda.device_array((n, L), np.float64)
+        self.members = cuda.device_array((n, MOST_MEMBERS), np.int32)
+        self.count, self.steps = (cuda.device_array(n, np.int32) for _ in range(2))
+        self.ignored = cuda.device_array((1, n), np.uint8)
+        self.blocks = [w * multiprocessors() for w in WARPS_OF_STAGE]
+        m = STAGES[-1]
+        self.tableaux = cuda.device_array((self.blocks[-1], m, m + 1), np.float64)
+        self.none = cuda.device_array((1, 1, 1), np.float64)
+
+    def step(self, p: int) -> int:
+        """Return the columns of a product: at most 31, as equal as can be."""
+        return -(-p // -(-p // COLUMNS))
+
+    def product_plan(self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float) -> tuple[Any, Any]:
+        """Return a group of columns on the GPU, and the plan of the kernel that multiplies with them."""
+        columns = to_gpu(lane_order(E, index))
+        shift = problem.stored()[4]
+        zeros = to_gpu(np.zeros(1))
+        least = float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny)
+        square = float(shift @ shift) if lift > 0.0 else 0.0
+        plan = FastPlan(
+            address_of(columns),
+            to_gpu(np.zeros((1, 1))),
+            *[zeros] * 4,
+            0.0,
+            0.0,
+            lift,
+            least,
+            square,
+            0.0,
+            problem.E.shape[0],
+        )
+        return columns, plan
+
+    @staticmethod
+    def serves(problem: Any) -> bool:
+        """Return whether these kernels can solve the problem on the current GPU."""
+        return FastSolver.is_capable() and problem.pixel == "active_set"
+
+    @staticmethod
+    def scratch_bytes(problem: Any, pixels: int) -> int:
+        """Return the bytes of GPU memory needed beside the blocks."""
+        L, p = problem.E.shape
+        each = 8 * (2 * (p + COLUMNS) + L + 4) + 4 * (MOST_MEMBERS + 3)
+        fixed = 8 * WARPS_OF_STAGE[-1] * multiprocessors() * STAGES[-1] * (STAGES[-1] + 1) + 8 * (
+            p * p + 4 * p * (L + 32)
+        )
+        return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p))
+
+    def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
+        """Enqueue the solution of a block that is on the GPU, some lines at a time."""
+        lines, samples = results["rmse"].shape
+        if samples > self.pixels:
+            raise MethodError(
+                f"lines of {samples} samples are longer than the {PART} that a GPU takes; use `device` cpu"
+            )
+        step = self.pixels // samples
+        for first in range(0, lines, step):
+            self.launch_part(raw, results, slice(first, min(first + step, lines)), stream)
+
+    def launch_part(self, raw: Any, results: dict[str, Any], part: slice, stream: Any, number: int = 0) -> None:
+        """Enqueue the kernels for some lines of a block."""
+        lines, samples = part.stop - part.start, results["rmse"].shape[1]
+        n = lines * samples
+        case, stored, out = self.stored_part(raw, results, part)
+        a, w = self.a[:n], self.w[:n]
+        size, length, scale, left = (values[:n] for values in (self.size, self.length, self.scale, self.left))
+        tiles = self.grid(lines, samples, PIXELS)
+        p = self.a.shape[1] // len(self.groups)
+        project = project_kernel(p, *case, self.has_gaps(raw), self.half)
+        for g, (_, plan) in enumerate(self.first):
+            work = FastWork(a[:, g * p : (g + 1) * p], size, length, scale, w, left)
+            project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
+        found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n])
+        for stage, blocks in enumerate(self.blocks):
+            tableaux = self.tableaux if stage == len(STAGES) - 1 else self.none
+            search_kernel(self.sum_to_one, stage)[blocks, WARP, stream](self.library, found, n, tableaux)
+        residuals = self.residuals[:n]
+        residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
+            stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n
+        )
+        L = self.L
+        *per_band, rows = self.every
+        flat = residuals.reshape(n * L)
+        again = StoredBlock(flat, address_of(flat), samples * L, L, 1, L, *per_band, float("nan"), rows)
+        project = project_kernel(p, "float64", False, True, False, L % 32 != 0, False, self.half)
+        ignored = self.ignored[:, :n].reshape((lines, samples))
+        for g, (_, plan) in enumerate(self.second):
+            # The length of the residual takes the place of the pixel's.
+            work = FastWork(w[:, g * p : (g + 1) * p], left, self.scratch[0][:n], self.scratch[1][:n], w, left)
+            project[tiles, 32 * WARPS, stream](again, plan, work, ignored)
+        work = FastWork(a, size, length, scale, w, left)
+        results_kernel()[4 * multiprocessors(), 128, stream](work, found, L, out)
+        self.judge.settle(work, out, 0, stream)
