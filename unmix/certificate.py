@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .compiled.cooperative import Team
 from .compiled.jit import compiled
 from .compiled.simd import Width
 
@@ -71,7 +72,7 @@ def certify_function(ops: Width) -> Any:
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
     terms : array (5, width), float64
-        What `bound_on_face` needs of each pixel: the rows `MULTIPLIER` to `BARE`.
+        What `face_function` needs of each pixel: the rows `MULTIPLIER` to `BARE`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     verdict = verdict_function(ops)
@@ -200,55 +201,26 @@ def verdict_function(ops: Width) -> Any:
 
 
 class Face(NamedTuple):
-    """Scratch of `bound_on_face` for p endmembers, at most ``most`` of them on the face."""
+    """Scratch of ``face_function`` for p endmembers, at most ``most`` of them on the face."""
 
     columns: Any  # (most,) int64
-    inside: Any  # (p,) int64: 1 for columns of the face
-    factors: Any  # (most, most + 1) float64: T, the Cholesky factor of the columns' Gram matrix, in its lower triangle, and T⁻¹ transposed
+    inside: Any  # (p,) int64: 1 for columns of the face, 2 for those that join it
+    # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i, m], of T at [m, i + 1]
+    factors: Any
+    row: Any  # (most,) float64: the row of T that is computed
 
 
 def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...], Any], ...]:
     """Return shape and type of each field of `Face`."""
     most = min(p, most)
-    return ((most,), np.int64), ((p,), np.int64), ((most, most + 1), np.float64)
+    return ((most,), np.int64), ((p,), np.int64), ((most, most + 1), np.float64), ((most,), np.float64)
 
 
-@compiled
-def extend_face(U, face, k, j):
-    """Add column j to a face of k columns.
+@functools.cache
+def face_function(team: Team) -> Any:
+    """Return the compiled function ``face_function``.
 
-    Return the sum of squares that the inverse factor gains, infinite if j depends on the others.
-    """
-    columns, T = face.columns, face.factors  # T[i, m] has m <= i; entry (i, m) of its inverse is T[m, i + 1]
-    square = U[j, j]
-    for i in range(k):
-        value = U[columns[i], j]
-        for m in range(i):
-            value -= T[i, m] * T[k, m]
-        value /= T[i, i]
-        T[k, i] = value
-        square -= value * value
-    if not square > 0.0:
-        return np.inf
-    length = math.sqrt(square)
-    T[k, k] = length
-    T[k, k + 1] = 1.0 / length
-    gained = T[k, k + 1] * T[k, k + 1]
-    for i in range(k):
-        value = 0.0
-        for m in range(i, k):
-            value -= T[k, m] * T[i, m + 1]
-        value /= length
-        T[i, k + 1] = value
-        gained += value * value
-    columns[k] = j
-    face.inside[j] = 1
-    return gained
-
-
-@compiled
-def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, face):
-    """Bound the distance to the optimum by the condition of the columns that an optimum may use, not by that of all endmembers.
+    It bounds the distance to the optimum by the condition of the columns that an optimum may use, not by that of all endmembers.
 
     The face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value of the
     columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times lengths), and its
@@ -261,6 +233,8 @@ def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_err
 
     Parameters
     ----------
+    team : Team
+        The threads that work on a pixel together. The following are the arguments of ``face_function``, in order.
     U : array (p, p), float64
         Gram matrix of the endmembers at unit length (for the sum to one with the constant band), each entry right to 4 units of
         rounding.
@@ -272,47 +246,99 @@ def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_err
     multiplier, margin, sum_error : float
         See `MULTIPLIER`, `MARGIN`, `SUM_ERROR`.
     face : Face
+    reduction_buffer : array, float64
+        Scratch for sums over the team.
 
     Returns
     -------
     distance, gap : float
-        Bounds of the distance to the optimum and of the duality gap; infinite where the columns of the face are too nearly dependent,
+        What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the face are too nearly dependent,
         or more than the face has room for.
     """
-    k, inverse_square = 0, 0.0
-    violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
-    first = True
-    while True:
-        before = k
-        for j in range(a.shape[0]):
-            v, rounding = w[j] - multiplier, margin * sizes[j]
+    rank, size, sync, total = team.rank, team.size, team.sync, team.total
+
+    @team.compile
+    def extend(U, face, k, j, reduction_buffer):
+        """Add column j to a face of k columns; return the sum of squares that the inverse factor gains, infinite if j depends on them."""
+        columns, factors, row = face.columns, face.factors, face.row
+        for i in range(rank(), k, size()):
+            row[i] = U[columns[i], j]
+        sync()
+        square = U[j, j]
+        for i in range(k):
+            value = row[i] / factors[i, i + 1]
+            sync()
+            for m in range(i + 1 + rank(), k, size()):
+                row[m] -= value * factors[i, m + 1]
+            if rank() == 0:
+                factors[i, k + 1] = value
+            square -= value * value
+            sync()
+        if not square > 0.0:
+            return np.inf
+        length = math.sqrt(square)
+        gained = 0.0
+        for i in range(rank(), k, size()):
+            value = 0.0
+            for m in range(i, k):
+                value -= factors[m, k + 1] * factors[m, i]
+            value /= length
+            factors[k, i] = value
+            gained += value * value
+        if rank() == 0:
+            factors[k, k + 1], factors[k, k], columns[k] = length, 1.0 / length, j
+        sync()
+        return total(gained, reduction_buffer) + 1.0 / square
+
+    @team.compile
+    def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, face):
+        """Mark the columns that join the face: first the support, then those whose dual may not be negative at the optimum."""
+        for j in range(rank(), a.shape[0], size()):
+            v = w[j] - multiplier
             if first:
-                face.inside[j] = 0
-                joins = a[j] > 0.0
-            else:
-                joins = face.inside[j] == 0 and not v + rounding + (sizes[j] + longest) * reach + weighted < 0.0
-            if not joins:
-                continue
-            if k == face.columns.shape[0]:
+                face.inside[j] = 2 if a[j] > 0.0 else 0
+            elif face.inside[j] == 0 and not v + margin * sizes[j] + (sizes[j] + longest) * reach + weighted < 0.0:
+                face.inside[j] = 2
+        sync()
+
+    @team.compile
+    def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, face, reduction_buffer):
+        k, inverse_square = 0, 0.0
+        violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
+        first = True
+        while True:
+            before = k
+            mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, face)
+            for j in range(a.shape[0]):
+                if face.inside[j] != 2:
+                    continue
+                if k == face.columns.shape[0]:
+                    return np.inf, np.inf
+                inverse_square += extend(U, face, k, j, reduction_buffer)
+                if not inverse_square < np.inf:
+                    return np.inf, np.inf
+                k += 1
+                v, rounding = w[j] - multiplier, margin * sizes[j]
+                bound = abs(v) + rounding if a[j] > 0.0 else max(v + rounding, 0.0)
+                violation += (bound / norms[j]) ** 2
+                shortest = min(shortest, norms[j])
+                if sum_to_one:
+                    weighted += a[j] * bound
+                    longest = max(longest, sizes[j])
+            sync()
+            for j in range(rank(), a.shape[0], size()):
+                face.inside[j] = min(face.inside[j], 1)
+            sync()
+            if k == before and not first:
+                break
+            if k > 0:
+                curvature = 0.98 / inverse_square - k * (k + 12.0) * ROUNDING
+            if not curvature > 0.0:
                 return np.inf, np.inf
-            inverse_square += extend_face(U, face, k, j)
-            if not inverse_square < np.inf:
-                return np.inf, np.inf
-            k += 1
-            bound = abs(v) + rounding if a[j] > 0.0 else max(v + rounding, 0.0)
-            violation += (bound / norms[j]) ** 2
-            shortest = min(shortest, norms[j])
-            if sum_to_one:
-                weighted += a[j] * bound
-                longest = max(longest, sizes[j])
-        if k == before and not first:
-            break
-        if k > 0:
-            curvature = 0.98 / inverse_square - k * (k + 12.0) * ROUNDING
-        if not curvature > 0.0:
-            return np.inf, np.inf
-        reach = math.sqrt(violation / curvature) * (1.0 + 1e-10)
-        first = False
-    if k == 0:
-        return sum_error, 0.0
-    return math.sqrt(violation) / curvature / shortest + sum_error, reach * reach
+            reach = math.sqrt(violation / curvature) * (1.0 + 1e-10)
+            first = False
+        if k == 0:
+            return sum_error, 0.0
+        return math.sqrt(violation) / curvature / shortest + sum_error, reach * reach
+
+    return bound_on_face

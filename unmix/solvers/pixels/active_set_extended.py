@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...certificate import FARTHEST, UNDERFLOW, Face, bound_on_face, certify_function, face_shapes
+from ...certificate import FARTHEST, UNDERFLOW, Face, face_function, certify_function, face_shapes
+from ...compiled.cooperative import ALONE
 from ...compiled.double_double import ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
@@ -184,6 +185,9 @@ def find_duals(exact, work, k):
     return reach
 
 
+bound_on_face = face_function(ALONE)
+
+
 @compiled
 def search(exact, work, size):
     """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
@@ -250,6 +254,7 @@ def search(exact, work, size):
                 rounding,
                 sum_error,
                 work.face,
+                work.face.row,
             )[0],
         )
     return steps, (distance + second_halves) * OWN_ROUNDING

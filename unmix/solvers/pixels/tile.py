@@ -22,10 +22,10 @@ from ...certificate import (
     SCALE,
     SOLVED,
     SUM_ERROR,
-    bound_on_face,
     certify_function,
+    face_function,
 )
-from ...compiled.cooperative import ALONE
+from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
 from ..nnls.lawson_hanson_qr import Matrix, nnls_function
@@ -224,29 +224,43 @@ def write_tile(tile, results, line, first, count, L):
         results.state[line, sample] = SOLVED if solved else (MASKED if missing == L else PARTLY)
 
 
-@compiled
-def settle_pixel(plan, a, w, terms, dark, kappa, delta, face):
-    """Return κ and δ of a pixel with abundances a and duals w, bounded by `bound_on_face` where they leave it open; ``dark``: y = 0."""
-    bare = terms[BARE]
-    if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
-        return kappa, delta
-    if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
-        # No mixture but 0 is as dark as this pixel, since all endmembers have a positive product with one vector.
-        return 0.0, 0.0
-    distance, gap = bound_on_face(
-        plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face
-    )
-    scale = terms[SCALE]
-    by_gap = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
-    return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)
+@functools.cache
+def settle_function(team: Team) -> Any:
+    """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a and duals w.
+
+    It returns κ and δ, from a face of the feasible set where those given leave the pixel open (`unmix.certificate.face_function`);
+    ``dark`` says that the pixel is 0.
+    """
+    bound_on_face = face_function(team)
+
+    @team.compile
+    def settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer):
+        bare = terms[BARE]
+        if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
+            return kappa, delta
+        if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
+            # No mixture but 0 is as dark as this pixel, since all endmembers have a positive product with one vector.
+            return 0.0, 0.0
+        distance, gap = bound_on_face(
+            plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face,
+            reduction_buffer,
+        )  # fmt: skip
+        scale = terms[SCALE]
+        by_gap = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
+        return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)
+
+    return settle
+
+
+settle_alone = settle_function(ALONE)
 
 
 @compiled
 def settle_tile(plan, tile, face, count):
-    """Do what `settle_pixel` does for all pixels of a tile that are not masked."""
+    """Do what `settle_function` says for all pixels of a tile that are not masked."""
     for s in range(count):
         if tile.missing[0, s] == 0.0:
-            tile.kappa[0, s], tile.delta[0, s] = settle_pixel(
+            tile.kappa[0, s], tile.delta[0, s] = settle_alone(
                 plan,
                 tile.A[:, s],
                 tile.W[:, s],
@@ -255,6 +269,7 @@ def settle_tile(plan, tile, face, count):
                 tile.kappa[0, s],
                 tile.delta[0, s],
                 face,
+                face.row,
             )
 
 

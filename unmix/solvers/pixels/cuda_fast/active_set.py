@@ -15,6 +15,7 @@ for those that enter (with E in radiance units it cost eight digits). Pixels are
 the tolerance as it is. Which column enters or leaves is decided by integer keys, made of the upper bits of a float64.
 """
 
+import math
 from typing import Any, NamedTuple
 
 from numba import float64, int32
@@ -48,17 +49,19 @@ class Group(NamedTuple):
         return 32 // self.lanes * self.run
 
 
-def group_of(p: int, short: bool = False) -> Group:
-    """Return the group for p endmembers; ``short`` asks for short runs, because rounding accumulates along a run."""
+def group_of(p: int, run: int = 16) -> Group:
+    """Return the group for p endmembers, with runs of at most ``run`` pixels (`run_of`)."""
     for most, group in GROUPS:
         if p <= most:
-            return group._replace(run=min(group.run, SHORT_RUN)) if short else group
+            return group._replace(run=min(group.run, run))
     raise ValueError(p)
 
 
 # Above this cond(E) runs are short: of 7138 Salinas-A pixels at p = 25 (cond(E) = 1.5e3) 11 had a δ above 1e-6 after runs of 16, none
 # after runs of 4, and for one such pixel the host must check the block again, which takes longer than all pivots.
-SHORT_FROM, SHORT_RUN = 1e3, 4
+# Above the second every pixel starts cold: what two columns that are alike leave in the tableau spoils the pixels after (at cond(E) = 1e6 a
+# third of them).
+RUNS = ((1e3, 16), (1e4, 4), (math.inf, 1))
 GROUPS = (
     (4, Group(2, 2, 4)),
     (8, Group(4, 2, 8)),
@@ -67,6 +70,11 @@ GROUPS = (
     (24, Group(8, 3, 16)),
     (32, Group(16, 2, 16)),
 )
+
+
+def run_of(condition: float) -> int:
+    """Return the most pixels of a run for cond(E): rounding accumulates along it."""
+    return next(run for most, run in RUNS if condition <= most)
 
 
 @on_gpu
@@ -93,9 +101,9 @@ def pivot_width(p: int) -> int:
     return p + 4 + (p + 1) % 2
 
 
-def search_function(p: int, sum_to_one: bool, short: bool) -> Any:
+def search_function(p: int, sum_to_one: bool, longest_run: int) -> Any:
     """Return ``search``, which finds the abundances of a warp's pixels by pivots on the tableau."""
-    lanes, rows, run = group_of(p, short)
+    lanes, rows, run = group_of(p, longest_run)
     width = pivot_width(p)
     shape = rows, p
     most_pivots = 6 * p + 20

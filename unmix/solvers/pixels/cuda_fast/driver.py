@@ -15,7 +15,7 @@ from numba import float64, int32, int64
 from ....certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERFLOW
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ..tile import NODATA, Results
-from .active_set import MOST_ENDMEMBERS, SHORT_FROM, group_of, search_function, shared_doubles
+from .active_set import MOST_ENDMEMBERS, group_of, run_of, search_function, shared_doubles
 from .judge import Judge
 from .projection import (
     PIXELS,
@@ -45,6 +45,8 @@ SEARCH_REGISTERS = {True: 128, False: None}
 CERTIFY_REGISTERS = {True: 96, False: 128}
 # cond(E) above which pixels are certified again by their own columns (`judge`): below it no δ comes near 1e-6.
 SETTLED_FROM = 1e3
+# cond(E) above which a column that depends on the support must be exchanged for another one, which this search cannot.
+MOST_CONDITION = 1e7
 # The first compute capability with matrix products in float64 (m8n8k4), and the first with the larger one (m16n8k4).
 LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 
@@ -94,10 +96,10 @@ def project_kernel(
 
 
 @functools.cache
-def search_kernel(p: int, sum_to_one: bool, short: bool) -> Any:
+def search_kernel(p: int, sum_to_one: bool, run: int) -> Any:
     """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances."""
-    search = search_function(p, sum_to_one, short)
-    stretch = group_of(p, short).pixels
+    search = search_function(p, sum_to_one, run)
+    stretch = group_of(p, run).pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
     @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW])
@@ -291,7 +293,7 @@ class FastSolver:
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
             float(shift @ shift), float(problem.dual_tolerance), L,
         )  # fmt: skip
-        self.judge = Judge(problem) if self.settles(problem) else None
+        self.judge = Judge(problem, pixels, PARTS) if self.settles(problem) else None
         held = pixels if self.judge is not None else 1
         self.work = FastWork(
             cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3)),
@@ -308,7 +310,7 @@ class FastSolver:
         used = by_lane(np.ones(L), index, np.int32)
         self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
-        self.short = problem.condition > SHORT_FROM
+        self.run = run_of(problem.condition)
         subtracted = shift if self.sum_to_one else np.zeros(L)
         self.bands = tuple(
             cuda.to_device(values)
@@ -324,13 +326,14 @@ class FastSolver:
     @staticmethod
     def serves(problem: Any) -> bool:
         """Return whether these kernels can solve the problem on the current GPU."""
-        return FastSolver.is_capable() and problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
+        fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
+        return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         p = problem.E.shape[1]
-        settling = 8 * pixels * (p + 1) + Judge.scratch_bytes(p) if FastSolver.settles(problem) else 0
+        settling = 8 * pixels * (p + 1) + Judge.scratch_bytes(p, pixels, PARTS) if FastSolver.settles(problem) else 0
         return 8 * pixels * (p + 3) + settling
 
     @staticmethod
@@ -381,15 +384,15 @@ class FastSolver:
         tiles = self.grid(lines, samples, PIXELS)
         project = project_kernel(self.p, *case, self.has_gaps(raw), self.half)
         project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
-        search = search_kernel(self.p, self.sum_to_one, self.short)
-        runs = self.grid(lines, samples, group_of(self.p, self.short).pixels)
+        search = search_kernel(self.p, self.sum_to_one, self.run)
+        runs = self.grid(lines, samples, group_of(self.p, self.run).pixels)
         search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
         certify = certify_kernel(
             self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None
         )
         certify[tiles, 32 * WARPS, stream](stored, self.plan, work, out)
         if self.judge is not None:
-            self.judge.settle(work, out, number, stream)
+            self.judge.settle(work, out, part.start * samples, number, stream)
 
     @staticmethod
     def grid(lines: int, samples: int, pixels: int) -> int:

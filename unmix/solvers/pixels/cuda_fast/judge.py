@@ -1,7 +1,7 @@
-"""κ and δ of pixels on a GPU, a thread each, from abundances and duals in memory, by the functions that the CPU uses.
+"""κ and δ of pixels on a GPU from abundances and duals in memory, by the functions that the CPU uses.
 
 The fast path's own verdict bounds δ by the condition of all endmembers. Pixels that this leaves open are bounded here by the condition
-of the columns that they use (`unmix.certificate.bound_on_face`).
+of the columns that they use (`unmix.certificate.face_function`), a warp for each.
 """
 
 import functools
@@ -12,86 +12,112 @@ import numpy as np
 from numba import float64
 
 from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
-from ....compiled.cuda import cuda, cuda_kernel, to_gpu
-from ....compiled.cuda_block import multiprocessors
+from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
+from ....compiled.cuda_block import BLOCK, SIMULATED, multiprocessors
 from ....compiled.simd import ONE
 from ..scalar import Plan
-from ..tile import NODATA, SOLVED, settle_pixel
+from ..tile import SOLVED, settle_function
 
-THREADS = 64
+# Threads of a block that bounds a pixel; and such blocks for each multiprocessor.
+WARP = 4 if SIMULATED else 32
+BLOCKS = 16
 # The most columns of a face: supports of mixtures of 948 minerals have up to 53.
 MOST_COLUMNS = 64
 
 
 @functools.cache
-def settle_kernel() -> Any:
-    """Return the kernel that replaces κ and δ of the pixels they leave open.
+def verdict_kernel() -> Any:
+    """Return the kernel that computes κ, δ and the terms of every solved pixel that κ and δ so far leave open, a thread for each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the results of the block and a `Face` with the thread as last axis.
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the block.
     """
     verdict = verdict_function(ONE)
 
     @cuda_kernel
-    def settle_block(plan, work, out, faces):
-        terms = cuda.local.array((5, 1), float64)
+    def judge_block(plan, work, terms, out):
         kappa = cuda.local.array((1, 1), float64)
         delta = cuda.local.array((1, 1), float64)
-        lines, samples = out.state.shape
-        t, (L, p) = cuda.grid(1), plan.E.shape
-        face = Face(faces.columns[:, t], faces.inside[:, t], faces.factors[:, :, t])
-        for n in range(t, lines * samples, cuda.gridsize(1)):
+        L, p = plan.E.shape
+        samples = out.state.shape[1]
+        for n in range(cuda.grid(1), out.state.size, cuda.gridsize(1)):
             line, sample = n // samples, n % samples
-            if out.state[line, sample] != SOLVED:
+            if out.state[line, sample] != SOLVED or is_settled(out, line, sample):
                 continue
-            if out.kappa[line, sample] <= CERTIFIED and out.delta[line, sample] <= FARTHEST:
-                continue
-            a, w = work.a[n, :p], work.w[n, :p]
             delta[0, 0] = np.inf
-            verdict(plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, True, L, a, w,
-                    work.size[n], work.left[n], kappa, delta, terms)  # fmt: skip
-            out.kappa[line, sample], out.delta[line, sample] = settle_pixel(
-                plan, a[:, 0], w[:, 0], terms[:, 0], work.length[n] == 0.0, kappa[0, 0], delta[0, 0], face
-            )
+            verdict(plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, True, L, work.a[n, :p], work.w[n, :p], work.size[n],
+                    work.left[n], kappa, delta, terms[n])  # fmt: skip
+            out.kappa[line, sample], out.delta[line, sample] = kappa[0, 0], delta[0, 0]
+
+    return judge_block
+
+
+@functools.cache
+def face_kernel() -> Any:
+    """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each.
+
+    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the results.
+    """
+    settle = settle_function(BLOCK)
+    buffer_size = 2 * WARP
+
+    @cuda_kernel
+    def settle_block(plan, work, terms, faces, out):
+        reduction_buffer = cuda.shared.array(buffer_size, float64)
+        block, p = cuda.blockIdx.x, plan.E.shape[1]
+        face = Face(faces.columns[block], faces.inside[block], faces.factors[block], faces.row[block])
+        samples = out.state.shape[1]
+        for n in range(block, out.state.size, cuda.gridDim.x):
+            line, sample = n // samples, n % samples
+            if out.state[line, sample] != SOLVED or is_settled(out, line, sample):
+                continue
+            kappa, delta = settle(
+                plan, work.a[n, :p, 0], work.w[n, :p, 0], terms[n, :, 0], work.length[n] == 0.0, out.kappa[line, sample],
+                out.delta[line, sample], face, reduction_buffer,
+            )  # fmt: skip
+            cuda.syncthreads()
+            if cuda.threadIdx.x == 0:
+                out.kappa[line, sample], out.delta[line, sample] = kappa, delta
+            cuda.syncthreads()
 
     return settle_block
 
 
+@on_gpu
+def is_settled(out, line, sample):
+    """Return whether κ and δ of a pixel leave nothing open."""
+    return out.kappa[line, sample] <= CERTIFIED and out.delta[line, sample] <= FARTHEST
+
+
 class Judge:
-    """The kernel, and its scratch: one for each part of a block that is solved at the same time.
+    """The kernels, and their scratch for the pixels of a block.
 
     Parameters
     ----------
     problem : unmix.problem.Problem
+    pixels : int
+    parts : int
+        Parts of a block that are solved at the same time.
     """
 
-    PARTS = 4
-
-    def __init__(self, problem: Any) -> None:
-        self.plan = to_gpu(
-            Plan(*problem.plan("given"))._replace(**{name: np.empty((0, 0)) for name in ("Q", "R", "G", "inverse")})
-        )
-        self.blocks = self.threads() // THREADS
+    def __init__(self, problem: Any, pixels: int, parts: int = 1) -> None:
+        nothing = {name: np.empty((0, 0)) for name in ("Q", "R", "G", "inverse")}
+        self.plan = to_gpu(Plan(*problem.plan("given"))._replace(**nothing))
+        self.terms = cuda.device_array((pixels, 5, 1), np.float64)
+        self.blocks = BLOCKS * multiprocessors()
         shapes = face_shapes(problem.E.shape[1], MOST_COLUMNS)
         self.faces = [
-            Face(*(cuda.device_array((*shape, self.threads()), kind) for shape, kind in shapes))
-            for _ in range(self.PARTS)
+            Face(*(cuda.device_array((self.blocks, *shape), kind) for shape, kind in shapes)) for _ in range(parts)
         ]
 
-    @classmethod
-    def threads(cls) -> int:
-        """Return the number of threads of a part: two warps for each multiprocessor."""
-        return multiprocessors() * THREADS
-
-    @classmethod
-    def scratch_bytes(cls, p: int) -> int:
-        """Return the bytes of GPU memory for the faces."""
+    @staticmethod
+    def scratch_bytes(p: int, pixels: int, parts: int = 1) -> int:
+        """Return the bytes of GPU memory for the scratch."""
         each = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in face_shapes(p, MOST_COLUMNS))
-        return cls.PARTS * cls.threads() * each
+        return parts * BLOCKS * multiprocessors() * each + 40 * pixels
 
-    def settle(self, work: Any, out: Any, part: int, stream: Any) -> None:
-        """Enqueue the kernel for a part of a block."""
+    def settle(self, work: Any, out: Any, first: int, part: int, stream: Any) -> None:
+        """Enqueue the kernels for a part of a block, whose first pixel is ``first``."""
         columns = work._replace(a=work.a.reshape((*work.a.shape, 1)), w=work.w.reshape((*work.w.shape, 1)))
-        settle_kernel()[self.blocks, THREADS, stream](self.plan, columns, out, self.faces[part])
-
-
-__all__ = ["NODATA", "Judge"]
+        terms = self.terms[first : first + out.state.size]
+        verdict_kernel()[4 * multiprocessors(), 128, stream](self.plan, columns, terms, out)
+        face_kernel()[self.blocks, WARP, stream](self.plan, columns, terms, self.faces[part], out)

@@ -26,7 +26,9 @@ COLUMNS = 31
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
 PART = 131072
 # Warps for each multiprocessor in each stage; a stage's shared memory has room for no more.
-WARPS_OF_STAGE = (14, 5, 2)
+WARPS_OF_STAGE = (32, 14, 8, 4, 2)
+# Up to so many endmembers the first stage pays.
+FEW = 100
 
 
 @functools.cache
@@ -94,6 +96,7 @@ class ManySolver(FastSolver):
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
         L, p = problem.E.shape
+        self.members_possible = p
         index, gain, offset, _, shift = problem.stored()
         self.pixels, self.L = min(pixels, PART), L
         self.groups = [slice(first, min(first + self.step(p), p)) for first in range(0, p, self.step(p))]
@@ -117,12 +120,13 @@ class ManySolver(FastSolver):
             *(by_lane(values, all_bands, float) for values in (np.ones(L), np.zeros(L), np.zeros(L))),
         )
         self.every = tuple(map(to_gpu, (chunks_in_use(all_bands), *every, by_lane(all_bands, all_bands, np.int32))))
-        self.judge = Judge(problem)
+        self.judge = Judge(problem, self.pixels)
         P, n = padded.shape[1], self.pixels
         self.a, self.w = (cuda.device_array((n, P), np.float64) for _ in range(2))
         self.size, self.length, self.scale, self.left = (cuda.device_array(n, np.float64) for _ in range(4))
         self.scratch = [cuda.device_array(n, np.float64) for _ in range(2)]
         self.residuals = cuda.device_array((n, L), np.float64)
+        self.kept = cuda.device_array((n, STAGES[-2] + 1), np.float64)
         self.members = cuda.device_array((n, MOST_MEMBERS), np.int32)
         self.count, self.steps = (cuda.device_array(n, np.int32) for _ in range(2))
         self.ignored = cuda.device_array((1, n), np.uint8)
@@ -165,11 +169,11 @@ class ManySolver(FastSolver):
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         L, p = problem.E.shape
-        each = 8 * (2 * (p + COLUMNS) + L + 4) + 4 * (MOST_MEMBERS + 3)
+        each = 8 * (2 * (p + COLUMNS) + L + 5 + STAGES[-2]) + 4 * (MOST_MEMBERS + 3)
         fixed = 8 * WARPS_OF_STAGE[-1] * multiprocessors() * STAGES[-1] * (STAGES[-1] + 1) + 8 * (
             p * p + 4 * p * (L + 32)
         )
-        return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p))
+        return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p, min(pixels, PART)))
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Enqueue the solution of a block that is on the GPU, some lines at a time."""
@@ -195,10 +199,13 @@ class ManySolver(FastSolver):
         for g, (_, plan) in enumerate(self.first):
             work = FastWork(a[:, g * p : (g + 1) * p], size, length, scale, w, left)
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
-        found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n])
-        for stage, blocks in enumerate(self.blocks):
+        found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
+        first = 0 if self.members_possible <= FEW else 1
+        for stage, blocks in list(enumerate(self.blocks))[first:]:
             tableaux = self.tableaux if stage == len(STAGES) - 1 else self.none
-            search_kernel(self.sum_to_one, stage)[blocks, WARP, stream](self.library, found, n, tableaux)
+            search_kernel(self.sum_to_one, stage, stage == first)[blocks, WARP, stream](
+                self.library, found, n, tableaux
+            )
         residuals = self.residuals[:n]
         residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
             stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n
@@ -215,4 +222,4 @@ class ManySolver(FastSolver):
             project[tiles, 32 * WARPS, stream](again, plan, work, ignored)
         work = FastWork(a, size, length, scale, w, left)
         results_kernel()[4 * multiprocessors(), 128, stream](work, found, L, out)
-        self.judge.settle(work, out, 0, stream)
+        self.judge.settle(work, out, 0, 0, stream)

@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 from numba import float64, int32
 
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
-from ....compiled.ptx import largest_of_warp
+from ....compiled.ptx import largest_of_warp, rough_reciprocal
+from ..cuda_fast.active_set import reciprocal
 from ..inverse_update import DEPENDENT
 from ..scalar import BARRED, FREE, PASSIVE
 from ..working_set import ABSENT
 
 WARP = 32
 # Columns that join the support in a round, and rounds of a pixel.
-CANDIDATES, MOST_ROUNDS, MOST_EXCHANGES = 8, 100, 16
+CANDIDATES, MOST_ROUNDS, MOST_EXCHANGES = 12, 100, 16
 # The most columns of a working set (with that of the ones) in each stage; the last one's tableau lies in global memory.
-STAGES = (40, 72, 256)
+STAGES = (24, 40, 56, 72, 256)
+# Bounds on the registers of a thread in each stage, so that as many warps are resident as shared memory has room for.
+REGISTERS = (64, 128, None, None, None)
 MOST_MEMBERS = STAGES[-1]
-# ``count`` of a pixel that the stage has no room for.
-UNFINISHED = -1
 # A key has this bit if its place must leave; below it are the rank of a size and, in the last eight bits, 255 less the place.
 LEAVING, PLACE = 1 << 30, 255
 
@@ -44,8 +45,9 @@ class Found(NamedTuple):
     a: Any  # (N, P) float64: Eᵀy on entry, the abundances after it; P >= p
     scale: Any  # (N,) float64: what the search divides by; 0 where the pixel is masked
     members: Any  # (N, MOST_MEMBERS) int32: the support
-    count: Any  # (N,) int32: its size
+    count: Any  # (N,) int32: its size k; −1 − k where the stage has no room for more
     steps: Any  # (N,) int32
+    kept: Any  # (N, ·) float64: abundances of the support for the next stage, in units of the tableau, and the multiplier of the ones
 
 
 @on_gpu
@@ -60,7 +62,7 @@ def pivot(T, row, b, k, sign, columns):
     lane = int32(cuda.laneid)
     d = row[k]
     beta = b[k]
-    inverse = 1.0 / d
+    inverse = reciprocal(d)
     cuda.syncwarp()
     if lane == 0:
         row[k] = d - sign
@@ -126,11 +128,17 @@ def pieces(sum_to_one: bool) -> Any:
         shift = multiplier * library.least
         for j in range(lane, p, WARP):
             price = (f[n, j] * unit - shift) * library.weights[j]
-            for i in range(k):
-                member = members[i]
-                price -= a[i] * library.U[member, j]
-                if member == j:
+            i = 0
+            while i + 4 <= k:  # four loads at a time, because each takes as long as a hundred operations
+                m0, m1, m2, m3 = members[i], members[i + 1], members[i + 2], members[i + 3]
+                u0, u1, u2, u3 = library.U[m0, j], library.U[m1, j], library.U[m2, j], library.U[m3, j]
+                price -= a[i] * u0 + a[i + 1] * u1 + a[i + 2] * u2 + a[i + 3] * u3
+                if m0 == j or m1 == j or m2 == j or m3 == j:
                     price = -1e300
+                i += 4
+            while i < k:
+                price = price - a[i] * library.U[members[i], j] if members[i] != j else -1e300
+                i += 1
             if price > most:
                 best, most = int32(j), price
         m = int32(k)
@@ -155,9 +163,27 @@ def pieces(sum_to_one: bool) -> Any:
             is_one = j < ones
             column = members[max(j - ones, 0)]
             weight = library.weights[column]
-            for i in range(ones, m + ones):
-                row = members[i - ones]
-                T[i, j] = library.weights[row] * library.least if is_one else library.U[row, column]
+            i = 0
+            while i < m:  # four loads at a time, before the stores that they could depend on for all the compiler knows
+                r0, r1 = members[i], members[min(i + 1, m - 1)]
+                r2, r3 = members[min(i + 2, m - 1)], members[min(i + 3, m - 1)]
+                u0, u1, u2, u3 = (
+                    library.U[r0, column],
+                    library.U[r1, column],
+                    library.U[r2, column],
+                    library.U[r3, column],
+                )
+                if is_one:
+                    u0, u1 = library.weights[r0] * library.least, library.weights[r1] * library.least
+                    u2, u3 = library.weights[r2] * library.least, library.weights[r3] * library.least
+                T[i + ones, j] = u0
+                if i + 1 < m:
+                    T[i + 1 + ones, j] = u1
+                if i + 2 < m:
+                    T[i + 2 + ones, j] = u2
+                if i + 3 < m:
+                    T[i + 3 + ones, j] = u3
+                i += 4
             if ones == 1:
                 T[0, j] = 0.0 if is_one else weight * library.least
             b[j] = unit * library.least if is_one else f[n, column] * weight * unit
@@ -187,7 +213,7 @@ def pieces(sum_to_one: bool) -> Any:
             at, left = b[j], feasible[j]
             rank = int32(0)
             if state[j] == PASSIVE and at <= 0.0:
-                share = -at / (left - at) if left > at else 1.0
+                share = -at * rough_reciprocal(left - at) if left > at else 1.0
                 rank = int32(LEAVING | rank_of(share) | int32(PLACE - j))
             elif state[j] == FREE and at > tolerance:
                 rank = int32(rank_of(at) | int32(PLACE - j))
@@ -288,8 +314,8 @@ def pieces(sum_to_one: bool) -> Any:
 
 
 @functools.cache
-def search_kernel(sum_to_one: bool, stage: int) -> Any:
-    """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances, for the pixels that the stages before have left.
+def search_kernel(sum_to_one: bool, stage: int, first: bool) -> Any:
+    """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances; unless ``first``, for those that stages before have left.
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
@@ -297,7 +323,7 @@ def search_kernel(sum_to_one: bool, stage: int) -> Any:
     most, ones, last = STAGES[stage], 1 if sum_to_one else 0, stage == len(STAGES) - 1
     tableau_shape = (1, 1) if last else (most, most + 1 - most % 2)
 
-    @cuda_kernel
+    @functools.partial(cuda_kernel, registers=REGISTERS[stage])
     def search_block(library, found, pixels, tableaux):
         in_shared = cuda.shared.array(tableau_shape, float64)
         row = cuda.shared.array(most, float64)
@@ -311,12 +337,17 @@ def search_kernel(sum_to_one: bool, stage: int) -> Any:
         f = found.a
         room = min(most - ones, p)
         for n in range(cuda.blockIdx.x, pixels, cuda.gridDim.x):
-            if stage > 0 and found.count[n] != UNFINISHED:
+            if not first and found.count[n] >= 0:
                 continue
             size = found.scale[n]
             unit = 1.0 / size if size > 0.0 else 1.0
             k, steps, multiplier = int32(0), int32(0), 0.0
-            if sum_to_one and size > 0.0:
+            if not first:  # where the stage before has stopped
+                k, steps = int32(-1 - found.count[n]), found.steps[n]
+                multiplier = found.kept[n, k]
+                for i in range(lane, k, WARP):
+                    members[i], a[i] = found.members[n, i], found.kept[n, i]
+            elif sum_to_one and size > 0.0:
                 column = nearest(library, f, n, unit, p)
                 if lane == 0:
                     members[0], a[0] = column, library.norms[column] * unit
@@ -326,12 +357,11 @@ def search_kernel(sum_to_one: bool, stage: int) -> Any:
             cuda.syncwarp()
             unfinished = False
             for _ in range(MOST_ROUNDS if size > 0.0 else 0):
+                if not last and room < p and room - k < CANDIDATES // 2:
+                    unfinished = True
+                    break
                 m = find_candidates(library, f, n, unit, p, multiplier, members, a, k, room)
                 if m == k:
-                    unfinished = k == room and room < p and not last
-                    break
-                if not last and room < p and room - k < CANDIDATES:
-                    unfinished = True
                     break
                 columns = m + ones
                 fill(library, f, n, unit, members, a, k, m, T, b, state, feasible)
@@ -349,9 +379,14 @@ def search_kernel(sum_to_one: bool, stage: int) -> Any:
                 cuda.syncwarp()
                 for i in range(lane, k, WARP):
                     f[n, members[i]] = a[i] * (library.weights[members[i]] * size)
-                    found.members[n, i] = members[i]
+            for i in range(lane, k, WARP):
+                found.members[n, i] = members[i]
+                if unfinished:
+                    found.kept[n, i] = a[i]
             if lane == 0:
-                found.count[n] = UNFINISHED if unfinished else k
+                if unfinished:
+                    found.kept[n, k] = multiplier
+                found.count[n] = -1 - k if unfinished else k
                 found.steps[n] = steps
             cuda.syncwarp()
 
