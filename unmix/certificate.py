@@ -205,7 +205,8 @@ class Face(NamedTuple):
 
     columns: Any  # (most,) int64
     inside: Any  # (p,) int64: 1 for columns of the face, 2 for those that join it
-    # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i, m], of T at [m, i + 1]
+    # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i, m], of T at [m, i
+    # + 1]
     factors: Any
     row: Any  # (most,) float64: the row of T that is computed
 
@@ -252,14 +253,17 @@ def face_function(team: Team) -> Any:
     Returns
     -------
     distance, gap : float
-        What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the face are too nearly dependent,
-        or more than the face has room for.
+        What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the
+        face are too nearly dependent, or more than the face has room for.
     """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
 
     @team.compile
     def extend(U, face, k, j, reduction_buffer):
-        """Add column j to a face of k columns; return the sum of squares that the inverse factor gains, infinite if j depends on them."""
+        """Add column j to a face of k columns.
+
+        Return the sum of squares that the inverse factor gains, infinite if j depends on them.
+        """
         columns, factors, row = face.columns, face.factors, face.row
         for i in range(rank(), k, size()):
             row[i] = U[columns[i], j]

@@ -1,4 +1,5 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident [DEVICE] [SPECTRA,...]``.
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond [DEVICE]
+[SPECTRA,...]``.
 
 Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
 synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.
@@ -115,6 +116,10 @@ def main(what: str, device: str = "cpu", spectra: str = "") -> None:
     elif what == "resident":
         for p in chosen or SPECTRA:
             time_resident(p)
+    elif what == "resident-cond":
+        for p in chosen or CONDITIONED:
+            for condition in (1e4, 1e6, 1e8):
+                time_resident(p, condition, 2)
     else:
         for p in chosen or CONDITIONED:
             for twins in (2, 5):

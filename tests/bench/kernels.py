@@ -75,7 +75,8 @@ def time_kernel(scene, library, method, solver, pixels, order):
         "p": p, "method": method, "solver": solver, "order": order, "pixels": lines * samples, "ms": round(median, 3),
         "ms_idle": round(float(np.median(times[False])), 3),
         "Mpixel_per_s": round(lines * samples / median / 1e3, 1),
-        "device": "GPU", "fit": float((slot.results["kappa"] <= 1e-10).mean()), "certified": float(((slot.results["kappa"] <= 1e-10) & (slot.results["delta"] <= 1e-4)).mean()),
+        "device": "GPU", "fit": float((slot.results["kappa"] <= 1e-10).mean()), "certified": float(((slot.results["kappa"] <= 1e-10) &
+        (slot.results["delta"] <= 1e-4)).mean()),
     }), flush=True)  # fmt: skip
     machine.close()
 

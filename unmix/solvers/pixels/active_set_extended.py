@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...certificate import FARTHEST, UNDERFLOW, Face, face_function, certify_function, face_shapes
+from ...certificate import FARTHEST, UNDERFLOW, Face, certify_function, face_function, face_shapes
 from ...compiled.cooperative import ALONE
 from ...compiled.double_double import ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled

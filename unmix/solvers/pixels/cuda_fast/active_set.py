@@ -59,9 +59,9 @@ def group_of(p: int, run: int = 16) -> Group:
 
 # Above this cond(E) runs are short: of 7138 Salinas-A pixels at p = 25 (cond(E) = 1.5e3) 11 had a δ above 1e-6 after runs of 16, none
 # after runs of 4, and for one such pixel the host must check the block again, which takes longer than all pivots.
-# Above the second every pixel starts cold: what two columns that are alike leave in the tableau spoils the pixels after (at cond(E) = 1e6 a
-# third of them).
-RUNS = ((1e3, 16), (1e4, 4), (math.inf, 1))
+# Above the second every pixel starts cold: what two columns that are alike leave in the tableau spoils the pixels after (at cond(E) =
+# 1e6 a third of them).
+RUNS = ((1e3, 16), (3e3, 4), (math.inf, 1))
 GROUPS = (
     (4, Group(2, 2, 4)),
     (8, Group(4, 2, 8)),

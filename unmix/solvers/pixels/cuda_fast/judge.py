@@ -21,15 +21,17 @@ from ..tile import SOLVED, settle_function
 # Threads of a block that bounds a pixel; and such blocks for each multiprocessor.
 WARP = 4 if SIMULATED else 32
 BLOCKS = 16
-# The most columns of a face: supports of mixtures of 948 minerals have up to 53.
-MOST_COLUMNS = 64
+# The most columns of a face, whose factors lie in shared memory first (in global memory 240 spectra took 134 ns a pixel), and for the
+# pixels that need more in global memory. Supports of mixtures of 948 minerals have up to 53.
+IN_SHARED, MOST_COLUMNS = 40, 96
 
 
 @functools.cache
 def verdict_kernel() -> Any:
     """Return the kernel that computes κ, δ and the terms of every solved pixel that κ and δ so far leave open, a thread for each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the block.
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the
+    block.
     """
     verdict = verdict_function(ONE)
 
@@ -52,19 +54,24 @@ def verdict_kernel() -> Any:
 
 
 @functools.cache
-def face_kernel() -> Any:
+def face_kernel(most: int) -> Any:
     """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each.
 
-    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the results.
+    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the results; the factors
+    of ``most`` columns lie in shared memory, unless it is 0.
     """
     settle = settle_function(BLOCK)
-    buffer_size = 2 * WARP
+    buffer_size, shared, shape = 2 * WARP, most > 0, (max(most, 1), most + 1)
 
     @cuda_kernel
     def settle_block(plan, work, terms, faces, out):
         reduction_buffer = cuda.shared.array(buffer_size, float64)
         block, p = cuda.blockIdx.x, plan.E.shape[1]
-        face = Face(faces.columns[block], faces.inside[block], faces.factors[block], faces.row[block])
+        in_shared = cuda.shared.array(shape, float64)
+        face = Face(
+            faces.columns[block, :most] if shared else faces.columns[block], faces.inside[block],
+            in_shared if shared else faces.factors[block], faces.row[block],
+        )  # fmt: skip
         samples = out.state.shape[1]
         for n in range(block, out.state.size, cuda.gridDim.x):
             line, sample = n // samples, n % samples
@@ -104,7 +111,10 @@ class Judge:
         self.plan = to_gpu(Plan(*problem.plan("given"))._replace(**nothing))
         self.terms = cuda.device_array((pixels, 5, 1), np.float64)
         self.blocks = BLOCKS * multiprocessors()
-        shapes = face_shapes(problem.E.shape[1], MOST_COLUMNS)
+        p = problem.E.shape[1]
+        # The kernels to run, one after the other: the second where the first may have too little room.
+        self.stages = (min(p, IN_SHARED), 0) if p > IN_SHARED else (p,)
+        shapes = face_shapes(p, MOST_COLUMNS)
         self.faces = [
             Face(*(cuda.device_array((self.blocks, *shape), kind) for shape, kind in shapes)) for _ in range(parts)
         ]
@@ -120,4 +130,5 @@ class Judge:
         columns = work._replace(a=work.a.reshape((*work.a.shape, 1)), w=work.w.reshape((*work.w.shape, 1)))
         terms = self.terms[first : first + out.state.size]
         verdict_kernel()[4 * multiprocessors(), 128, stream](self.plan, columns, terms, out)
-        face_kernel()[self.blocks, WARP, stream](self.plan, columns, terms, self.faces[part], out)
+        for most in self.stages:
+            face_kernel(most)[self.blocks, WARP, stream](self.plan, columns, terms, self.faces[part], out)

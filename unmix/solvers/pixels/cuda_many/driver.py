@@ -1,7 +1,8 @@
-"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search by a warp a pixel.
+"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search by a warp a
+pixel.
 
-Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support alone; its duals, by the
-same kernel as ``Eᵀy``; and the certificate.
+Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support alone; its duals, by
+the same kernel as ``Eᵀy``; and the certificate.
 """
 
 import functools
@@ -35,8 +36,8 @@ FEW = 100
 def residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
 
-    Its arguments are `StoredBlock`, the distance of values from a band to the next in it, the bands in use, E's columns (p, L), `Found`,
-    the residuals (N, L), the state, the results' residual and the number of pixels.
+    Its arguments are `StoredBlock`, the distance of values from a band to the next in it, the bands in use, E's columns (p, L),
+    `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
     """
 
     @cuda_kernel

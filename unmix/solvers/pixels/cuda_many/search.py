@@ -1,8 +1,8 @@
 """Active set search on a working set (`unmix.solvers.pixels.working_set`), a warp for each pixel.
 
 The tableau of the working set lies in shared memory; one that is too large for it in global memory. A lane holds the columns lane,
-lane + 32, … of every row. All lanes agree on each decision by one 32-bit key, so no branch diverges. A pixel that needs more columns than
-a stage has room for is left to the next.
+lane + 32, … of every row. All lanes agree on each decision by one 32-bit key, so no branch diverges. A pixel that needs more columns
+than a stage has room for is left to the next.
 """
 
 import functools
@@ -126,21 +126,38 @@ def pieces(sum_to_one: bool) -> Any:
         lane = int32(cuda.laneid)
         best, most = int32(-1), library.tolerance
         shift = multiplier * library.least
-        for j in range(lane, p, WARP):
+        for j in range(
+            lane, p, 2 * WARP
+        ):  # two columns and four rows at a time: a load takes as long as a hundred operations
+            next_j = min(j + WARP, p - 1)
             price = (f[n, j] * unit - shift) * library.weights[j]
+            next_price = (f[n, next_j] * unit - shift) * library.weights[next_j]
             i = 0
-            while i + 4 <= k:  # four loads at a time, because each takes as long as a hundred operations
+            while i + 4 <= k:
                 m0, m1, m2, m3 = members[i], members[i + 1], members[i + 2], members[i + 3]
                 u0, u1, u2, u3 = library.U[m0, j], library.U[m1, j], library.U[m2, j], library.U[m3, j]
+                v0, v1, v2, v3 = (
+                    library.U[m0, next_j],
+                    library.U[m1, next_j],
+                    library.U[m2, next_j],
+                    library.U[m3, next_j],
+                )
                 price -= a[i] * u0 + a[i + 1] * u1 + a[i + 2] * u2 + a[i + 3] * u3
+                next_price -= a[i] * v0 + a[i + 1] * v1 + a[i + 2] * v2 + a[i + 3] * v3
                 if m0 == j or m1 == j or m2 == j or m3 == j:
                     price = -1e300
+                if m0 == next_j or m1 == next_j or m2 == next_j or m3 == next_j:
+                    next_price = -1e300
                 i += 4
             while i < k:
-                price = price - a[i] * library.U[members[i], j] if members[i] != j else -1e300
+                member = members[i]
+                price = price - a[i] * library.U[member, j] if member != j else -1e300
+                next_price = next_price - a[i] * library.U[member, next_j] if member != next_j else -1e300
                 i += 1
             if price > most:
                 best, most = int32(j), price
+            if next_price > most:
+                best, most = int32(next_j), next_price
         m = int32(k)
         while m < room and m < k + CANDIDATES:
             key = largest_of_warp(int32(rank_of(most) | int32(PLACE - lane)) if best >= 0 else int32(0))
@@ -315,7 +332,8 @@ def pieces(sum_to_one: bool) -> Any:
 
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: int, first: bool) -> Any:
-    """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances; unless ``first``, for those that stages before have left.
+    """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances; unless ``first``, for those that stages before have
+    left.
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
