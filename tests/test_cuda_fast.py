@@ -96,7 +96,7 @@ def solve_fast(problem, *block, **options):
 
     machine = Cuda(0)
     few = problem.E.shape[1] <= 32 and problem.condition <= 1e7
-    assert machine.solver_for(problem) is (FastSolver if few else ManySolver)
+    assert machine.solver_for(problem, 20) is (FastSolver if few else ManySolver)
     return solve_block(machine, problem, *block, **options)
 
 

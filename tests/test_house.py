@@ -62,6 +62,8 @@ LONG = {
     "spectra_functions": "two functions of a GPU that share what they are compiled for",
     "search_function": "one function of a GPU whose tableau lies in registers, which a call would spill",
     "search": "the same",
+    "face_function": "three short functions that are compiled for one team",
+    "warp_functions": "eight short functions of a warp that share what they are compiled for",
     "nnls_function": "eleven short functions that are compiled for one team",
     "nmf_scene": "to be cut: a scene's way of its own",
 }

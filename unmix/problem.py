@@ -23,6 +23,8 @@ ALIKE = 1e3
 WORST_CONDITION = 1e8
 # The largest error of an abundance that a dual treated as zero may cause.
 ABUNDANCE_TOLERANCE = 1e-7
+# cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
+PLANNED_UP_TO = 1e4
 # Endmembers of a length between these keep every product of the certificate within float64's range.
 SHORTEST, LONGEST = 1e-30, 1e30
 
@@ -92,7 +94,8 @@ class Problem:
     @property
     def pixel(self) -> str:
         """The key of the function in `unmix.solvers.pixels.tile.SEARCH` that finds the abundances."""
-        return self.solver.pixel
+        planned = self.solver.pixel == "direct" and self.condition <= PLANNED_UP_TO
+        return "planned" if planned else self.solver.pixel
 
     @property
     def columns(self) -> np.ndarray:
@@ -135,8 +138,11 @@ class Problem:
         rows = SWEPT.get(path or self.pixel)
         places = np.empty((0, 0), np.uint64) if rows is None else index_of_entries(rows(p))
         lifts = self.height * self.Q[L] if len(self.Q) > L else np.zeros(p)
+        Q = self.Q[:L]
+        if self.pixel == "planned":
+            Q, lifts = np.ascontiguousarray(np.linalg.solve(self.R, Q.T).T), self.inverse.sum(axis=1)
         return (
-            self.E, self.Q[:L], self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
+            self.E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
             self.method.nonnegative, self.columns,
         )  # fmt: skip

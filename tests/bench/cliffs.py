@@ -1,5 +1,5 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond [DEVICE]
-[SPECTRA,...]``.
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond
+[DEVICE] [SPECTRA,...]``.
 
 Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
 synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.

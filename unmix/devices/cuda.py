@@ -49,7 +49,7 @@ class Cuda:
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()  # the slots of an earlier run
-        solver = self.solver_for(problem)
+        solver = self.solver_for(problem, line.samples)
         need = self.bytes_needed(problem, line, block_plan)
         try:
             with self.gpu:
@@ -90,8 +90,8 @@ class Cuda:
         except Exception as error:  # a real failure will show in the first block
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
-    def solver_for(self, problem: Problem) -> Any:
-        """Return the class that solves blocks: the fast path where it can serve ``problem``, else the general one."""
+    def solver_for(self, problem: Problem, samples: int) -> Any:
+        """Return the class that solves blocks with lines of so many samples: the first of the fast ones that can, else the general one."""
         from ..solvers.pixels.cuda import GeneralSolver
 
         if problem.pixel == "qr":
@@ -103,15 +103,17 @@ class Cuda:
 
         with self.gpu:
             for solver in (FastSolver, ManySolver):
-                if solver.serves(problem):
+                if solver.serves(problem, samples):
                     return solver
             return GeneralSolver
 
     def bytes_needed(self, problem: Problem, line: Line, block_plan: BlockPlan) -> int:
         """Return the bytes of GPU memory that a run with this block plan needs."""
         blocks = block_plan.lines_per_block * line.bytes_in_flight(problem) * block_plan.slots
-        scratch = self.solver_for(problem).scratch_bytes(problem, block_plan.lines_per_block * line.samples)
-        if line.counted is not None and self.solver_for(problem).countable is not None:
+        scratch = self.solver_for(problem, line.samples).scratch_bytes(
+            problem, block_plan.lines_per_block * line.samples
+        )
+        if line.counted is not None and self.solver_for(problem, line.samples).countable is not None:
             from ..solvers.pixels.cuda_fast.tally import count_shapes
 
             fields = count_shapes(block_plan.lines_per_block, problem.E.shape[1])

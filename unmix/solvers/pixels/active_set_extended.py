@@ -185,7 +185,7 @@ def find_duals(exact, work, k):
     return reach
 
 
-bound_on_face = face_function(ALONE)
+_bound_on_face = face_function(ALONE)
 
 
 @compiled
@@ -243,7 +243,7 @@ def search(exact, work, size):
     if exact.nonnegative and not distance <= FARTHEST:  # the condition of all endmembers says too little
         distance = min(
             distance,
-            bound_on_face(
+            _bound_on_face(
                 exact.unit,
                 exact.norms,
                 exact.norms,

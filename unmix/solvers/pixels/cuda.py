@@ -133,7 +133,7 @@ class GeneralSolver:
         return min(-(-pixels // THREADS_PER_BLOCK) * THREADS_PER_BLOCK, multiprocessors() * cls.MOST_THREADS)
 
     @staticmethod
-    def serves(problem: Any) -> bool:
+    def serves(problem: Any, samples: int) -> bool:
         """Return whether this class can solve the problem: always."""
         return True
 

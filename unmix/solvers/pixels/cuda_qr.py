@@ -80,7 +80,7 @@ class QrSolver:
         self.search, self.finish = search_kernel(problem.interleave), block_kernel(problem.interleave, "given")
 
     @staticmethod
-    def serves(problem: Any) -> bool:
+    def serves(problem: Any, samples: int) -> bool:
         """Return whether this class can solve the problem."""
         return problem.pixel == "qr"
 

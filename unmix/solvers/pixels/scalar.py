@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     """Data that all pixels of a run share; p endmembers, L bands in use; float64 unless stated."""
 
     E: Any  # (L, p), one endmember a column; under Σa = 1 less their mean (all but E then include a constant band)
-    Q: Any  # (L, p)
+    Q: Any  # (L, p); Q R⁻ᵀ for the solver ``planned``
     R: Any  # (p, p)
     packed_index: Any  # unmix.solvers.pixels.active_set.index_of_entries, (0, 0) for solvers without a tableau
     U: Any  # (p, p) Gram matrix of the columns at unit length
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     curvature: float  # a lower bound of σ_min(E)², for δ
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
     lift: float  # added to each Eᵀy by the constant band: its height squared
-    lifts: Any  # (p,) added to each Qᵀy by the constant band
+    lifts: Any  # (p,) added to each Qᵀy by the constant band; G⁻¹ 1 for ``planned``
     sum_to_one: bool
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others

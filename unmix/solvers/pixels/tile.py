@@ -133,6 +133,33 @@ def by_sweeps(ops: Width) -> Any:
     return search
 
 
+def by_plan(ops: Width) -> Any:
+    """Return the tile solver for least squares on all endmembers by one product, ``a = (Q R⁻ᵀ)ᵀy``; cond(E) is small."""
+    load, store, fma, broadcast, product = ops.load, ops.store, ops.fma, ops.broadcast, product_function(ops)
+
+    @compiled
+    def search(plan, tile, work, count):
+        product(plan.Q, tile.Y, tile.A)
+        store(tile.steps, 0, broadcast(0.0))
+        if not plan.sum_to_one:
+            return
+        # The constant band adds its height squared to each Eᵀy; then the sum is moved to 1 along G⁻¹ 1, twice, because where pixels are
+        # far brighter than endmembers the first leaves rounding of their size.
+        spread = 0.0
+        for j in range(plan.lifts.shape[0]):
+            spread += plan.lifts[j]
+        missing = broadcast(-plan.lift)
+        for _ in range(3):
+            total = broadcast(0.0)
+            for j in range(tile.A.shape[0]):
+                a = fma(broadcast(-plan.lifts[j]), missing, load(tile.A, j))
+                store(tile.A, j, a)
+                total = total + a
+            missing = (total - 1.0) * broadcast(1.0 / spread)
+
+    return search
+
+
 def by_working_set(ops: Width) -> Any:
     """Return the tile solver for many endmembers, whose ``work`` is a `unmix.solvers.pixels.working_set.WorkingSet`."""
     find = working_set_function(ops)
@@ -184,6 +211,7 @@ SEARCH = {
     "inverse": by_pixel(pixel.inverse),
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
+    "planned": by_plan,
     "multiplicative": by_pixel(multiplicative),
     "qr": by_system,
     "given": given,
@@ -252,7 +280,7 @@ def settle_function(team: Team) -> Any:
     return settle
 
 
-settle_alone = settle_function(ALONE)
+_settle = settle_function(ALONE)
 
 
 @compiled
@@ -260,7 +288,7 @@ def settle_tile(plan, tile, face, count):
     """Do what `settle_function` says for all pixels of a tile that are not masked."""
     for s in range(count):
         if tile.missing[0, s] == 0.0:
-            tile.kappa[0, s], tile.delta[0, s] = settle_alone(
+            tile.kappa[0, s], tile.delta[0, s] = _settle(
                 plan,
                 tile.A[:, s],
                 tile.W[:, s],

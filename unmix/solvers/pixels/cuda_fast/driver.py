@@ -276,7 +276,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
 class FastSolver:
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
-    countable = Counter
+    countable: Any = Counter
 
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
@@ -293,7 +293,7 @@ class FastSolver:
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
             float(shift @ shift), float(problem.dual_tolerance), L,
         )  # fmt: skip
-        self.judge = Judge(problem, pixels, PARTS) if self.settles(problem) else None
+        self.judge: Any = Judge(problem, pixels, PARTS) if self.settles(problem) else None
         held = pixels if self.judge is not None else 1
         self.work = FastWork(
             cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3)),
@@ -324,8 +324,8 @@ class FastSolver:
         return bool(cuda.get_current_device().compute_capability >= LEAST_CAPABILITY)
 
     @staticmethod
-    def serves(problem: Any) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU."""
+    def serves(problem: Any, samples: int) -> bool:
+        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
         fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
         return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 

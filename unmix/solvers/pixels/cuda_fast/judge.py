@@ -18,9 +18,9 @@ from ....compiled.simd import ONE
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
 
-# Threads of a block that bounds a pixel; and such blocks for each multiprocessor.
+# Threads of a block that bounds a pixel; the most such blocks for each multiprocessor, and its shared memory for them in bytes.
 WARP = 4 if SIMULATED else 32
-BLOCKS = 16
+BLOCKS, SHARED = 32, 220_000
 # The most columns of a face, whose factors lie in shared memory first (in global memory 240 spectra took 134 ns a pixel), and for the
 # pixels that need more in global memory. Supports of mixtures of 948 minerals have up to 53.
 IN_SHARED, MOST_COLUMNS = 40, 96
@@ -107,23 +107,29 @@ class Judge:
     """
 
     def __init__(self, problem: Any, pixels: int, parts: int = 1) -> None:
-        nothing = {name: np.empty((0, 0)) for name in ("Q", "R", "G", "inverse")}
-        self.plan = to_gpu(Plan(*problem.plan("given"))._replace(**nothing))
+        nothing = np.empty((0, 0))
+        self.plan = to_gpu(Plan(*problem.plan("given"))._replace(Q=nothing, R=nothing, G=nothing, inverse=nothing))
         self.terms = cuda.device_array((pixels, 5, 1), np.float64)
-        self.blocks = BLOCKS * multiprocessors()
         p = problem.E.shape[1]
         # The kernels to run, one after the other: the second where the first may have too little room.
         self.stages = (min(p, IN_SHARED), 0) if p > IN_SHARED else (p,)
+        self.blocks = self.blocks_for(p)
         shapes = face_shapes(p, MOST_COLUMNS)
         self.faces = [
             Face(*(cuda.device_array((self.blocks, *shape), kind) for shape, kind in shapes)) for _ in range(parts)
         ]
 
     @staticmethod
+    def blocks_for(p: int) -> int:
+        """Return how many blocks of threads the GPU holds at once."""
+        most = min(p, IN_SHARED)
+        return max(1, min(BLOCKS, SHARED // (8 * most * (most + 1)))) * multiprocessors()
+
+    @staticmethod
     def scratch_bytes(p: int, pixels: int, parts: int = 1) -> int:
         """Return the bytes of GPU memory for the scratch."""
         each = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in face_shapes(p, MOST_COLUMNS))
-        return parts * BLOCKS * multiprocessors() * each + 40 * pixels
+        return parts * Judge.blocks_for(p) * each + 40 * pixels
 
     def settle(self, work: Any, out: Any, first: int, part: int, stream: Any) -> None:
         """Enqueue the kernels for a part of a block, whose first pixel is ``first``."""

@@ -14,7 +14,6 @@ from numba import float64, int32
 
 from ....compiled.cuda import cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import multiprocessors
-from ....errors import MethodError
 from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
 from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
@@ -92,7 +91,7 @@ def results_kernel() -> Any:
 class ManySolver(FastSolver):
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
-    countable = None
+    countable: Any = None
 
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
@@ -162,9 +161,9 @@ class ManySolver(FastSolver):
         return columns, plan
 
     @staticmethod
-    def serves(problem: Any) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU."""
-        return FastSolver.is_capable() and problem.pixel == "active_set"
+    def serves(problem: Any, samples: int) -> bool:
+        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
+        return FastSolver.is_capable() and problem.pixel == "active_set" and samples <= PART
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
@@ -179,10 +178,6 @@ class ManySolver(FastSolver):
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Enqueue the solution of a block that is on the GPU, some lines at a time."""
         lines, samples = results["rmse"].shape
-        if samples > self.pixels:
-            raise MethodError(
-                f"lines of {samples} samples are longer than the {PART} that a GPU takes; use `device` cpu"
-            )
         step = self.pixels // samples
         for first in range(0, lines, step):
             self.launch_part(raw, results, slice(first, min(first + step, lines)), stream)

@@ -99,7 +99,7 @@ def load_row(T, row, k, columns):
 
 
 @functools.cache
-def pieces(sum_to_one: bool) -> Any:
+def warp_functions(sum_to_one: bool) -> Any:
     """Return the functions of a warp that `search_kernel` is made of."""
     ones = 1 if sum_to_one else 0
 
@@ -337,7 +337,7 @@ def search_kernel(sum_to_one: bool, stage: int, first: bool) -> Any:
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
-    nearest, find_candidates, fill, sweep_in, search_set, keep_support = pieces(sum_to_one)
+    nearest, find_candidates, fill, sweep_in, search_set, keep_support = warp_functions(sum_to_one)
     most, ones, last = STAGES[stage], 1 if sum_to_one else 0, stage == len(STAGES) - 1
     tableau_shape = (1, 1) if last else (most, most + 1 - most % 2)
 
