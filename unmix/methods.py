@@ -49,10 +49,10 @@ METHODS = {
 SOLVERS = {
     solver.name: solver
     for solver in (
-        Solver("direct", "least squares on all endmembers", "QR", True, "direct"),
+        Solver("direct", "least squares on all endmembers, by one product where cond(E) is at most 1e4", "QR", True, "direct"),
         Solver(
             "active-set",
-            "Lawson-Hanson by pivots on a swept tableau, refined once against the pixel itself",
+            "Lawson-Hanson by pivots on a swept tableau; any number of spectra of any rank, of many only a working set at a time",
             "Lawson and Hanson 1974; updates: Li and Li, eqs. 4 and 6",
             True,
             "active_set",
@@ -75,7 +75,7 @@ SOLVERS = {
         ),
         Solver(
             "qr",
-            "Lawson-Hanson by updates of a QR factorisation; for libraries of hundreds of spectra, also more than bands",
+            "Lawson-Hanson by updates of a QR factorisation; any rank",
             "Luo and Duraiswami 2011",
             True,
             "qr",

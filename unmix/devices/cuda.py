@@ -91,7 +91,7 @@ class Cuda:
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem, samples: int) -> Any:
-        """Return the class that solves blocks with lines of so many samples: the first of the fast ones that can, else the general one."""
+        """Return the class that solves blocks with lines of so many samples: the first that can."""
         from ..solvers.pixels.cuda import GeneralSolver
 
         if problem.pixel == "qr":
