@@ -49,7 +49,13 @@ METHODS = {
 SOLVERS = {
     solver.name: solver
     for solver in (
-        Solver("direct", "least squares on all endmembers, by one product where cond(E) is at most 1e4", "QR", True, "direct"),
+        Solver(
+            "direct",
+            "least squares on all endmembers, by one product where cond(E) is at most 1e4",
+            "QR",
+            True,
+            "direct",
+        ),
         Solver(
             "active-set",
             "Lawson-Hanson by pivots on a swept tableau; any number of spectra of any rank, of many only a working set at a time",
