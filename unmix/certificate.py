@@ -188,7 +188,7 @@ def verdict_function(ops: Width) -> Any:
         bare = worst
         worst = select((scale > 0.0) & (gap_term > worst), gap_term, worst)
         # Comparisons with NaN are false, and dividing by an overflow gives zero: neither may count as certified.
-        sound = (violation - violation == 0.0) & (scale - scale == 0.0)
+        sound = (violation - violation == 0.0) & (scale - scale == 0.0) & (rounding - rounding == 0.0)
         store(kappa, 0, select(sound, worst, infinity))
         store(delta, 0, select(sound, distance, infinity))
         store(terms, MULTIPLIER, multiplier)

@@ -25,6 +25,8 @@ WORST_CONDITION = 1e8
 ABUNDANCE_TOLERANCE = 1e-7
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
+# Bands over which the products of 22-bit numbers can be summed exactly.
+EXACT_BANDS = 2048
 # Endmembers of a length between these keep every product of the certificate within float64's range.
 SHORTEST, LONGEST = 1e-30, 1e30
 
@@ -120,9 +122,9 @@ class Problem:
     def has_duplicates(self) -> bool:
         """Whether some endmember is another one, or under nnls a multiple of it: δ is then infinite wherever it is used."""
         close = self.unit_gram - np.eye(len(self.norms)) > 1.0 - 1e-14
-        i, j = np.nonzero(close & np.tri(len(close), k=-1, dtype=bool))
-        apart = np.abs(self.E[:, i] / self.norms[i] - self.E[:, j] / self.norms[j]).max(axis=0, initial=0.0)
-        return bool(np.any(apart <= 4 * 2.0**-53))
+        unit = self.E / self.norms
+        pairs = zip(*np.nonzero(close & np.tri(len(close), k=-1, dtype=bool)))
+        return any(np.abs(unit[:, i] - unit[:, j]).max() <= 4 * 2.0**-53 for i, j in pairs)
 
     def stored(self) -> tuple[Any, ...]:
         """Return the fields of `unmix.solvers.pixels.gather.Stored`."""
@@ -325,14 +327,15 @@ def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
 def gram_matrix(E: np.ndarray) -> np.ndarray:
     """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain product: to L units).
 
-    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums (to 512 bands) are exact.
+    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums over 2048 bands are exact.
     """
-    largest = np.maximum(np.abs(E).max(axis=0), SHORTEST)
+    largest = np.maximum(np.abs(E).max(axis=0), np.finfo(float).tiny * 2.0**64)
     grid = 2.0 ** (np.ceil(np.log2(largest)) - 21)
     first = np.round(E / grid) * grid
     second = E - first
     across = first.T @ second
-    return first.T @ first + (across + across.T + second.T @ second)
+    exact = sum(part.T @ part for part in np.split(first, range(EXACT_BANDS, len(first), EXACT_BANDS)))
+    return np.asarray(exact + (across + across.T + second.T @ second))
 
 
 def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

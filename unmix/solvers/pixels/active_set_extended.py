@@ -251,7 +251,7 @@ def search(exact, work, size):
                 work.x[:, 0],
                 work.w[:, 0],
                 0.0,
-                rounding,
+                rounding + sum_error * longest,
                 sum_error,
                 work.face,
                 work.face.row,

@@ -206,6 +206,7 @@ def working_set_function(ops: Width) -> Any:
         for j in range(plan.norms.shape[0]):
             least = min(least, plan.norms[j])
         tolerance = max(plan.dual_tolerance, LEAST_DUAL)
+        most_steps = float(STEPS_PER_ENDMEMBER * min(plan.norms.shape[0], MOST_MEMBERS) + 20)
         tableau = Tableau(tile.T, tile.pivot, tile.state, work.feasible, tile.chosen, tile.exchanged, plan.packed_index)
         store(tile.steps, 0, broadcast(0.0))
         for s in range(width):
@@ -230,7 +231,7 @@ def working_set_function(ops: Width) -> Any:
                 if ones == 1 and place == 0:
                     enter(tableau, m, m + ones, work)
             alive = load(work.alive, 0) > 0.0
-            steps = pivots(tableau, m + ones, tolerance, alive, float(STEPS_PER_ENDMEMBER * m + 20))
+            steps = pivots(tableau, m + ones, tolerance, alive, most_steps)
             store(tile.steps, 0, load(tile.steps, 0) + select(alive, steps, broadcast(0.0)))
             for s in range(width):
                 if work.alive[0, s] > 0.0 and not keep_support(plan, tableau, m, work, s):

@@ -266,7 +266,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             worst = max(worst, largest_ratio / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
         elif largest_ratio != 0.0:
             worst = np.inf
-        if violation - violation != 0.0 or scale - scale != 0.0:
+        if violation - violation != 0.0 or scale - scale != 0.0 or rounding - rounding != 0.0:
             return np.inf, np.inf  # comparisons with NaN are false, and dividing by an overflow gives zero
         return worst, distance
 

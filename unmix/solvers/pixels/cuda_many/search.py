@@ -156,7 +156,7 @@ def warp_functions(sum_to_one: bool) -> Any:
                 i += 1
             if price > most:
                 best, most = int32(j), price
-            if next_price > most:
+            if next_price > most and j + WARP < p:
                 best, most = int32(next_j), next_price
         m = int32(k)
         while m < room and m < k + CANDIDATES:
@@ -304,6 +304,7 @@ def warp_functions(sum_to_one: bool) -> Any:
             sound = d > DEPENDENT
             if lane == 0:
                 state[k] = int32(PASSIVE if sound else BARRED)
+                feasible[k] = feasible[k] if sound else 0.0
             if sound:
                 pivot(T, row, b, k, 1.0, columns)
                 entered = k
