@@ -269,8 +269,8 @@ def settle_function(team: Team) -> Any:
         if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
             return kappa, delta
         if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
-            # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39 a_j <= |E a| <= |y|,
-            # and |y| is below 1e-150, since its square is 0.
+            # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39 a_j <= |E a| <=
+            # |y|, and |y| is below 1e-150, since its square is 0.
             return 0.0, DARK_DELTA
         distance, gap = bound_on_face(
             plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face,
