@@ -47,7 +47,10 @@ def rescue(problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], li
         How many pixels reached κ ≤ 1e-10 that had not before.
     """
     most = farthest(limit)
-    hopeless = np.inf if problem.has_duplicates else -1.0  # no arithmetic tells a spectrum from itself
+    # No arithmetic tells a spectrum from itself; and `qr` on a GPU has no bound but that by all endmembers, which would send every
+    # pixel here.
+    lost = problem.has_duplicates or (problem.pixel == "qr" and problem.curvature == 0.0)
+    hopeless = np.inf if lost else -1.0
     kappa, delta = results["kappa"], results["delta"]
     if not doubtful(results["state"], kappa, delta, CERTIFIED, most, hopeless):
         return 0
