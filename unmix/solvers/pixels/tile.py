@@ -46,9 +46,9 @@ class Tile(NamedTuple):
     F: Any  # (p, w) EᵀY
     A: Any  # (p, w) abundances
     W: Any  # (p, w) duals; before that QᵀY, for solvers that need it
-    T: Any  # ((p + 1)(p + 2) / 2, w) the tableau's triangle; no rows for solvers outside `SWEPT`
-    pivot: Any  # (p + 1, w) the row of the tableau that is swept
-    state: Any  # (m, w) FREE, PASSIVE or BARRED
+    T: Any  # ((m + 1)(m + 2) / 2, w) the tableau's triangle, of m = SWEPT[solver](p) columns; 0 for other solvers
+    pivot: Any  # (m + 1, w) the row of the tableau that is swept
+    state: Any  # (m, w) FREE, PASSIVE, BARRED or ABSENT
     chosen: Any  # (3, w) the next step of each lane: see `choose_function`
     exchanged: Any  # (1, w) see `unmix.solvers.pixels.active_set.exchange`
     missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite

@@ -186,14 +186,8 @@ def working_set_function(ops: Width) -> Any:
         d = load(tableau.pivot, place)
         enters = (load(work.alive, 0) > 0.0) & (load(tableau.state, place) == PASSIVE) & (d > DEPENDENT)
         enters = enters | ((load(tableau.state, place) == ABSENT) & (d < 0.0))
-        sweep(
-            tableau,
-            k,
-            d,
-            select(enters, broadcast(1.0) / select(enters, d, broadcast(1.0)), broadcast(0.0)),
-            broadcast(1.0),
-            columns,
-        )
+        inverse = select(enters, broadcast(1.0) / select(enters, d, broadcast(1.0)), broadcast(0.0))
+        sweep(tableau, k, d, inverse, broadcast(1.0), columns)
         # A member that depends on those before it is only a candidate.
         lost = (load(tableau.state, place) == PASSIVE) & (d <= DEPENDENT)
         store(tableau.state, place, select(lost, broadcast(FREE), load(tableau.state, place)))

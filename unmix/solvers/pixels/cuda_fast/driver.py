@@ -339,7 +339,7 @@ class FastSolver:
     @staticmethod
     def settles(problem: Any) -> bool:
         """Return whether the condition of all endmembers may leave pixels open that their own columns do not."""
-        return bool(problem.condition > SETTLED_FROM or problem.curvature == 0.0)
+        return bool(problem.condition > SETTLED_FROM)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Enqueue the solution of a block that is on the GPU, in parts that run concurrently."""

@@ -35,8 +35,8 @@ FEW = 100
 def residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
 
-    Its arguments are `StoredBlock`, the distance of values from a band to the next in it, the bands in use, E's columns (p, L),
-    `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
+    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L), `Found`, the residuals
+    (N, L), the state, the results' residual and the number of pixels.
     """
 
     @cuda_kernel
@@ -96,14 +96,17 @@ class ManySolver(FastSolver):
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
         L, p = problem.E.shape
-        self.members_possible = p
+        # The stages that run: the first pays for few endmembers only.
+        self.stages = range(0 if p <= FEW else 1, len(STAGES))
         index, gain, offset, _, shift = problem.stored()
         self.pixels, self.L = min(pixels, PART), L
-        self.groups = [slice(first, min(first + self.step(p), p)) for first in range(0, p, self.step(p))]
-        padded = np.zeros((L, len(self.groups) * self.step(p)))
+        # Groups of columns as equal as can be; the last is filled up with zeros.
+        groups = -(-p // COLUMNS)
+        self.step = -(-p // groups)
+        padded = np.zeros((L, groups * self.step))
         padded[:, :p] = problem.E
         mean = [shift[:, None]] if self.sum_to_one else []
-        parts = np.split(padded, len(self.groups), axis=1)
+        parts = np.split(padded, groups, axis=1)
         all_bands = np.arange(L)
         self.first = [
             self.product_plan(problem, np.hstack([part, *mean]), index, float(problem.height**2)) for part in parts
@@ -135,10 +138,6 @@ class ManySolver(FastSolver):
         self.tableaux = cuda.device_array((self.blocks[-1], m, m + 1), np.float64)
         self.none = cuda.device_array((1, 1, 1), np.float64)
 
-    def step(self, p: int) -> int:
-        """Return the columns of a product: at most 31, as equal as can be."""
-        return -(-p // -(-p // COLUMNS))
-
     def product_plan(self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float) -> tuple[Any, Any]:
         """Return a group of columns on the GPU, and the plan of the kernel that multiplies with them."""
         columns = to_gpu(lane_order(E, index))
@@ -146,18 +145,10 @@ class ManySolver(FastSolver):
         zeros = to_gpu(np.zeros(1))
         least = float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny)
         square = float(shift @ shift) if lift > 0.0 else 0.0
+        # What the search and the certificate need of the plan stays empty.
         plan = FastPlan(
-            address_of(columns),
-            to_gpu(np.zeros((1, 1))),
-            *[zeros] * 4,
-            0.0,
-            0.0,
-            lift,
-            least,
-            square,
-            0.0,
-            problem.E.shape[0],
-        )
+            address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E)
+        )  # fmt: skip
         return columns, plan
 
     @staticmethod
@@ -190,18 +181,16 @@ class ManySolver(FastSolver):
         a, w = self.a[:n], self.w[:n]
         size, length, scale, left = (values[:n] for values in (self.size, self.length, self.scale, self.left))
         tiles = self.grid(lines, samples, PIXELS)
-        p = self.a.shape[1] // len(self.groups)
+        p = self.step
         project = project_kernel(p, *case, self.has_gaps(raw), self.half)
         for g, (_, plan) in enumerate(self.first):
             work = FastWork(a[:, g * p : (g + 1) * p], size, length, scale, w, left)
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
         found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
-        first = 0 if self.members_possible <= FEW else 1
-        for stage, blocks in list(enumerate(self.blocks))[first:]:
+        for stage in self.stages:
             tableaux = self.tableaux if stage == len(STAGES) - 1 else self.none
-            search_kernel(self.sum_to_one, stage, stage == first)[blocks, WARP, stream](
-                self.library, found, n, tableaux
-            )
+            search = search_kernel(self.sum_to_one, stage, stage == self.stages[0])
+            search[self.blocks[stage], WARP, stream](self.library, found, n, tableaux)
         residuals = self.residuals[:n]
         residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
             stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n

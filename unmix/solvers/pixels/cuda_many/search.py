@@ -14,7 +14,7 @@ from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ....compiled.ptx import largest_of_warp, rough_reciprocal
 from ..cuda_fast.active_set import reciprocal
 from ..inverse_update import DEPENDENT
-from ..scalar import BARRED, FREE, PASSIVE
+from ..scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 from ..working_set import ABSENT
 
 WARP = 32
@@ -58,7 +58,7 @@ def rank_of(size):
 
 @on_gpu
 def pivot(T, row, b, k, sign, columns):
-    """Sweep the tableau on place k, which enters (``sign`` 1) or leaves (−1); nothing if ``row`` was not loaded by `load_row`."""
+    """Sweep the tableau on place k, which enters (``sign`` 1) or leaves (−1); ``row`` is what `load_row` copied of it."""
     lane = int32(cuda.laneid)
     d = row[k]
     beta = b[k]
@@ -126,9 +126,8 @@ def warp_functions(sum_to_one: bool) -> Any:
         lane = int32(cuda.laneid)
         best, most = int32(-1), library.tolerance
         shift = multiplier * library.least
-        for j in range(
-            lane, p, 2 * WARP
-        ):  # two columns and four rows at a time: a load takes as long as a hundred operations
+        # Two columns and four rows at a time: a load takes as long as a hundred operations.
+        for j in range(lane, p, 2 * WARP):
             next_j = min(j + WARP, p - 1)
             price = (f[n, j] * unit - shift) * library.weights[j]
             next_price = (f[n, next_j] * unit - shift) * library.weights[next_j]
@@ -268,7 +267,7 @@ def warp_functions(sum_to_one: bool) -> Any:
         """Run Lawson-Hanson on the working set; return the steps."""
         lane = int32(cuda.laneid)
         steps, exchanges, entered, stuck = int32(0), int32(0), int32(-1), False
-        while steps < 6 * columns + 20:
+        while steps < STEPS_PER_ENDMEMBER * columns + 20:
             key = choose(b, state, feasible, tolerance, columns)
             if key == 0:
                 break
