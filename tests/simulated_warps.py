@@ -164,6 +164,12 @@ def any_sync(self, mask, value):
     return by_warp(lambda lanes: [any(lanes)] * WARP, bool(value))
 
 
+def ballot_sync(self, mask, value):
+    """`cuda.ballot_sync`."""
+    assert mask == ALL_LANES
+    return by_warp(lambda lanes: [sum(1 << n for n, lane in enumerate(lanes) if lane)] * WARP, bool(value))
+
+
 class Libdevice:
     """The functions of ``cuda.libdevice`` that the fast path calls."""
 
@@ -268,7 +274,7 @@ def install():
 
     assert "unmix.solvers.pixels.cuda_fast.projection" not in sys.modules
     kernel.BlockManager = Block
-    for function in (syncwarp, shfl_sync, shfl_xor_sync, any_sync):
+    for function in (syncwarp, shfl_sync, shfl_xor_sync, any_sync, ballot_sync):
         setattr(kernelapi.FakeCUDAModule, function.__name__, function)
     kernelapi.FakeCUDAModule.libdevice = Libdevice
     FakeCUDAArray.__cuda_array_interface__ = property(array_interface)

@@ -204,7 +204,7 @@ class Face(NamedTuple):
     """Scratch of ``face_function`` for p endmembers, at most ``most`` of them on the face."""
 
     columns: Any  # (most,) int64
-    inside: Any  # (p,) int64: 1 for columns of the face, 2 for those that join it
+    inside: Any  # (p,) uint8: 1 for columns of the face
     # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i, m], of T at [m, i
     # + 1]
     factors: Any
@@ -214,7 +214,7 @@ class Face(NamedTuple):
 def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...], Any], ...]:
     """Return shape and type of each field of `Face`."""
     most = min(p, most)
-    return ((most,), np.int64), ((p,), np.int64), ((most, most + 1), np.float64), ((most,), np.float64)
+    return ((most,), np.int64), ((p,), np.uint8), ((most, most + 1), np.float64), ((most,), np.float64)
 
 
 @functools.cache
@@ -256,11 +256,11 @@ def face_function(team: Team) -> Any:
         What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the
         face are too nearly dependent, or more than the face has room for.
     """
-    rank, size, sync, total = team.rank, team.size, team.sync, team.total
+    rank, size, sync, total, counted = team.rank, team.size, team.sync, team.total, team.counted
 
     @team.compile
     def extend(U, face, k, j, reduction_buffer):
-        """Add column j to a face of k columns.
+        """Add column j, which is the face's k-th, to the factor of those before.
 
         Return the sum of squares that the inverse factor gains, infinite if j depends on them.
         """
@@ -290,20 +290,34 @@ def face_function(team: Team) -> Any:
             factors[k, i] = value
             gained += value * value
         if rank() == 0:
-            factors[k, k + 1], factors[k, k], columns[k] = length, 1.0 / length, j
+            factors[k, k + 1], factors[k, k] = length, 1.0 / length
         sync()
         return total(gained, reduction_buffer) + 1.0 / square
 
     @team.compile
-    def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, face):
-        """Mark the columns that join the face: first the support, then those whose dual may not be negative at the optimum."""
-        for j in range(rank(), a.shape[0], size()):
-            v = w[j] - multiplier
-            if first:
-                face.inside[j] = 2 if a[j] > 0.0 else 0
-            elif face.inside[j] == 0 and not v + margin * sizes[j] + (sizes[j] + longest) * reach + weighted < 0.0:
-                face.inside[j] = 2
+    def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer):
+        """Mark the columns that join k others: first the support, then those whose dual may not be negative at the optimum.
+
+        Write them into the face's columns, as far as there is room; return their number.
+        """
+        found = 0
+        for begin in range(0, a.shape[0], size()):
+            j, joins = begin + rank(), False
+            if j < a.shape[0]:
+                v = w[j] - multiplier
+                if first:
+                    joins = a[j] > 0.0
+                else:
+                    may = not v + margin * sizes[j] + (sizes[j] + longest) * reach + weighted < 0.0
+                    joins = may and face.inside[j] == 0
+                if first or joins:
+                    face.inside[j] = 1 if joins else 0
+            before, joining = counted(joins, reduction_buffer)
+            if joins and k + found + before < face.columns.shape[0]:
+                face.columns[k + found + before] = j
+            found += joining
         sync()
+        return found
 
     @team.compile
     def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, face, reduction_buffer):
@@ -311,13 +325,13 @@ def face_function(team: Team) -> Any:
         violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
         first = True
         while True:
-            before = k
-            mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, face)
-            for j in range(a.shape[0]):
-                if face.inside[j] != 2:
-                    continue
-                if k == face.columns.shape[0]:
-                    return np.inf, np.inf
+            joining = mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer)
+            if joining == 0 and not first:
+                break
+            if k + joining > face.columns.shape[0]:
+                return np.inf, np.inf
+            for _ in range(joining):
+                j = face.columns[k]
                 inverse_square += extend(U, face, k, j, reduction_buffer)
                 if not inverse_square < np.inf:
                     return np.inf, np.inf
@@ -329,12 +343,6 @@ def face_function(team: Team) -> Any:
                 if sum_to_one:
                     weighted += a[j] * bound
                     longest = max(longest, sizes[j])
-            sync()
-            for j in range(rank(), a.shape[0], size()):
-                face.inside[j] = min(face.inside[j], 1)
-            sync()
-            if k == before and not first:
-                break
             if k > 0:
                 curvature = 0.98 / inverse_square - k * (k + 12.0) * ROUNDING
             if not curvature > 0.0:

@@ -2,7 +2,7 @@
 
 Vectors are divided by stride, ``for i in range(rank(), n, size())``, so that an element always belongs to the same thread;
 ``sync`` makes what the others wrote visible, ``total`` sums over the team, ``best`` finds the largest value. On the CPU rank
-is 0 and size 1, and the rest does nothing.
+is 0 and size 1, and the rest does nothing. `counted` numbers the threads for which something holds.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ class Team(NamedTuple):
     sync: Any
     total: Any
     best: Any
+    counted: Any
 
 
 def summing(function: Callable[..., Any]) -> Any:
@@ -71,4 +72,10 @@ def only(value, index, reduction_buffer):
     return index
 
 
-ALONE = Team("alone", summing, first, alone, nothing, itself, only)
+@summing
+def one_or_none(holds, reduction_buffer):
+    """Return for how many threads before this one it holds, and for how many in all."""
+    return 0, 1 if holds else 0
+
+
+ALONE = Team("alone", summing, first, alone, nothing, itself, only, one_or_none)

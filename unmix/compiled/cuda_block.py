@@ -6,7 +6,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import cuda
+from numba import cuda, uint32
 
 from .cooperative import ALONE, Team
 from .cuda import ALL_LANES, cuda_kernel
@@ -96,9 +96,37 @@ def best_by_tree(value, index, reduction_buffer):
     return result
 
 
+def counted_by_thread(holds, reduction_buffer):
+    """Return for how many threads before this one it holds, and for how many in all; for the simulator, which has no votes."""
+    reduction_buffer[cuda.threadIdx.x] = 1.0 if holds else 0.0
+    cuda.syncthreads()
+    before, count = 0, 0
+    for t in range(cuda.blockDim.x):
+        before += int(reduction_buffer[t]) if t < cuda.threadIdx.x else 0
+        count += int(reduction_buffer[t])
+    cuda.syncthreads()
+    return before, count
+
+
+def counted_by_warps(holds, reduction_buffer):
+    """Return for how many threads before this one it holds, and for how many in all: in each warp by a vote, then over the warps."""
+    t = cuda.threadIdx.x
+    voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
+    before, count = int(cuda.popc(uint32(voted & uint32((1 << (t % WARP)) - 1)))), 0
+    if t % WARP == 0:
+        reduction_buffer[t // WARP] = cuda.popc(voted)
+    cuda.syncthreads()
+    for w in range(cuda.blockDim.x // WARP):
+        before += int(reduction_buffer[w]) if w < t // WARP else 0
+        count += int(reduction_buffer[w])
+    cuda.syncthreads()
+    return before, count
+
+
 total = called_on_gpu(total_by_tree if SIMULATED else total_by_warps)
 best = called_on_gpu(best_by_tree)
-BLOCK = Team("block", called_on_gpu, rank, size, sync, total, best)
+counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
+BLOCK = Team("block", called_on_gpu, rank, size, sync, total, best, counted)
 
 
 @functools.cache

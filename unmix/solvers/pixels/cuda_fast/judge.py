@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float64
+from numba import float64, int64
 
 from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
@@ -18,9 +18,10 @@ from ....compiled.simd import ONE
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
 
-# Threads of a block that bounds a pixel; the most such blocks for each multiprocessor, and its shared memory for them in bytes.
+# Threads of a block that bounds a pixel; the most such blocks for each multiprocessor, its shared memory for them, and what a block
+# takes of it for its buffer and the system, in bytes.
 WARP = 4 if SIMULATED else 32
-BLOCKS, SHARED = 32, 220_000
+BLOCKS, SHARED, BUFFERS = 32, 220_000, 1600
 # The most columns of a face, whose factors lie in shared memory first (in global memory 240 spectra took 134 ns a pixel), and for the
 # pixels that need more in global memory. Supports of mixtures of 948 minerals have up to 53.
 IN_SHARED, MOST_COLUMNS = 40, 96
@@ -61,16 +62,18 @@ def face_kernel(most: int) -> Any:
     of ``most`` columns lie in shared memory, unless it is 0.
     """
     settle = settle_function(BLOCK)
-    buffer_size, shared, shape = 2 * WARP, most > 0, (max(most, 1), most + 1)
+    buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
 
     @cuda_kernel
     def settle_block(plan, work, terms, faces, out):
         reduction_buffer = cuda.shared.array(buffer_size, float64)
         block, p = cuda.blockIdx.x, plan.E.shape[1]
         in_shared = cuda.shared.array(shape, float64)
+        columns = cuda.shared.array(length, int64)
+        row = cuda.shared.array(length, float64)
         face = Face(
-            faces.columns[block, :most] if shared else faces.columns[block], faces.inside[block],
-            in_shared if shared else faces.factors[block], faces.row[block],
+            columns if shared else faces.columns[block], faces.inside[block], in_shared if shared else faces.factors[block],
+            row if shared else faces.row[block],
         )  # fmt: skip
         samples = out.state.shape[1]
         for n in range(block, out.state.size, cuda.gridDim.x):
@@ -123,7 +126,7 @@ class Judge:
     def blocks_for(p: int) -> int:
         """Return how many blocks of threads the GPU holds at once."""
         most = min(p, IN_SHARED)
-        return max(1, min(BLOCKS, SHARED // (8 * most * (most + 1)))) * multiprocessors()
+        return max(1, min(BLOCKS, SHARED // (8 * most * (most + 3) + BUFFERS))) * multiprocessors()
 
     @staticmethod
     def scratch_bytes(p: int, pixels: int, parts: int = 1) -> int:

@@ -19,16 +19,13 @@ from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
 from ..tile import NODATA, SOLVED
 from ..working_set import LEAST_DUAL
-from .search import MOST_MEMBERS, STAGES, WARP, Found, Library, search_kernel
+from .search import FEW, MOST_MEMBERS, STAGES, Found, Library, search_kernel
+from .tableau import WARP
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
 COLUMNS = 31
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
 PART = 131072
-# Warps for each multiprocessor in each stage; a stage's shared memory has room for no more.
-WARPS_OF_STAGE = (32, 14, 8, 4, 2)
-# Up to so many endmembers the first stage pays.
-FEW = 100
 
 
 @functools.cache
@@ -96,7 +93,6 @@ class ManySolver(FastSolver):
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
         L, p = problem.E.shape
-        # The stages that run: the first pays for few endmembers only.
         self.stages = range(0 if p <= FEW else 1, len(STAGES))
         index, gain, offset, _, shift = problem.stored()
         self.pixels, self.L = min(pixels, PART), L
@@ -129,13 +125,12 @@ class ManySolver(FastSolver):
         self.size, self.length, self.scale, self.left = (cuda.device_array(n, np.float64) for _ in range(4))
         self.scratch = [cuda.device_array(n, np.float64) for _ in range(2)]
         self.residuals = cuda.device_array((n, L), np.float64)
-        self.kept = cuda.device_array((n, STAGES[-2] + 1), np.float64)
+        self.kept = cuda.device_array((n, STAGES[-2].most + 1), np.float64)
         self.members = cuda.device_array((n, MOST_MEMBERS), np.int32)
         self.count, self.steps = (cuda.device_array(n, np.int32) for _ in range(2))
         self.ignored = cuda.device_array((1, n), np.uint8)
-        self.blocks = [w * multiprocessors() for w in WARPS_OF_STAGE]
-        m = STAGES[-1]
-        self.tableaux = cuda.device_array((self.blocks[-1], m, m + 1), np.float64)
+        self.blocks = [stage.warps * multiprocessors() for stage in STAGES]
+        self.tableaux = cuda.device_array((self.blocks[-1], *STAGES[-1].shape), np.float64)
         self.none = cuda.device_array((1, 1, 1), np.float64)
 
     def product_plan(self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float) -> tuple[Any, Any]:
@@ -160,10 +155,9 @@ class ManySolver(FastSolver):
     def scratch_bytes(problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         L, p = problem.E.shape
-        each = 8 * (2 * (p + COLUMNS) + L + 5 + STAGES[-2]) + 4 * (MOST_MEMBERS + 3)
-        fixed = 8 * WARPS_OF_STAGE[-1] * multiprocessors() * STAGES[-1] * (STAGES[-1] + 1) + 8 * (
-            p * p + 4 * p * (L + 32)
-        )
+        each = 8 * (2 * (p + COLUMNS) + L + 5 + STAGES[-2].most) + 4 * (MOST_MEMBERS + 3)
+        tableaux = STAGES[-1].warps * multiprocessors() * math.prod(STAGES[-1].shape)
+        fixed = 8 * (tableaux + p * p + 4 * p * (L + 32))
         return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p, min(pixels, PART)))
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
@@ -189,7 +183,7 @@ class ManySolver(FastSolver):
         found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
         for stage in self.stages:
             tableaux = self.tableaux if stage == len(STAGES) - 1 else self.none
-            search = search_kernel(self.sum_to_one, stage, stage == self.stages[0])
+            search = search_kernel(self.sum_to_one, stage, stage == self.stages[0], self.half)
             search[self.blocks[stage], WARP, stream](self.library, found, n, tableaux)
         residuals = self.residuals[:n]
         residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
