@@ -7,6 +7,7 @@ from scipy.optimize import nnls
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.library import Endmembers
 from unmix.solvers.pixels.working_set import ALL_AT_ONCE, MOST_MEMBERS
 
 
@@ -86,3 +87,16 @@ def test_a_support_larger_than_the_working_set_is_not_certified():
     found = unmix.solve(Y, E, method="nnls")
     gap = relative_gap(E, Y[0], found.abundances[0], False)
     assert (found.kappa[0] <= CERTIFIED) == (gap <= 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p", "method", "path"),
+    [(6, "fcls", "active_set"), (6, "ucls", "planned"), (ALL_AT_ONCE + 1, "nnls", "working_set")],
+)
+def test_the_record_says_how_pixels_were_searched(tmp_path, cube_writer, p, method, path):
+    random = np.random.default_rng(p)
+    E = library(random, 60, p)
+    cube = cube_writer(tmp_path / "cube.hdr", scene(random, E, 20).astype(np.float32).reshape(4, 5, 60))
+    endmembers = Endmembers(tuple(map(str, range(p))), E, None, source="library")
+    report = unmix.run(cube, endmembers=endmembers, method=method, device="cpu", scale=1)
+    assert report["path"] == path

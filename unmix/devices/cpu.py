@@ -27,10 +27,16 @@ class Cpu:
         """Return ``block_plan`` as it is: a CPU has no memory of its own."""
         return block_plan
 
-    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        from ..solvers.pixels.cpu import Plan, Results, Stored, path_of, solve_range
+    def path(self, problem: Problem, samples: int) -> str:
+        """Return how pixels are searched."""
+        from ..solvers.pixels.cpu import path_of
 
-        path = path_of(problem)
+        return path_of(problem)
+
+    def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
+        from ..solvers.pixels.cpu import Plan, Results, Stored, solve_range
+
+        path = self.path(problem, line.samples)
         self.solve = functools.partial(solve_range, problem.interleave, path)
         self.stored = Stored(*problem.stored())
         self.plan = Plan(*problem.plan(path))

@@ -107,6 +107,10 @@ class Cuda:
                     return solver
             return GeneralSolver
 
+    def path(self, problem: Problem, samples: int) -> str:
+        """Return how pixels are searched."""
+        return self.solver_for(problem, samples).path or problem.pixel
+
     def bytes_needed(self, problem: Problem, line: Line, block_plan: BlockPlan) -> int:
         """Return the bytes of GPU memory that a run with this block plan needs."""
         blocks = block_plan.lines_per_block * line.bytes_in_flight(problem) * block_plan.slots

@@ -37,6 +37,10 @@ class Several:
         for gpu in self.gpus:
             gpu.solves = value
 
+    def path(self, problem: Problem, samples: int) -> str:
+        """Return how pixels are searched."""
+        return self.gpus[0].path(problem, samples)
+
     def share(self, block_plan: BlockPlan) -> BlockPlan:
         """Return the plan of the first GPU, which has the most slots."""
         return replace(block_plan, slots=-(-block_plan.slots // self.count))

@@ -100,7 +100,8 @@ class Device(Protocol):
     ``fit`` reduces blocks to the device's own memory and ``open`` makes the slots, once per run; ``submit`` starts a block;
     ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else); ``stages`` returns
     the seconds that the device's own clock measured since the last call, by the names of `unmix.pipeline.Seconds`; ``close``
-    releases everything. ``count`` is the number of devices that work in parallel.
+    releases everything. ``count`` is the number of devices that work in parallel; ``path`` returns how pixels are
+    searched, for lines of so many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Device(Protocol):
     @property
     def count(self) -> int: ...
 
+    def path(self, problem: Problem, samples: int) -> str: ...
     def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan: ...
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]: ...
     def submit(self, slot: Slot) -> None: ...

@@ -23,12 +23,14 @@ Progress = Callable[[Step], None]
 class Executor(Protocol):
     """The interface through which a scene's run has its work done.
 
-    ``name`` is the device's; ``extract`` returns endmembers and how often it read the file; ``plan`` cuts the scene into
-    blocks before anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
+    ``name`` is the device's; ``path`` returns how it searches pixels, None where only workers know; ``extract`` returns endmembers and
+    how often it read the file; ``plan`` cuts the scene into blocks before anything is written; ``solve`` fills the rasters of
+    ``outputs`` from the plan's first line on.
     """
 
     @property
     def name(self) -> str: ...
+    def path(self, problem: Problem, samples: int) -> str | None: ...
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
     def solve(
@@ -55,6 +57,10 @@ class LocalExecutor:
     @property
     def name(self) -> str:
         return self.machine.name
+
+    def path(self, problem: Problem, samples: int) -> str:
+        """Return how pixels are searched."""
+        return self.machine.path(problem, samples)
 
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.endmembers.extract_endmembers`."""

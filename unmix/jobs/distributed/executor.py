@@ -170,6 +170,10 @@ class ClusterExecutor:
             raise error
         raise DeviceError(f"{work}: a worker failed: {type(error).__name__}: {error}")
 
+    def path(self, problem: Problem, samples: int) -> str | None:
+        """Return None: each worker's GPU decides."""
+        return None
+
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.jobs.distributed.worker.extract_endmembers`."""
         task = self.task(scene)

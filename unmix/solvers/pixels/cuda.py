@@ -108,10 +108,11 @@ class GeneralSolver:
 
     Every such class has: ``serves`` (whether it can solve a problem), ``scratch_bytes`` (GPU memory needed beside the blocks, for
     blocks of so many pixels), a constructor that allocates that memory, ``launch``, which enqueues a block, and ``countable``, the
-    class that counts its results on the GPU, or None.
+    class that counts its results on the GPU, or None, and ``path``, the search where it is not the problem's own.
     """
 
     countable = None
+    path: str | None = None
 
     # Threads per multiprocessor: more than are resident at once would only take memory.
     MOST_THREADS = 2048

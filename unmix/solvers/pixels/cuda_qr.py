@@ -65,6 +65,7 @@ class QrSolver:
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     countable = None
+    path: str | None = None
 
     def __init__(self, problem: Any, pixels: int) -> None:
         L, p = problem.E.shape

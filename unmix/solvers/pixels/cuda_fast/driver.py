@@ -277,6 +277,7 @@ class FastSolver:
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     countable: Any = Counter
+    path: str | None = None
 
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
