@@ -31,6 +31,14 @@ def constrained(E, y, sum_to_one):
     return best
 
 
+def optimum(E, y, method):
+    """The answer of a row of `METHODS`; with shade, NNLS if its sum is at most one, else FCLS: the objective is convex."""
+    if method.has_shade:
+        a = constrained(E, y, False)
+        return a if a.sum() <= 1 else constrained(E, y, True)
+    return (constrained if method.nonnegative else least_squares)(E, y, method.sum_to_one)
+
+
 def delete_only(E, y, sum_to_one):
     """Li and Li, Algorithm 3, with an inverse at every step."""
     P = list(range(E.shape[1]))

@@ -62,26 +62,27 @@ def test_from_file_to_file(tmp_path, device, method):
         "certified": pixels - 2, "fit_certified": 0, "failed": 0, "rescued": 0,
     }  # fmt: skip
     assert report["bands_used"] == [1, 2, 3, 4, 5]
-    abundance = image(tmp_path / "o/x_abundance.img", lines, 3, samples)
+    row = METHODS[method]
+    abundance = image(tmp_path / "o/x_abundance.img", lines, 3 + row.has_shade, samples)
     rmse = image(tmp_path / "o/x_rmse.img", lines, 1, samples)[..., 0]
     residual = image(tmp_path / "o/x_residual.img", lines, 5, samples)
     proof = image(tmp_path / "o/x_certificate.img", lines, 3, samples)
-    row = METHODS[method]
     for line, sample in np.ndindex(lines, samples):
         if (line, sample) in ((1, 2), (0, 1)):
             for values in (abundance, rmse, residual, proof):
                 assert np.all(values[line, sample] == -9999)
             continue
         y = cube[line, sample, :5] / 1000
-        solve = naive.constrained if row.nonnegative else naive.least_squares
-        a = solve(E[:5], y, row.sum_to_one)
-        np.testing.assert_allclose(abundance[line, sample], a, atol=1e-6)
+        a = naive.optimum(E[:5], y, row)
+        np.testing.assert_allclose(abundance[line, sample, :3], a, atol=1e-6)
+        if row.has_shade:
+            np.testing.assert_allclose(abundance[line, sample, 3], 1 - a.sum(), atol=1e-6)
         np.testing.assert_allclose(rmse[line, sample], np.sqrt(np.mean((y - E[:5] @ a) ** 2)), rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(residual[line, sample], y - E[:5] @ a, atol=1e-6)
         assert proof[line, sample, 0] <= CERTIFIED
     header = (tmp_path / "o/x_abundance.hdr").read_text()
     assert "map info = {UTM, 1, 1, 2, 3, 4, 5}" in header
-    assert "band names = {em 1, em 2, em 3}" in header
+    assert f"band names = {{em 1, em 2, em 3{', shade' * row.has_shade}}}" in header
     assert "data ignore value = -9999" in header
     assert str(tmp_path) not in header
     assert not list(tmp_path.glob("o/*.part"))

@@ -57,10 +57,8 @@ def test_against_every_support(device, method, solver, p):
                 continue  # slow ones are left to the cap, and flagged
             if solver == "delete-only":
                 expected = naive.delete_only(E, y, row.sum_to_one)
-            elif row.nonnegative:
-                expected = naive.constrained(E, y, row.sum_to_one)
             else:
-                expected = naive.least_squares(E, y, row.sum_to_one)
+                expected = naive.optimum(E, y, row)
             np.testing.assert_allclose(a, expected, atol=1e-7 * max(1, np.abs(expected).max()))
 
 

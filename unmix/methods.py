@@ -7,13 +7,17 @@ from .errors import MethodError
 
 @dataclass(frozen=True)
 class Method:
-    """The constraints on abundances, and the names of the solvers that support them; the first is the default."""
+    """The constraints on abundances, and the names of the solvers that support them; the first is the default.
+
+    With ``has_shade`` an endmember is added that takes up what the abundances lack to a sum of one.
+    """
 
     name: str
     summary: str
     sum_to_one: bool
     nonnegative: bool
     solvers: tuple[str, ...]
+    has_shade: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,15 @@ METHODS = {
         Method("scls", "abundances sum to one", True, False, ("direct",)),
         Method("nnls", "abundances are not negative", False, True, (*SEARCHED, "qr", "multiplicative")),
         Method("fcls", "abundances are not negative and sum to one", True, True, SEARCHED),
+        # Not delete-only: it starts from all endmembers, of which shade is zero.
+        Method(
+            "pcls",
+            "abundances are not negative and sum to at most one; shade is the rest",
+            True,
+            True,
+            ("active-set", "inverse"),
+            True,
+        ),
     )
 }
 

@@ -19,7 +19,7 @@ class Options:
 
     Attributes
     ----------
-    method : {"ucls", "scls", "nnls", "fcls"}
+    method : {"ucls", "scls", "nnls", "fcls", "pcls"}
         The constraints on abundances.
     solver : str, optional
         The algorithm; default is the first solver of the method in `unmix.methods.METHODS`.

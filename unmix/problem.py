@@ -43,7 +43,7 @@ class Problem:
     ----------
     method, solver : Method, Solver
     endmembers : Endmembers
-        As given, with ``endmembers.matrix`` (L, p).
+        As given, and shade if the method has it, with ``endmembers.matrix`` (L, p).
     bands : Bands
     nodata : float or None
         The stored value that means no data.
@@ -257,6 +257,13 @@ def plan_problem(
         Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
         above 1e8; the message names the collinear endmembers.
     """
+    if method.has_shade:
+        refuse_sizes(
+            endmembers.take(range(len(endmembers.names) - endmembers.has_shade)),
+            False,
+            "; pcls adds shade itself: leave it out",
+        )
+        endmembers = endmembers.with_shade()
     L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
         raise LibraryError(
@@ -264,7 +271,7 @@ def plan_problem(
             "or `solver` active-set"
         )
     from_mean = method.sum_to_one and not solver.as_given
-    refuse_sizes(endmembers, from_mean)
+    refuse_sizes(endmembers, from_mean, " (shade); leave it out, or use `method` fcls, scls or pcls")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
     if condition > WARN_CONDITION and (p <= L or not solver.any_rank):
@@ -300,15 +307,15 @@ def plan_problem(
     )
 
 
-def refuse_sizes(endmembers: Endmembers, zero_allowed: bool) -> None:
-    """Raise `LibraryError` where an endmember is zero and may not be, or its length is outside of 1e-30 to 1e30."""
+def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> None:
+    """Raise `LibraryError` where an endmember is zero and may not be (with ``advice``), or its length is outside of 1e-30 to 1e30."""
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(endmembers.matrix, axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero_allowed)):
         short = (lengths <= SHORTEST) & ~((lengths == 0) & zero_allowed)
         j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])
         fault = (
-            "is zero in all bands (shade); leave it out, or use `method` fcls or scls"
+            f"is zero in all bands{advice}"
             if lengths[j] == 0
             else f"has length {lengths[j]:.1e}, not between {SHORTEST:g} and {LONGEST:g}; rescale it"
         )

@@ -25,6 +25,7 @@ class Solution:
     Attributes
     ----------
     abundances : array (..., p), float64
+        For pcls what they lack to a sum of one is shade.
     rmse : array (...), float64
         ``sqrt(|y − E a|² / L)``.
     kappa, delta : arrays (...), float64
@@ -60,7 +61,7 @@ def solve(
         Pixels, in any real type and unit.
     E : array-like of shape (L, p)
         Endmembers, one per column, in the unit of Y.
-    method : {"ucls", "scls", "nnls", "fcls"}
+    method : {"ucls", "scls", "nnls", "fcls", "pcls"}
         The constraints.
     solver : str, optional
         A key of `unmix.methods.SOLVERS`; default is the method's own.
@@ -109,7 +110,7 @@ def solve(
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
     answers: dict[str, np.ndarray] = {
-        "abundance": np.empty((len(pixels), p)),
+        "abundance": np.empty((len(pixels), problem.E.shape[1])),
         "rmse": np.empty(len(pixels)),
         "kappa": np.empty(len(pixels)),
         "delta": np.empty(len(pixels)),
@@ -142,7 +143,7 @@ def solve(
         machine.close()
     shape = Y.shape[:-1]
     return Solution(
-        answers["abundance"].reshape(*shape, p),
+        answers["abundance"][:, :p].reshape(*shape, p),
         answers["rmse"].reshape(shape),
         answers["kappa"].reshape(shape),
         answers["delta"].reshape(shape),

@@ -15,7 +15,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.cube import bands_named, counted
 from ..io.formats.header import PLAUSIBLE
-from ..library import Endmembers, duplicates, fit, load_parts, select
+from ..library import SHADE, Endmembers, duplicates, fit, load_parts, select
 from ..methods import Method, Solver, choose
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
@@ -253,10 +253,12 @@ def check_fit(
     relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
-    summary = Summary()
-    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": best.abundances.T[None]})
-    facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, library.names)
-    warnings = judge(summary, library.names, method_spec.sum_to_one, MOST_DELTA, alike)
+    summary, names, abundances = Summary(), library.names, best.abundances
+    if method_spec.has_shade:
+        names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
+    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
+    facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
+    warnings = judge(summary, names, method_spec, MOST_DELTA, alike)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

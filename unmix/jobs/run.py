@@ -189,8 +189,8 @@ class SceneRun:
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
         description = f"{problem.method.name} ({problem.solver.name})"
-        map_headers(outputs, scene, endmembers.names, description, summary.sums, self.used)
-        endmembers.write(*map(outputs.part, LIBRARY))
+        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used)
+        problem.endmembers.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
 

@@ -320,4 +320,5 @@ REFERENCES = {
     "scls": reference_scls,
     "nnls": lambda E, y: nnls(E, y, maxiter=100 * E.shape[1])[0],
     "fcls": reference_fcls,
+    "pcls": reference_fcls,  # shade is one of the endmembers that the run wrote
 }

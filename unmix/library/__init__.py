@@ -14,7 +14,7 @@ from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
-from .spectra import DELETED, Endmembers, duplicates, each_once, select
+from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, select
 from .table import load_csv
 
 # Bytes at the start of a file by which its format is recognised.
@@ -192,6 +192,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 __all__ = [
     "DELETED",
     "FORMATS",
+    "SHADE",
     "Endmembers",
     "duplicates",
     "files_of",

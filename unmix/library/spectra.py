@@ -24,6 +24,8 @@ DELETED = -1e30
 SAME = 1e-4
 # Spectra in a library beyond which `duplicates` compares none.
 MOST_COMPARED = 3000
+# The name of the endmember that `with_shade` adds.
+SHADE = "shade"
 # Characters of a word of `select`; no name is longer.
 LONGEST_WORD = 200
 
@@ -49,6 +51,8 @@ class Endmembers:
         In nanometres.
     counted : int or None
         The estimated number of endmembers in the scene, if it was estimated; the set may have been capped below it.
+    has_shade : bool
+        Whether the last one is shade (`with_shade`).
     """
 
     names: tuple[str, ...]
@@ -59,6 +63,7 @@ class Endmembers:
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
     counted: int | None = None
+    has_shade: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""
@@ -103,7 +108,28 @@ class Endmembers:
             name: None if value is None else tuple(value[j] for j in which)
             for name, value in (("names", self.names), ("pixels", self.pixels), ("classes", self.classes))
         }
-        return replace(self, matrix=np.ascontiguousarray(self.matrix[:, which]), **picked)  # type: ignore[arg-type]
+        matrix = np.ascontiguousarray(self.matrix[:, which])
+        return replace(self, matrix=matrix, has_shade=False, **picked)  # type: ignore[arg-type]
+
+    def with_shade(self, spectrum: np.ndarray | None = None) -> "Endmembers":
+        """Return the endmembers and, as the last one, shade, whose share is what the others lack to a sum of one.
+
+        Parameters
+        ----------
+        spectrum : array (L,), optional
+            That of shade, in the unit of the endmembers; default is zero (photometric shade).
+        """
+        if self.has_shade:
+            return self
+        zeros = np.zeros(len(self.matrix)) if spectrum is None else spectrum
+        return replace(
+            self,
+            names=each_once([*self.names, SHADE]),
+            matrix=np.column_stack([self.matrix, zeros]),
+            pixels=None if self.pixels is None else (*self.pixels, (-1, -1)),
+            classes=None if self.classes is None else (*self.classes, SHADE),
+            has_shade=True,
+        )
 
     def write(self, csv_path: Path | None, sli_path: Path | None, header_path: Path | None) -> None:
         """Write the spectra as CSV and as an ENVI library, float64 without loss; a file whose path is None is not written."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..methods import Method
 from ..problem import some_of
 from ..summary import PER_OCTAVE, POOR, Summary, edges
 
@@ -61,7 +62,7 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
 
 
 def judge(
-    summary: Summary, names: Sequence[str], sum_to_one: bool, most_delta: float, culprits: Sequence[str]
+    summary: Summary, names: Sequence[str], method: Method, most_delta: float, culprits: Sequence[str]
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -70,9 +71,8 @@ def judge(
     summary : Summary
         Totals of a whole scene, or of a sample of it.
     names : sequence of str
-        Names of the endmembers.
-    sum_to_one : bool
-        Whether abundances had to sum to one.
+        Names of the endmembers; for a method with shade that is the last.
+    method : Method
     most_delta : float
         The largest δ (a distance between abundance vectors) that counts as certified.
     culprits : sequence of str
@@ -81,14 +81,14 @@ def judge(
     if not summary.solved:
         return []
     sentences = []
+    sum_to_one, materials = method.sum_to_one, len(names) - method.has_shade
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     uses = abundances_of(summary, names)
     in_median = f"relative RMSE {percent(median)} in the median pixel"
     at_95 = f"{percent(percentile_95)} at the 95th percentile"
     if median > POOR:
-        advice = (
-            "; where brightness varies, `method` nnls or a zero endmember (shade)" if sum_to_one else "; check `scale`"
-        )
+        brighter = "pcls, or nnls" if not method.has_shade else "nnls"
+        advice = f"; where brightness varies, `method` {brighter}" if sum_to_one else "; check `scale`"
         sentences.append(
             f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): endmembers are missing or do not match this scene; try more "
             f"endmembers or another library{advice}"
@@ -102,10 +102,11 @@ def judge(
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
-            "relative RMSE above 10 %): no mixture of the endmembers comes near them; add a zero endmember (shade) if they are darker "
-            "than the endmembers, use `method` nnls if some are brighter"
+            "relative RMSE above 10 %): no mixture of the endmembers comes near them; use `method` "
+            + ("pcls (shade) if they are darker than the endmembers, " if not method.has_shade else "")
+            + "nnls if some are brighter"
         )
-    idle = [use["name"] for use in uses if use["share_above_1_percent"] < UNUSED]
+    idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
     if median <= POOR and idle and len(names) > 1:
         single = len(idle) == 1
         sentences.append(

@@ -145,7 +145,7 @@ def report_of(
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    for sentence in judge(summary, endmembers.names, problem.method.sum_to_one, options.max_delta, problem.alike):
+    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
