@@ -36,7 +36,7 @@ unmixing = options.combine(
         default=None,
         help="The algorithm: "
         + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
-        + ".  [default: direct for ucls and scls, active-set for nnls and fcls]",
+        + ".  [default: direct for ucls and scls, else active-set]",
     ),
     click.option(
         "-e",
@@ -50,6 +50,30 @@ unmixing = options.combine(
         "--select",
         metavar="A,B*,...",
         help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
+    ),
+    click.option(
+        "--classes",
+        metavar="[FILE:]COLUMN",
+        help="Take the classes of the spectra of -e from a column of this CSV file, or of FILE, a CSV table with their names.  "
+        "[default: the library's own]",
+    ),
+    click.option("--library-scale", type=float, metavar="F", help="Divide the values of -e by F."),
+    click.option(
+        "--by",
+        type=options.one_of(["class"]),
+        default=None,
+        help="Also write the sums of the abundances by class, and the brightness (the sum of all, without shade), STEM_fraction.",
+    ),
+    click.option(
+        "--shade",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="For pcls: a library whose one spectrum is that of shade.  [default: zero in all bands]",
+    ),
+    click.option(
+        "--shade-normalize",
+        is_flag=True,
+        help="Divide the sums by class by the brightness, which takes shade out; -9999 where it is 0.",
     ),
     options.extraction,
     options.outputs,

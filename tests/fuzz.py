@@ -135,7 +135,9 @@ def options(random, folder, cube):
         ("nodata", [0.0, -9999.0, float("nan"), 1e300]),
         ("format", ["geotiff", "hdf5", "png"]),
         ("select", ["*", "em*", "nothing", ","]),
-        ("method", ["nnls", "scls", "ucls"]),
+        ("method", ["nnls", "scls", "ucls", "pcls", "pcls"]),
+        ("by", ["class", "name"]), ("shade_normalize", [True]), ("library_scale", [10.0, 0.0, float("nan"), 1e-300]),
+        ("classes", ["name", "class", "no.csv:x", f"{cube}:class", "%"]), ("shade", [str(cube), "no.csv", str(folder)]),
         ("memory", ["64k", "1k", "1M", "0"]),
         ("dataset", ["/cube", "cube", "/cube:bxy", "/nothing:yxb", "Y"]),
         ("wavelengths", ["/wavelength", "wl"]),
@@ -172,7 +174,8 @@ def one(number, seed):
         } | settings
         if random.random() < 0.1:
             settings |= {"endmembers": None, "count": 2}
-            settings.pop("select", None)
+            for name in ("select", "classes", "library_scale", "by", "shade_normalize"):
+                settings.pop(name, None)
         before = {path: path.read_bytes() for path in files}
         try:
             report = unmix.run(cube, **settings)

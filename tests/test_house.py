@@ -38,7 +38,8 @@ HOUSE = {
     "devices": (("compiled", "solvers/pixels", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (
-        ("options", "summary", "certificate", "scene", "problem", "io", "library", "pipeline", "blocks", "errors", "_version"),
+        ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",
+         "_version"),
         {"numpy"},
     ),
     "arrays": (

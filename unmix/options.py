@@ -12,6 +12,11 @@ from .library import Endmembers
 from .methods import Method, Solver, choose
 from .scene import ReadOptions
 
+# Options that mean something for a library alone, and what they do with it.
+OF_A_LIBRARY = {
+    "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Options:
@@ -27,6 +32,17 @@ class Options:
         A spectral library; by default ``count`` endmembers are extracted from the scene by ``extract`` with ``seed``.
     select : str, optional
         Names or classes of the spectra of ``endmembers`` to use, ``A,B*``; see `unmix.library.select`.
+    classes : str, optional
+        Where the classes of the spectra of ``endmembers`` are: ``COLUMN`` of this CSV file, or ``FILE:COLUMN`` of another one with
+        their names; default is what the library itself says.
+    library_scale : float, optional
+        Values of ``endmembers`` are divided by it.
+    by : {"class"}, optional
+        Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
+    shade : path-like, optional
+        For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
+    shade_normalize : bool
+        Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
     extract : {"vca", "spa"}
@@ -69,6 +85,11 @@ class Options:
     solver: str | None = None
     endmembers: str | os.PathLike[str] | Endmembers | None = None
     select: str | None = None
+    classes: str | None = None
+    library_scale: float | None = None
+    by: str | None = None
+    shade: str | os.PathLike[str] | None = None
+    shade_normalize: bool = False
     count: int | str | None = None
     extract: str = "vca"
     seed: int = 0
@@ -104,8 +125,17 @@ class Options:
             raise MethodError(
                 "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
             )
-        if self.endmembers is None and self.select is not None:
-            raise MethodError("`select` chooses spectra of a library; give one with `endmembers`")
+        for name, does in OF_A_LIBRARY.items():
+            if self.endmembers is None and getattr(self, name) is not None:
+                raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
+        if self.by not in (None, "class"):
+            raise MethodError(f"`by` '{self.by}': there is only class")
+        if self.shade_normalize and self.by is None:
+            raise MethodError("`shade_normalize` is for sums by class; add `by` class")
+        if self.shade is not None and not self.method_spec.has_shade:
+            raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
+        if self.library_scale is not None and not 0 < self.library_scale < float("inf"):
+            raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     @classmethod
@@ -152,11 +182,12 @@ class Options:
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
             "max_delta": self.max_delta, "device": device.partition(":")[0],
             "reading": {name: value for name, value in self.reading.to_dict().items() if name != "mask"},
-        }  # fmt: skip
+        } | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})  # fmt: skip
 
-    def maps(self, L: int, p: int) -> dict[str, int]:
-        """Return the maps that are written, with the number of bands of each."""
+    def maps(self, L: int, p: int, *, fractions: int = 0) -> dict[str, int]:
+        """Return the maps that are written, with the number of bands of each, for L bands, p endmembers and so many fractions."""
         sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
         sizes |= {} if self.top is None else {"index": min(self.top, p)}
+        sizes |= {} if self.by is None else {"fraction": fractions}
         sizes |= {"residual": L} if self.residual else {}
         return sizes | ({"certificate": 3} if self.certificate else {})

@@ -385,6 +385,6 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
     """
     fault = scale_fault(cube, endmembers, bands, nodata)
     if fault and not meant:
-        raise CubeError(fault)
+        raise CubeError(f"{fault}; `library_scale` scales the library instead")
     if fault:
         log.warning(fault)

@@ -12,12 +12,12 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
-from ..errors import CubeError, MethodError
+from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.identity import Watch
 from ..io.placement import Placement
-from ..library import Endmembers, fit, load_parts
+from ..library import ClassSums, Endmembers, classified, fit, load_parts
 from ..library import select as choose_spectra
 from ..options import Options
 from ..outputs.atomic import finite
@@ -124,11 +124,16 @@ class SceneRun:
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
         self.suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
-        refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs_of(scene, library=library))
+        inputs = inputs_of(scene, library=library) + inputs_of(library=options.shade)
+        refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs)
         self.watch = Watch(scene)
         self.library = (
-            None if options.endmembers is None else fit_library(options.endmembers, options.select, scene, self.used)
+            None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
+        self.classes = (
+            None if self.library is None or options.by is None else ClassSums.of(self.library, options.shade_normalize)
+        )
+        self.shade = None if options.shade is None else fit_shade(options.shade, scene, self.used)
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
@@ -138,6 +143,8 @@ class SceneRun:
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
         self.request = options.request(self.library, self.executor.name)
+        self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
+        self.request |= {} if self.classes is None else {"classes": [self.classes.names, self.classes.members]}
         completed = CompletedRun(self.request, self.watch.identity)
         skipped = {"input": input_of(scene), "skipped": True}
         if options.skip_existing and completed.is_done(self.folder, scene.stem):
@@ -160,15 +167,17 @@ class SceneRun:
         scene, options, outputs = self.scene, self.options, self.outputs
         began = time.perf_counter()
         endmembers, passes = self.find_endmembers(resume)
+        given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
         extracting = time.perf_counter() - began
         problem = plan_problem(
-            endmembers, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave
+            given, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave
         )
         first = resume.lines if resume is not None else 0
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
-        maps = options.maps(*problem.E.shape)
+        classes = None if self.classes is None else ClassSums.of(problem.endmembers, options.shade_normalize)
+        maps = options.maps(*problem.E.shape, fractions=0 if classes is None else len(classes.bands))
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -184,12 +193,13 @@ class SceneRun:
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
             "asked": self.request, "identity": self.watch.identity, "resumed_from": first, "format": options.format,
-            "top": options.top, "warnings": self.warnings, "path": self.executor.path(problem, scene.samples),
+            "top": options.top, "warnings": self.warnings, "by": options.by, "path": self.executor.path(problem, scene.samples),
         }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
+        report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
-        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used)
+        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, classes)
         problem.endmembers.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
@@ -244,11 +254,25 @@ def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
 
 
 def fit_library(
-    endmembers: str | os.PathLike[str] | Endmembers, select: str | None, scene: Cube, used: Bands
+    endmembers: str | os.PathLike[str] | Endmembers, options: Options, scene: Cube, used: Bands
 ) -> Endmembers:
-    """Return the selected spectra of a library, resampled to the bands in use."""
+    """Return the selected spectra of a library, with their classes, scaled and resampled to the bands in use."""
     parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
-    return fit(parts if select is None else choose_spectra(parts, select), scene, used.index)
+    if options.classes is not None:
+        path = Path("library") if isinstance(endmembers, Endmembers) else Path(endmembers)
+        parts = classified(parts, options.classes, path)
+    if options.library_scale is not None:
+        scale = options.library_scale
+        parts = [replace(part, matrix=np.where(part.valid, part.matrix / scale, np.nan)) for part in parts]
+    return fit(parts if options.select is None else choose_spectra(parts, options.select), scene, used.index)
+
+
+def fit_shade(path: str | os.PathLike[str], scene: Cube, used: Bands) -> Endmembers:
+    """Return the one spectrum of a file, resampled to the bands in use; `LibraryError` where it holds more."""
+    shade = fit(load_parts(Path(path)), scene, used.index)
+    if len(shade.names) > 1:
+        raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
+    return shade
 
 
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..blocks import BlockPlan, cores, plan_blocks
+from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
+from ..library import ClassSums
 from ..options import Options
 from ..outputs.raster import Raster
 from ..pipeline import Seconds, stream
@@ -27,6 +29,8 @@ Done = Callable[[slice, Summary], None]
 
 def line_of(scene: Cube, options: Options) -> Line:
     """Return what one line of the scene takes in a slot."""
+    if options.by is not None:  # sums by class are those of float64, and everything that the host counts is needed
+        return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
     limit = farthest(options.max_delta)
     return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=limit)
@@ -74,6 +78,7 @@ def solve_lines(
         The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
+    classes = None if options.by is None else ClassSums.of(problem.endmembers, options.shade_normalize)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -89,8 +94,13 @@ def solve_lines(
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
             part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
+        fractions = {}
+        if classes is not None:
+            fractions = {"fraction": classes.fractions(results["abundance"], results["state"] != SOLVED)}
+            results = as_in_files(results)
+        if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
-        maps = maps_of(results, options)
+        maps = maps_of(results, options) | fractions
         for name, raster in rasters.items():
             raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
         return part
@@ -143,6 +153,12 @@ def look_again(
         for line in changed:
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part
+
+
+def as_in_files(results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the results with abundances, RMSE and residual in float32."""
+    with np.errstate(over="ignore"):
+        return results | {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
 
 
 def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:

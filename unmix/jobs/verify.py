@@ -16,7 +16,7 @@ from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from ..io.export import FORMATS, OutputFormat
 from ..io.identity import identity_of, is_older
 from ..io.placement import Placement
-from ..library import load
+from ..library import Endmembers, load
 from ..methods import METHODS, SOLVERS, Method
 from ..outputs.atomic import file_digest, finite, image_digest, record_digest
 from ..outputs.journal import difference
@@ -128,7 +128,8 @@ def verify_report(
         np.broadcast_to(np.asarray(report["gain"], float), len(report["bands_used"])),
         np.broadcast_to(np.asarray(report["offset"], float), len(report["bands_used"])),
     )
-    E = load(stem.with_name(stem.name + "_endmembers.csv")).matrix
+    library = load(stem.with_name(stem.name + "_endmembers.csv"))
+    E = library.matrix
     if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     chosen = np.arange(lines * samples)
@@ -138,7 +139,9 @@ def verify_report(
         check_placed(maps, scene.placement, lines, samples, verdict)
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
-        check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
+        best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
+        if "fraction" in maps and method is not None:
+            check_fractions(maps, report, library, method, int(line), best, verdict)
     return verdict
 
 
@@ -237,8 +240,11 @@ def check_line(
     line: int,
     places: np.ndarray,
     verdict: Verdict,
-) -> None:
-    """Solve some pixels of a line again and compare; see `verify`."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve some pixels of a line again and compare; see `verify`.
+
+    Return the places that are not masked, and the abundances (n, p) there.
+    """
     L = len(E)
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
@@ -277,6 +283,31 @@ def check_line(
     for place in places[wrong]:
         if len(verdict.faults) < 100:
             verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: does not match the cube")
+    return places[~masked], best
+
+
+def check_fractions(
+    maps: Maps, report: dict[str, Any], library: Endmembers, method: Method, line: int, solved: tuple[np.ndarray, np.ndarray],
+    verdict: Verdict,
+) -> None:  # fmt: skip
+    """Sum the abundances of some pixels by class again and compare."""
+    places, best = solved
+    materials = best[:, : best.shape[1] - method.has_shade]
+    kinds = (library.classes or ())[: materials.shape[1]]
+    sums = np.stack([materials[:, [kind == name for kind in kinds]].sum(axis=1) for name in dict.fromkeys(kinds)])
+    brightness = materials.sum(axis=1)
+    lit = brightness > 1e-4  # where it is smaller, its quotients are not known to the tolerance
+    written = maps.line("fraction", line)[:, places]
+    expected = sums / np.where(lit, brightness, 1) if report["asked"]["shade_normalize"] else sums
+    rest = [1 - brightness] * method.has_shade + [brightness]
+    expected = np.vstack([expected, *rest])
+    compared = np.ones_like(expected, bool)
+    compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
+    tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
+    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected))
+    for place in places[(off & compared).any(axis=0)]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its sums by class do not match the cube")
 
 
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:

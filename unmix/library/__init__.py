@@ -11,6 +11,7 @@ from ..io import open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
+from .classes import ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
@@ -193,7 +194,9 @@ __all__ = [
     "DELETED",
     "FORMATS",
     "SHADE",
+    "ClassSums",
     "Endmembers",
+    "classified",
     "duplicates",
     "files_of",
     "fit",

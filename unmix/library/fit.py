@@ -60,7 +60,10 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     if len(fitted) == 1:
         return fitted[0]
     names = each_once([name for part in fitted for name in part.names])
-    return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=None)
+    classes = (
+        tuple(kind for part in fitted for kind in part.classes or ()) if all(part.classes for part in fitted) else None
+    )
+    return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=classes)
 
 
 def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:

@@ -12,14 +12,7 @@ from .spectra import Endmembers, make
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
     """Load a CSV library: columns whose heading is a number are bands, the first other one has the names, ``class`` the classes."""
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    try:
-        rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    rows = read_rows(path, raw)
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
@@ -56,6 +49,18 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)
     return make(texts[name_column], matrix, None if counted else nanometres(axis, ""), path, pixels, classes)
+
+
+def read_rows(path: Path, raw: bytes) -> list[list[str]]:
+    """Return the rows of a CSV table that are not empty; `LibraryError` where it is none."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    try:
+        return [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:

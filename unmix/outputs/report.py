@@ -17,7 +17,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import MAP_FIELDS
 from ..io.formats.header import words
-from ..library import Endmembers
+from ..library import ClassSums, Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
@@ -30,7 +30,15 @@ from .output_set import Outputs
 log = logging.getLogger("unmix")
 
 
-def map_headers(outputs: Outputs, scene: Cube, names: Sequence[str], how: str, sums: np.ndarray, bands: Bands) -> None:
+def map_headers(
+    outputs: Outputs,
+    scene: Cube,
+    names: Sequence[str],
+    how: str,
+    sums: np.ndarray,
+    bands: Bands,
+    classes: ClassSums | None = None,
+) -> None:
     """Write the headers of all rasters; they hold no time, device, thread count, memory or path.
 
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
@@ -47,6 +55,9 @@ def map_headers(outputs: Outputs, scene: Cube, names: Sequence[str], how: str, s
         "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
+    if classes is not None:
+        kind = "shade-normalized sums" if classes.normalized else "sums"
+        fields["fraction"] = {"description": f"{kind} by class {by}", "band names": list(classes.bands)}
     if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
         fields["abundance"] |= {

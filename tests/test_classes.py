@@ -1,0 +1,210 @@
+"""Shade, and sums by class: against quadprog and plain sums, and on Jasper Ridge with its library of four classes."""
+
+import json
+
+import numpy as np
+import pytest
+import quadprog
+from conftest import write_csv, write_cube
+
+import unmix
+from unmix.jobs.verify import verify
+from unmix.library import ClassSums, Endmembers, classified, load
+
+KINDS = ("soil", "tree", "soil", "npv", "tree")
+
+
+def image(path, lines, bands, samples):
+    """A BIL float32 map as (lines, samples, bands)."""
+    return np.fromfile(path, "<f4").reshape(lines, bands, samples).transpose(0, 2, 1)
+
+
+def at_most_one(E, y):
+    """a >= 0 with a sum of at most one, by quadprog."""
+    p = E.shape[1]
+    C = np.column_stack([-np.ones(p), np.eye(p)])
+    return quadprog.solve_qp(E.T @ E, E.T @ y, C, np.append(-1.0, np.zeros(p)))[0]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene in part darker and in part brighter than its five endmembers, and their library with classes."""
+    random = np.random.default_rng(1)
+    E = random.random((12, 5)) + 0.1
+    A = random.dirichlet(np.full(5, 0.5), (6, 7)) * random.uniform(0.0, 1.3, (6, 7, 1))
+    cube = A @ E.T + 0.01 * random.standard_normal((6, 7, 12))
+    cube[0, 0] = 0.0
+    cube[2, 3] = -7.0
+    path = write_cube(tmp_path / "x.hdr", cube.astype(np.float32), data_ignore_value=-7)
+    rows = [["name", "class", "level_1", *map(str, range(1, 13))]]
+    rows += [[f"e{j}", KINDS[j], "ab"[j % 2], *(repr(float(v)) for v in E[:, j])] for j in range(5)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    return path, tmp_path / "library.csv", E, cube.astype(np.float32).astype(float)
+
+
+@pytest.mark.sim
+def test_at_most_one_against_quadprog(device):
+    random = np.random.default_rng(0)
+    E = random.random((15, 6)) + 0.1
+    Y = random.dirichlet(np.ones(6), 12) @ E.T * random.uniform(0.2, 1.5, (12, 1)) + 0.02 * random.standard_normal(
+        (12, 15)
+    )
+    found = unmix.solve(Y, E, method="pcls", device=device)
+    assert found.kappa.max() <= 1e-10 and found.delta.max() <= 1e-8 and found.abundances.shape == (12, 6)
+    np.testing.assert_allclose(found.abundances, [at_most_one(E, y) for y in Y], atol=1e-9)
+    assert (found.abundances.sum(axis=1) < 0.99).any() and np.isclose(found.abundances.sum(axis=1), 1).any()
+
+
+def test_a_zero_endmember_under_fcls_is_the_same():
+    random = np.random.default_rng(2)
+    E = random.random((20, 5)) + 0.1
+    Y = random.random((60, 20))
+    shaded = unmix.solve(Y, np.column_stack([E, np.zeros(20)]), method="fcls").abundances
+    np.testing.assert_array_equal(unmix.solve(Y, E, method="pcls").abundances, shaded[:, :5])
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("method", ["pcls", "fcls", "nnls"])
+def test_sums_by_class(tmp_path, scene, method, normalize):
+    path, library, E, cube = scene
+    report = unmix.run(
+        path, endmembers=library, method=method, by="class", shade_normalize=normalize, residual=True, device="cpu"
+    )
+    has_shade = method == "pcls"
+    names = ["soil", "tree", "npv", *["shade"] * has_shade, "brightness"]
+    assert f"band names = {{{', '.join(names)}}}" in (tmp_path / "x_fraction.hdr").read_text()
+    fraction = image(tmp_path / "x_fraction.img", 6, len(names), 7)
+    A = unmix.solve(cube, E, method=method).abundances
+    for line, sample in np.ndindex(6, 7):
+        if (line, sample) == (2, 3):
+            assert np.all(fraction[line, sample] == -9999)
+            continue
+        a = A[line, sample]
+        sums = [a[0] + a[2], a[1] + a[4], a[3]]
+        total = sum(sums)
+        if normalize:
+            sums = [value / total for value in sums] if total > 0 else [-9999.0] * 3
+        np.testing.assert_allclose(
+            fraction[line, sample], [*sums, *[1 - total] * has_shade, total], rtol=2e-7, atol=1e-7
+        )
+    assert (fraction[0, 0, 0] == -9999) == (normalize and method != "fcls")  # a pixel that is all shade has no classes
+    assert [(one["name"], one["spectra"]) for one in report["classes"]] == [("soil", 2), ("tree", 2), ("npv", 1)]
+    assert sum(one["mean"] for one in report["classes"]) == pytest.approx(
+        A.reshape(-1, 5).sum() / 41 - A[2, 3].sum() / 41, rel=1e-6
+    )
+    plain = tmp_path / "plain"
+    unmix.run(path, endmembers=library, method=method, residual=True, device="cpu", out_dir=plain)
+    for name in ("abundance", "rmse", "residual"):  # the other maps stay what they are without sums
+        assert (plain / f"x_{name}.img").read_bytes() == (tmp_path / f"x_{name}.img").read_bytes()
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_verify_finds_wrong_sums(tmp_path, scene):
+    from unmix.outputs.atomic import image_digest, record_digest
+
+    path, library, _, _ = scene
+    unmix.run(path, endmembers=library, method="pcls", by="class", device="cpu")
+    values = np.fromfile(tmp_path / "x_fraction.img", "<f4")
+    values[8] += 1e-4
+    values.tofile(tmp_path / "x_fraction.img")
+    report = json.loads((tmp_path / "x_run.json").read_text())
+    report["digests"]["x_fraction.img"] = image_digest(tmp_path / "x_fraction.img", 6)
+    report["digest"] = record_digest(report)
+    (tmp_path / "x_run.json").write_text(json.dumps(report))
+    assert any("sums by class" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+
+
+def test_sums_are_the_same_bytes_for_any_block(tmp_path, scene):
+    path, library, _, _ = scene
+    results = set()
+    for turn, memory in enumerate(("64K", "1G")):
+        unmix.run(
+            path,
+            endmembers=library,
+            method="pcls",
+            by="class",
+            device="cpu",
+            memory=memory,
+            threads=turn + 1,
+            out_dir=tmp_path / str(turn),
+        )
+        results.add((tmp_path / str(turn) / "x_fraction.img").read_bytes())
+    assert len(results) == 1
+
+
+def test_where_classes_come_from(tmp_path, scene):
+    _, library, E, _ = scene
+    parts = [load(library)]
+    assert parts[0].classes == KINDS
+    assert classified(parts, "level_1", library)[0].classes == ("a", "b", "a", "b", "a")
+    table = tmp_path / "kinds.csv"
+    table.write_text("id,spectrum,kind\n" + "".join(f"{9 - j},e{j},k{j // 2}\n" for j in reversed(range(5))))
+    assert classified(parts, f"{table}:KIND", library)[0].classes == ("k0", "k0", "k1", "k1", "k2")
+    table.write_text("spectrum,kind\ne0,k\n")
+    for spec, words in ((f"{table}:kind", "no row is for the spectrum 'e1' and 3 more"), ("rock", "it has name, class, level_1"),
+                        (f"{tmp_path}/none.csv:kind", "No such file")):  # fmt: skip
+        with pytest.raises(unmix.LibraryError, match=words):
+            classified(parts, spec, library)
+    with pytest.raises(unmix.LibraryError, match="have no classes"):
+        ClassSums.of(Endmembers(("a",), E[:, :1], None, source="E"), False)
+
+
+def test_shade_of_a_file(tmp_path, scene):
+    """A shade that is not zero is an endmember of fcls, and what is written to the library."""
+    path, library, E, cube = scene
+    dark = np.linspace(0.01, 0.05, 12)
+    shade = write_csv(tmp_path / "shade.csv", dark[:, None])
+    unmix.run(path, endmembers=library, method="pcls", shade=shade, by="class", device="cpu")
+    expected = unmix.solve(cube, np.column_stack([E, dark]), method="fcls").abundances
+    found = image(tmp_path / "x_abundance.img", 6, 6, 7)
+    good = found[..., 0] != -9999
+    np.testing.assert_allclose(found[good], expected[good], atol=1e-7)
+    assert load(tmp_path / "x_endmembers.csv").names[-1] == "shade"
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"by": "name"}, "there is only class"),
+        ({"shade_normalize": True}, "is for sums by class"),
+        ({"shade": "x.csv"}, "use `method` pcls"),
+        ({"library_scale": 0.0}, "must be above 0"),
+    ],
+)
+def test_options_that_do_not_fit(scene, options, words):
+    with pytest.raises(unmix.MethodError, match=words):
+        unmix.run(scene[0], endmembers=scene[1], **options)
+
+
+def test_a_library_alone_has_classes(scene):
+    with pytest.raises(unmix.MethodError, match="sums by the classes of a library"):
+        unmix.run(scene[0], by="class")
+
+
+def test_a_library_in_other_units(tmp_path, scene):
+    path, _, E, cube = scene
+    big = write_csv(tmp_path / "big.csv", E * 10000)
+    unmix.run(path, endmembers=big, library_scale=10000, method="pcls", device="cpu")
+    found = image(tmp_path / "x_abundance.img", 6, 6, 7)
+    good = found[..., 0] != -9999
+    np.testing.assert_allclose(found[good][:, :5], unmix.solve(cube, E, method="pcls").abundances[good], atol=1e-6)
+
+
+def test_a_library_with_shade_of_its_own_is_refused(scene):
+    E = scene[2]
+    with pytest.raises(unmix.LibraryError, match="pcls adds shade itself"):
+        unmix.solve(np.ones(12), np.column_stack([E, np.zeros(12)]), method="pcls")
+
+
+def test_jasper_by_class(tmp_path, data):
+    """Every pixel of a real scene certified with 529 spectra of 198 bands and shade, and 300 of them against scipy."""
+    report = unmix.run(
+        data / "jasper/jasper.hdr", endmembers=data / "libraries/spectral_library_jasperRidge.mat", method="pcls", by="class",
+        device="cpu", out_dir=tmp_path,
+    )  # fmt: skip
+    assert report["certified"] and report["pixels"]["certified"] == 10_000
+    assert [one["name"] for one in report["classes"]] == ["Tree", "Water", "Dirt", "Road"]
+    fraction = image(tmp_path / "jasper_fraction.img", 100, 6, 100)
+    np.testing.assert_allclose(fraction[..., 4] + fraction[..., 5], 1, atol=1e-6)
+    assert verify(tmp_path / "jasper", sample=300).faults == []

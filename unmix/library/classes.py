@@ -1,0 +1,151 @@
+"""Classes of the spectra of a library: read them from a table, and sum abundances by class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import LibraryError
+from ..io.formats.header import LONGEST_HEADER, clean
+from ..io.read import brief
+from .spectra import SHADE, Endmembers, each_once
+from .table import read_rows
+
+# The last map of fractions: the sum of all abundances but that of shade.
+BRIGHTNESS = "brightness"
+NODATA = np.float32(-9999)
+
+
+def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[Endmembers]:
+    """Return the parts of a library with the classes that a column of a CSV table gives them.
+
+    Parameters
+    ----------
+    parts : sequence of Endmembers
+        All spectra of the library.
+    classes : str
+        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum. Rows belong to spectra
+        by their names, which one column of the table must hold, or in their order where the table is the library.
+    path : Path
+        The library.
+
+    Raises
+    ------
+    LibraryError
+        Where the table cannot be read, has no such column, or lacks a spectrum.
+    """
+    file, _, column = classes.rpartition(":")
+    table = Path(file) if file else path
+    try:
+        with open(table, "rb") as opened:
+            rows = read_rows(table, opened.read(LONGEST_HEADER))
+    except OSError as error:
+        raise LibraryError(f"{table}: cannot read the classes: {error.strerror or brief(error)}") from None
+    heading = [cell.strip() for cell in rows[0]] if rows else []
+    place = next((i for i, cell in enumerate(heading) if cell.lower() == column.strip().lower()), None)
+    if place is None:
+        known = ", ".join(cell for cell in heading if cell and not cell[0].isdigit())[:200]
+        raise LibraryError(f"{table}: has no column '{column}' (`classes`); it has {known or 'no heading'}")
+    body = [[*(clean(cell) for cell in row), *[""] * (len(heading) - len(row))] for row in rows[1:]]
+    kinds = [row[place] or "none" for row in body]
+    names = [name for part in parts for name in part.names]
+    if file:
+        kinds = [kinds[i] for i in rows_by_name(body, names, table)]
+    if len(kinds) != len(names):
+        raise LibraryError(f"{table}: {len(kinds)} classes for {len(names)} spectra")
+    remaining = iter(kinds)
+    return [replace(part, classes=tuple(next(remaining) for _ in part.names)) for part in parts]
+
+
+def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:
+    """Return the row of each name, from the column of a table that holds the most of them."""
+    columns = [each_once([row[i] for row in body]) for i in range(len(body[0]))] if body else []
+    best = max(columns, key=lambda column: len(set(column) & set(names)), default=())
+    rows = {name: i for i, name in enumerate(best)}
+    lacking = [name for name in names if name not in rows]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise LibraryError(
+            f"{table}: no row is for the spectrum '{lacking[0]}'{more}; `classes` needs their names in one column"
+        )
+    return [rows[name] for name in names]
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """How abundances are summed by class.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The classes, in the order of their first spectra.
+    members : tuple of tuples of int
+        The numbers of the spectra of each, from 0.
+    has_shade : bool
+        Whether the last endmember is shade, which belongs to no class.
+    normalized : bool
+        Whether sums are divided by the sum of all of them, so that shade is taken out.
+    """
+
+    names: tuple[str, ...]
+    members: tuple[tuple[int, ...], ...]
+    has_shade: bool
+    normalized: bool
+
+    @classmethod
+    def of(cls, endmembers: Endmembers, normalized: bool) -> "ClassSums":
+        """Return the sums for a set of endmembers; `LibraryError` where they have no classes."""
+        kinds = endmembers.classes
+        if kinds is None:
+            raise LibraryError(
+                f"{endmembers.source}: its spectra have no classes; name a column of them with `classes`"
+            )
+        kinds = kinds[: len(kinds) - endmembers.has_shade]
+        names = tuple(dict.fromkeys(kinds))
+        members = tuple(tuple(j for j, kind in enumerate(kinds) if kind == name) for name in names)
+        return cls(names, members, endmembers.has_shade, normalized)
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands of `fractions`."""
+        return each_once([*self.names, *[SHADE] * self.has_shade, BRIGHTNESS])
+
+    def means(self, abundances: np.ndarray) -> list[dict[str, Any]]:
+        """Return name, number of spectra and mean abundance of each class, from the mean of each endmember (p,)."""
+        return [
+            {"name": name, "spectra": len(members), "mean": float(abundances[list(members)].sum())}
+            for name, members in zip(self.names, self.members)
+        ]
+
+    def fractions(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Sum abundances by class.
+
+        Parameters
+        ----------
+        abundance : array (n, p, samples), float64
+            Sums are taken before rounding to float32, always in the order of the endmembers.
+        masked : array (n, samples), bool
+
+        Returns
+        -------
+        array (n, bands, samples), float32
+            A band for each class, for shade if there is any, and the brightness: the sum of the classes before they are normalized.
+            −9999 where masked, and, of normalized sums, where the brightness is not above 0.
+        """
+        n, _, samples = abundance.shape
+        sums = np.zeros((n, len(self.names), samples))
+        for c, members in enumerate(self.members):
+            for j in members:
+                sums[:, c] += abundance[:, j]
+        brightness = np.zeros((n, samples))
+        for c in range(len(self.names)):
+            brightness += sums[:, c]
+        if self.normalized:
+            lit = brightness[:, None] > 0
+            sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, float(NODATA)), where=lit)
+        shade = [abundance[:, -1:]] if self.has_shade else []
+        with np.errstate(over="ignore"):
+            bands = np.concatenate([sums, *shade, brightness[:, None]], axis=1).astype(np.float32)
+        return np.where(masked[:, None], NODATA, bands)
