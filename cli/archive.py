@@ -13,122 +13,12 @@ from typing import Any
 import click
 
 from unmix.errors import OutputError, UnmixError
-from unmix.io.export import FORMATS
-from unmix.methods import METHODS, SOLVERS
 
 from . import options
 from .main import NO_MEMORY
 
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
-
-unmixing = options.combine(
-    click.option(
-        "--method",
-        type=options.one_of(METHODS),
-        default="fcls",
-        show_default=True,
-        help="The constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
-    ),
-    click.option(
-        "--solver",
-        type=options.one_of(SOLVERS),
-        default=None,
-        help="The algorithm: "
-        + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
-        + ".  [default: direct for ucls and scls, else active-set]",
-    ),
-    click.option(
-        "-e",
-        "--endmembers",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
-        "[default: endmembers are extracted from the cube]",
-    ),
-    click.option(
-        "--select",
-        metavar="A,B*,...",
-        help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
-    ),
-    click.option(
-        "--classes",
-        metavar="[FILE:]COLUMN",
-        help="Take the classes of the spectra of -e from a column of this CSV file, or of FILE, a CSV table with their names.  "
-        "[default: the library's own]",
-    ),
-    click.option("--library-scale", type=float, metavar="F", help="Divide the values of -e by F."),
-    click.option(
-        "--by",
-        type=options.one_of(["class"]),
-        default=None,
-        help="Also write the sums of the abundances by class, and the brightness (the sum of all, without shade), STEM_fraction.",
-    ),
-    click.option(
-        "--shade",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="For pcls: a library whose one spectrum is that of shade.  [default: zero in all bands]",
-    ),
-    click.option(
-        "--shade-normalize",
-        is_flag=True,
-        help="Divide the sums by class by the brightness, which takes shade out; -9999 where it is 0.",
-    ),
-    options.extraction,
-    options.outputs,
-    click.option("--skip-existing", is_flag=True, help="Skip scenes that are already finished with the same options."),
-    click.option(
-        "--device",
-        default="auto",
-        metavar="NAME",
-        show_default=True,
-        help="Where to compute: auto (the first GPU, else the CPU), cpu, cuda, cuda:K, cuda:K,L or cuda:all.",
-    ),
-    options.budget,
-    options.gpu_memory,
-    click.option(
-        "--streams",
-        type=click.IntRange(1),
-        default=4,
-        metavar="K",
-        show_default=True,
-        help="Blocks of lines in memory at a time, for each device.",
-    ),
-    click.option("--residual", is_flag=True, help="Also write the residual cube y - E a, STEM_residual."),
-    click.option(
-        "--certificate",
-        is_flag=True,
-        help="Also write kappa, delta and the number of steps of each pixel, STEM_certificate.",
-    ),
-    click.option(
-        "--max-delta",
-        type=float,
-        default=1e-4,
-        metavar="D",
-        show_default=True,
-        help="Certify a pixel if its abundances are proved to be within D of the optimum; of others only the fit can be certified.",
-    ),
-    click.option(
-        "--top",
-        type=click.IntRange(1),
-        metavar="K",
-        help="Write only the K largest abundances of each pixel, STEM_abundance, and the numbers of their endmembers, STEM_index.",
-    ),
-    click.option(
-        "--ortho",
-        is_flag=True,
-        help="Also write the maps of a swath orthorectified by its lookup table (EMIT), STEM_abundance_ortho and so on.",
-    ),
-    click.option(
-        "--format",
-        type=options.one_of(FORMATS),
-        default="envi",
-        show_default=True,
-        help="File format of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
-    ),
-    options.reading,
-)
 
 scenes = options.combine(
     click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path)),
@@ -316,7 +206,8 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
     proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}"
     if pixels["fit_certified"]:
         proof += f", {pixels['fit_certified']} only in their fit"
-    files = (out_dir or cube.parent) / min(result["digests"]).replace("_abundance", "_*", 1).rpartition(".")[0]
+    record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
+    files = (out_dir or cube.parent) / record.replace("_endmembers.csv", "_*")
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (

@@ -13,7 +13,7 @@ import click
 from unmix.errors import DeviceError
 from unmix.jobs.distributed.scheduling import PATIENCE
 
-from . import archive, options
+from . import archive, options, unmixing
 from .progress import Board
 
 
@@ -58,7 +58,7 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 )
 @click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
               help="How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.")  # fmt: skip
-@archive.unmixing
+@unmixing.every
 @archive.reporting
 @options.logs
 def command(

@@ -21,6 +21,7 @@ from unmix.errors import UnmixError, printable
 COMMANDS = {
     "run": "Unmix scenes: endmembers, then certified abundances; the main command.",
     "batch": "Unmix many scenes on many machines.",
+    "mesma": "Choose the best model of one spectrum a class for each pixel (MESMA).",
     "info": "Show what a cube's headers say.",
     "check": "Check before a run: headers, units, library, bands and a sample of pixels.",
     "count": "Estimate the number of endmembers.",

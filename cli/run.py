@@ -11,7 +11,7 @@ import click
 from unmix.errors import UnmixError
 from unmix.pipeline import Step
 
-from . import archive, options
+from . import archive, options, unmixing
 from .progress import Board, Report
 
 # At this share of a scene's lines, so many bytes of the next scene are read ahead.
@@ -20,7 +20,7 @@ NEARLY, AHEAD = 0.8, 256 * 2**20
 
 @click.command("run")
 @archive.scenes
-@archive.unmixing
+@unmixing.every
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @archive.reporting
 @options.logs
@@ -46,13 +46,21 @@ def command(
     again. Of several cubes, one that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
+    settings["count"] = options.parse_count(settings["count"])
+    return unmix_scenes(cubes, listed, shard, as_json, uncertified, progress_kind, (verbose, quiet, log_file), settings)
+
+
+def unmix_scenes(
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
+    logs: tuple[bool, bool, str | None], settings: dict[str, Any],
+) -> int:  # fmt: skip
+    """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
     from unmix import Options, run
     from unmix.devices import kind_of
 
-    options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.parse_count(settings["count"])
+    options.set_up_log(*logs)
     Options.of(**settings)  # options that are wrong for every scene are reported before the first
-    kind_of(settings["device"])
+    kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     with Board(progress_kind, len(cubes)) as board:

@@ -39,6 +39,41 @@ def optimum(E, y, method):
     return (constrained if method.nonnegative else least_squares)(E, y, method.sum_to_one)
 
 
+def models(E, y, kinds, choice, method):
+    """MESMA: every model of one spectrum of each of some classes. Returns abundances, None if no model is within the limits.
+
+    ``method`` is pcls's row, for the limits ``exact``.
+    """
+    names = sorted(set(kinds), key=str.lower)
+    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in names]
+    chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
+    for size in range(choice.sizes[0], choice.sizes[1] + 1):
+        best, error = None, np.inf
+        for some in itertools.combinations(members, size):
+            for model in itertools.product(*some):
+                columns = list(model)
+                if choice.limits == "exact":
+                    a = optimum(E[:, columns], y, method)
+                else:
+                    a = np.linalg.lstsq(E[:, columns], y, rcond=None)[0]
+                    shade = 1 - a.sum()
+                    if a.min() < choice.min_fraction or a.max() > choice.max_fraction:
+                        continue
+                    if not choice.min_shade <= shade <= choice.max_shade:
+                        continue
+                rmse = np.sqrt(np.mean((y - E[:, columns] @ a) ** 2))
+                if rmse <= choice.largest_rmse and rmse < error - 1e-13:
+                    error, best = rmse, np.zeros(len(kinds))
+                    best[columns] = a
+        reference = kept if choice.fusion_rule == "kept" else preceding
+        if error < np.inf and (reference == np.inf or reference - error >= choice.fusion):
+            kept = error
+            if error < least - 1e-13:
+                chosen, least = best, error
+        preceding = error
+    return chosen
+
+
 def delete_only(E, y, sum_to_one):
     """Li and Li, Algorithm 3, with an inverse at every step."""
     P = list(range(E.shape[1]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
     from .arrays.nnqp import Programme, nnqp
-    from .arrays.pixels import Solution, solve
+    from .arrays.pixels import Solution, mesma, solve
     from .io import open_cube
     from .jobs.bands import bands_of
     from .jobs.check import check
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
-    "solve": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
+    "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
@@ -56,7 +56,32 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Batch", "CubeError", "DeviceError", "Endmembers", "Factors", "InputError", "LibraryError", "MethodError", "Options", "OutputError",
-    "Programme", "ReadOptions", "Selection", "Solution", "UnmixError", "__version__", "bands_of", "batch", "check", "nmf", "nmf_scene",
-    "nnls", "nnqp", "open_cube", "run", "select_bands", "solve",
+    "Batch",
+    "CubeError",
+    "DeviceError",
+    "Endmembers",
+    "Factors",
+    "InputError",
+    "LibraryError",
+    "MethodError",
+    "Options",
+    "OutputError",
+    "Programme",
+    "ReadOptions",
+    "Selection",
+    "Solution",
+    "UnmixError",
+    "__version__",
+    "bands_of",
+    "batch",
+    "check",
+    "mesma",
+    "nmf",
+    "nmf_scene",
+    "nnls",
+    "nnqp",
+    "open_cube",
+    "run",
+    "select_bands",
+    "solve",
 ]  # fmt: skip

@@ -38,6 +38,61 @@ class Solver:
     as_given: bool = False
 
 
+@dataclass(frozen=True)
+class ModelChoice:
+    """How MESMA chooses among models, each of at most one spectrum of each class, and shade.
+
+    Attributes
+    ----------
+    levels : str
+        ``A-B``: endmembers of a model, shade included, from 2 to 4.
+    limits : {"exact", "viper"}
+        ``exact``: fractions are not negative and sum to at most one, and each model is fitted under that. ``viper``: models are fitted
+        by least squares, and rejected if a fraction is outside of ``min_fraction`` to ``max_fraction``, or shade of ``min_shade`` to
+        ``max_shade``.
+    max_rmse : float, optional
+        Models with a larger RMSE are rejected; default is 0.025 for ``viper``, and none for ``exact``.
+    fusion : float
+        A level has to better the RMSE by so much.
+    fusion_rule : {"kept", "preceding"}
+        Better than the last level that was kept, or than the preceding one, kept or not (VIPER's).
+    """
+
+    levels: str = "2-3"
+    limits: str = "exact"
+    fusion: float = 0.007
+    fusion_rule: str = "kept"
+    min_fraction: float = -0.05
+    max_fraction: float = 1.05
+    min_shade: float = 0.0
+    max_shade: float = 0.8
+    max_rmse: float | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.sizes
+        if not 1 <= low <= high <= 3:
+            raise MethodError(f"`levels` {self.levels}: write A-B, from 2 to 4 endmembers with shade, such as 2-3")
+        for name, known in (("limits", ("exact", "viper")), ("fusion_rule", ("kept", "preceding"))):
+            if getattr(self, name) not in known:
+                raise MethodError(f"`{name}` '{getattr(self, name)}': there is {' and '.join(known)}")
+        if not self.fusion >= 0 or (self.max_rmse is not None and not self.max_rmse >= 0):
+            raise MethodError("`fusion` and `max_rmse` must not be negative")
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The fewest and the most spectra of a model; (0, 0) if ``levels`` is not ``A-B``."""
+        low, _, high = self.levels.partition("-")
+        parts = [low, high or low]
+        return (int(parts[0]) - 1, int(parts[1]) - 1) if all(part.strip().isdigit() for part in parts) else (0, 0)
+
+    @property
+    def largest_rmse(self) -> float:
+        """``max_rmse``, or its default."""
+        if self.max_rmse is not None:
+            return self.max_rmse
+        return 0.025 if self.limits == "viper" else float("inf")
+
+
 SEARCHED = ("active-set", "inverse", "delete-only")
 
 METHODS = {
@@ -58,6 +113,12 @@ METHODS = {
         ),
     )
 }
+
+# What `choose` knows beside `METHODS`; it has a command of its own.
+MESMA = Method("mesma", "the best model with at most one spectrum of each class", False, False, ("models",))
+MODELS = Solver(
+    "models", "all models, by tables of their Gram matrices", "Roberts et al. 1998", True, "mesma", any_rank=True
+)
 
 SOLVERS = {
     solver.name: solver
@@ -119,6 +180,8 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     MethodError
         If either is unknown, or the solver does not support the method; the message lists those that do.
     """
+    if (method, solver) in (("mesma", None), ("mesma", "models")):
+        return MESMA, MODELS
     if method not in METHODS:
         raise MethodError(f"unknown method '{method}'; there are {', '.join(METHODS)}")
     row = METHODS[method]

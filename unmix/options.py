@@ -1,15 +1,15 @@
 """All options of a run in one class, which `unmix.run`, `unmix.batch` and their workers share."""
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .blocks import parse_size
 from .certificate import MOST_DELTA
 from .errors import MethodError
 from .io.export import OutputFormat, require
-from .library import Endmembers
-from .methods import Method, Solver, choose
+from .library import ClassSums, Endmembers
+from .methods import Method, ModelChoice, Solver, choose
 from .scene import ReadOptions
 
 # Options that mean something for a library alone, and what they do with it.
@@ -43,6 +43,8 @@ class Options:
         For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
     shade_normalize : bool
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
+    choice : ModelChoice, optional
+        For the method "mesma": how models are chosen.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
     extract : {"vca", "spa"}
@@ -90,6 +92,7 @@ class Options:
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
+    choice: ModelChoice | None = None
     count: int | str | None = None
     extract: str = "vca"
     seed: int = 0
@@ -112,6 +115,10 @@ class Options:
 
     def __post_init__(self) -> None:
         choose(self.method, self.solver)
+        if self.method == "mesma":
+            self.refuse_for_models()
+        elif self.choice is not None:
+            raise MethodError(f"`{'`, `'.join(vars(self.choice))}`: only for models; use `unmix mesma`")
         require(self.format)
         if self.top is not None and self.top < 1:
             raise MethodError(f"`top` {self.top}: must be at least 1")
@@ -138,12 +145,27 @@ class Options:
             raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
+    def refuse_for_models(self) -> None:
+        """Raise `MethodError` where options do not go with MESMA, and set those that it needs."""
+        if self.endmembers is None:
+            raise MethodError("mesma needs a library with classes; give one with `endmembers`")
+        if self.top is not None or self.ortho:
+            raise MethodError("mesma has neither `top` nor `ortho`: its maps are of models and classes")
+        if self.device not in ("auto", "cpu"):
+            raise MethodError(f"`device` {self.device}: mesma works on the CPU only, so far")
+        object.__setattr__(self, "device", "cpu")
+        object.__setattr__(self, "by", "class")
+        object.__setattr__(self, "choice", self.choice or ModelChoice())
+
     @classmethod
     def of(cls, **words: Any) -> "Options":
-        """Make options from keywords of both `Options` and `ReadOptions`; `TypeError` for an unknown one."""
-        names = {field.name for field in fields(cls)} - {"reading"}
-        reading = ReadOptions(**{name: value for name, value in words.items() if name not in names})
-        return cls(**{name: value for name, value in words.items() if name in names}, reading=reading)
+        """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`; `TypeError` for an unknown one."""
+        names = {field.name for field in fields(cls)} - {"reading", "choice"}
+        of_models = {field.name for field in fields(ModelChoice)} if words.get("method") == "mesma" else set()
+        rest = {name: value for name, value in words.items() if name not in names}
+        chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None
+        own = {name: value for name, value in words.items() if name in names}
+        return cls(**own, reading=ReadOptions(**rest), choice=chosen)
 
     @property
     def method_spec(self) -> Method:
@@ -182,10 +204,21 @@ class Options:
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
             "max_delta": self.max_delta, "device": device.partition(":")[0],
             "reading": {name: value for name, value in self.reading.to_dict().items() if name != "mask"},
-        } | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})  # fmt: skip
+        } | (
+            ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
+            | ({} if self.choice is None else {"choice": asdict(self.choice)})
+        )  # fmt: skip
 
-    def maps(self, L: int, p: int, *, fractions: int = 0) -> dict[str, int]:
-        """Return the maps that are written, with the number of bands of each, for L bands, p endmembers and so many fractions."""
+    def sums(self, endmembers: Endmembers) -> ClassSums | None:
+        """Return how abundances are summed by class, if they are; `LibraryError` where the endmembers have no classes."""
+        return None if self.by is None else ClassSums.of(endmembers, self.shade_normalize, self.choice is not None)
+
+    def maps(self, L: int, p: int, sums: ClassSums | None = None) -> dict[str, int]:
+        """Return the maps that are written, with the number of bands of each, for L bands and p endmembers."""
+        fractions, classes = (len(sums.bands), len(sums.names)) if sums is not None else (0, 0)
+        if self.choice is not None:
+            sizes = {"model": classes, "fraction": fractions, "rmse": 1} | ({"residual": L} if self.residual else {})
+            return sizes | ({"certificate": 3} if self.certificate else {})
         sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
         sizes |= {} if self.top is None else {"index": min(self.top, p)}
         sizes |= {} if self.by is None else {"fraction": fractions}

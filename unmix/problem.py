@@ -11,7 +11,7 @@ import numpy as np
 from .errors import LibraryError
 from .io import Bands
 from .library import Endmembers
-from .methods import Method, Solver
+from .methods import Method, ModelChoice, Solver
 
 log = logging.getLogger("unmix")
 
@@ -67,6 +67,8 @@ class Problem:
         cond(E) (for Σa = 1, of E on vectors that sum to 0).
     culprits : tuple of str
         Names of the endmembers that come nearest to being mixtures of each other.
+    choice : ModelChoice or None
+        For MESMA.
     """
 
     method: Method
@@ -87,6 +89,7 @@ class Problem:
     curvature: float
     condition: float
     culprits: tuple[str, ...]
+    choice: ModelChoice | None = None
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -146,8 +149,30 @@ class Problem:
         return (
             self.E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
-            self.method.nonnegative, self.columns,
+            self.method.nonnegative, self.columns, self.models,
         )  # fmt: skip
+
+    @functools.cached_property
+    def models(self) -> Any:
+        """The tables of all models (`unmix.solvers.pixels.mesma.tables.Models`), for MESMA; else (0, 0)."""
+        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, count_models, tables
+
+        choice = self.choice
+        if choice is None:
+            return np.empty((0, 0))
+        (fewest, most), L = choice.sizes, float(len(self.E))
+        if most > 2 and count_models(self.endmembers.classes, most) > MOST_MODELS:
+            raise LibraryError(
+                f"{self.endmembers.source}: {count_models(self.endmembers.classes, most)} models of {most} spectra, more than "
+                f"{MOST_MODELS}; use fewer spectra (`select`) or lower `levels`"
+            )
+        largest = float(np.nextafter(L * choice.largest_rmse**2, np.inf))
+        limits = (
+            choice.min_fraction, choice.max_fraction, choice.min_shade, choice.max_shade, largest, choice.fusion,
+            choice.fusion_rule == "kept", L,
+        )  # fmt: skip
+        of_library = tables(self.unit_gram, self.norms, self.endmembers.classes, most)
+        return Models(*(*of_library, most, fewest, choice.limits == "exact", *limits))
 
     @functools.cached_property
     def exact(self) -> Any:
@@ -235,8 +260,9 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 
 def plan_problem(
-    endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str
-) -> Problem:
+    endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
+    choice: ModelChoice | None = None,
+) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
     Parameters
@@ -250,6 +276,8 @@ def plan_problem(
         The stored value that means no data.
     interleave : str
         bip, bil or bsq: the layout of blocks.
+    choice : ModelChoice, optional
+        For MESMA, whose endmembers have classes.
 
     Raises
     ------
@@ -274,7 +302,7 @@ def plan_problem(
     refuse_sizes(endmembers, from_mean, " (shade); leave it out, or use `method` fcls, scls or pcls")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
-    if condition > WARN_CONDITION and (p <= L or not solver.any_rank):
+    if condition > WARN_CONDITION and choice is None and (p <= L or not solver.any_rank):
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if not full_rank and not solver.any_rank:
             raise LibraryError(
@@ -304,6 +332,7 @@ def plan_problem(
         curvature=smallest**2 if full_rank else 0.0,  # 0 makes δ infinite
         condition=condition,
         culprits=culprits,
+        choice=choice,
     )
 
 

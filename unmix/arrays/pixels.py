@@ -1,6 +1,8 @@
 """Solve for the abundances of pixels that are in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +12,9 @@ from ..errors import CubeError, LibraryError
 from ..io.cube import Bands
 from ..io.fields import DTYPES
 from ..library import Endmembers
-from ..methods import choose
+from ..methods import ModelChoice, choose
 from ..pipeline import Seconds, stream
-from ..problem import plan_problem
+from ..problem import Problem, plan_problem
 from ..rescue import rescue
 
 PIXELS_PER_BLOCK = 16384
@@ -93,6 +95,61 @@ def solve(
     array([0.   , 0.222, 0.778])
     """
     method_spec, solver_spec = choose(method, solver)
+    Y, E = checked(Y, E)
+    library = Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
+    problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip")
+    return solve_pixels(Y, problem, E.shape[1], device, threads)
+
+
+def mesma(
+    Y: np.ndarray, E: np.ndarray, classes: Sequence[str], *, threads: int | None = None, **choice: Any
+) -> Solution:
+    """Choose for every pixel the best model with at most one spectrum of each class.
+
+    Parameters
+    ----------
+    Y : array-like of shape (..., L)
+        Pixels, in any real type; the thresholds of ``choice`` are in its unit.
+    E : array-like of shape (L, p)
+        A library, one spectrum per column, in the unit of Y.
+    classes : sequence of p str
+        The class of each.
+    threads : int, optional
+        CPU threads; default is all.
+    **choice
+        The fields of `unmix.methods.ModelChoice`, such as ``levels="2-4"`` or ``limits="viper"``.
+
+    Returns
+    -------
+    Solution
+        ``abundances`` are 0 but for the spectra of the chosen model; what they lack to one is shade. ``kappa`` and ``delta`` are of the
+        model, whose optimum they prove; ``delta`` is infinite where another model of the level fits as well. ``steps`` is the number of
+        spectra, 0 where shade alone is best or no model is within the limits.
+
+    Raises
+    ------
+    CubeError, LibraryError, MethodError
+        As `solve`, and if there is not a class for every spectrum.
+
+    Examples
+    --------
+    >>> import numpy as np, unmix
+    >>> E = np.array([[0.1, 0.2, 0.5], [0.3, 0.2, 0.4], [0.2, 0.6, 0.1]])
+    >>> unmix.mesma(np.array([0.3, 0.35, 0.15]), E, ["soil", "soil", "tree"]).abundances.round(3)
+    array([0.5, 0. , 0.5])
+    """
+    method_spec, solver_spec = choose("mesma")
+    Y, E = checked(Y, E)
+    if len(classes) != E.shape[1]:
+        raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
+    names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
+    library = Endmembers(names, E, None, source="E", classes=tuple(classes))
+    problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip", ModelChoice(**choice))
+    return solve_pixels(Y, problem, E.shape[1], "cpu", threads)
+
+
+def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels, in a type that is read, and endmembers in float64; raise `CubeError` or `LibraryError` where they do not fit."""
     given_E, E = E, np.ascontiguousarray(E, dtype=np.float64)
     Y = np.asarray(Y)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
@@ -100,13 +157,18 @@ def solve(
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
     refuse_lost_digits(Y, np.asarray(given_E))
-    if Y.dtype not in DTYPES.values():
-        Y = Y.astype(np.float64)
-    L, p = E.shape
+    return (Y if Y.dtype in DTYPES.values() else Y.astype(np.float64)), E
+
+
+def all_bands(L: int) -> Bands:
+    """Return L bands whose values are as stored."""
+    return Bands(np.arange(L), np.ones(L), np.zeros(L))
+
+
+def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: int | None) -> Solution:
+    """Solve pixels (..., L) for the first p abundances of a problem."""
+    L = len(problem.E)
     pixels = Y.reshape(-1, L)
-    bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
-    names = tuple(f"endmember {j + 1}" for j in range(p))
-    problem = plan_problem(Endmembers(names, E, None, source="E"), method_spec, solver_spec, bands, None, "bip")
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
     answers: dict[str, np.ndarray] = {
@@ -127,7 +189,7 @@ def solve(
 
     def finish(slot: Slot) -> None:
         assert slot.results is not None and slot.raw is not None
-        if solver_spec.exact:
+        if problem.solver.exact and problem.choice is None:
             rescue(problem, slot.raw, slot.results)
         first = slot.lines.start * chunk
         for name, values in answers.items():

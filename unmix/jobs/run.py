@@ -17,8 +17,9 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.identity import Watch
 from ..io.placement import Placement
-from ..library import ClassSums, Endmembers, classified, fit, load_parts
+from ..library import Endmembers, classified, fit, load_parts
 from ..library import select as choose_spectra
+from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.atomic import finite
 from ..outputs.completed import CompletedRun
@@ -35,6 +36,8 @@ from ..summary import Summary
 from .executor import Executor, LocalExecutor, Progress
 
 log = logging.getLogger("unmix")
+# Reflectances are below this: snow and glint reach 1.2.
+BRIGHTEST = 3.0
 
 
 def run(
@@ -130,9 +133,9 @@ class SceneRun:
         self.library = (
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
-        self.classes = (
-            None if self.library is None or options.by is None else ClassSums.of(self.library, options.shade_normalize)
-        )
+        self.classes = None if self.library is None else options.sums(self.library)
+        if options.choice is not None and self.library is not None:
+            refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, scene, self.used)
 
     def run(self) -> dict[str, Any]:
@@ -170,14 +173,15 @@ class SceneRun:
         given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
         extracting = time.perf_counter() - began
         problem = plan_problem(
-            given, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave
+            given, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave, options.choice
         )
         first = resume.lines if resume is not None else 0
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
-        classes = None if self.classes is None else ClassSums.of(problem.endmembers, options.shade_normalize)
-        maps = options.maps(*problem.E.shape, fractions=0 if classes is None else len(classes.bands))
+        classes = options.sums(problem.endmembers)
+        L, p = problem.E.shape
+        maps = options.maps(L, p, classes)
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -197,6 +201,9 @@ class SceneRun:
         }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None
+        report |= (
+            {} if options.choice is None else {"without_spectrum": without_spectrum(scene, options.choice, summary)}
+        )
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
         map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, classes)
@@ -237,6 +244,26 @@ class SceneRun:
             outputs.journal.remove()  # there is nothing to resume
             raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
         return summary, seconds
+
+
+def refuse_units(choice: ModelChoice, library: Endmembers) -> None:
+    """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
+    largest, default = float(library.matrix.max()), ModelChoice()
+    if largest > BRIGHTEST and choice.fusion == default.fusion:
+        raise MethodError(
+            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} reaches "
+            f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
+        )
+
+
+def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
+    """Return how many pixels have no spectrum, and warn of them where limits may be why."""
+    none = int(summary.steps[0]) if len(summary.steps) else 0
+    if none and choice.largest_rmse < float("inf"):
+        log.warning(
+            f"{scene.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
+        )
+    return none
 
 
 def modified(scene: Cube) -> int:

@@ -13,7 +13,6 @@ from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
-from ..library import ClassSums
 from ..options import Options
 from ..outputs.raster import Raster
 from ..pipeline import Seconds, stream
@@ -78,7 +77,7 @@ def solve_lines(
         The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
-    classes = None if options.by is None else ClassSums.of(problem.endmembers, options.shade_normalize)
+    classes = options.sums(problem.endmembers)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -93,10 +92,14 @@ def solve_lines(
                 part = look_again(first, raw, results, counts, problem, options)
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
-            part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
+            is_rescued = problem.solver.exact and problem.choice is None
+            part.rescued = rescue(problem, raw, results, options.max_delta) if is_rescued else 0
         fractions = {}
         if classes is not None:
-            fractions = {"fraction": classes.fractions(results["abundance"], results["state"] != SOLVED)}
+            masked = results["state"] != SOLVED
+            fractions = {"fraction": classes.fractions(results["abundance"], masked)}
+            if "model" in rasters:
+                fractions["model"] = classes.models(results["abundance"], masked)
             results = as_in_files(results)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)

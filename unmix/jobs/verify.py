@@ -17,12 +17,13 @@ from ..io.export import FORMATS, OutputFormat
 from ..io.identity import identity_of, is_older
 from ..io.placement import Placement
 from ..library import Endmembers, load
-from ..methods import METHODS, SOLVERS, Method
+from ..methods import MESMA, SOLVERS, Method, choose
 from ..outputs.atomic import file_digest, finite, image_digest, record_digest
 from ..outputs.journal import difference
 from ..outputs.names import MAPS, ORTHO, SUFFIXES
 from ..scene import ReadOptions, open_part
 from .recount import differs, recounted
+from .verify_models import MOST_FITS, ModelCheck
 
 log = logging.getLogger("unmix")
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
@@ -107,14 +108,18 @@ def verify_report(
     if report["method"] == "nmf":  # nothing can be solved again: only whether the maps agree with each other is checked
         method, solver, verdict = None, "nmf", Verdict(by="their own model, as nmf has no other reference")
     else:
-        method, solver = METHODS[report["method"]], SOLVERS[report["solver"]].name
-        verdict = Verdict(by="scipy" if SOLVERS[solver].exact else f"{solver} itself, which is not the optimum")
+        method, solver_spec = choose(report["method"], report["solver"])
+        solver = solver_spec.name
+        verdict = Verdict(by="scipy" if solver_spec.exact else f"{solver} itself, which is not the optimum")
+        verdict.by = "fitting all models" if method is MESMA else verdict.by
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
     maps = Maps(stem, FORMATS[report["format"]], report["digests"])
     if method is not None and "fit" in report:
-        for name, recorded, counted in recounted(report, maps.line, "index" in maps, "certificate" in maps):
+        for name, recorded, counted in recounted(
+            report, maps.line, "index" in maps or method is MESMA, "certificate" in maps
+        ):
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
     scene, _ = open_part(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
@@ -132,6 +137,8 @@ def verify_report(
     E = library.matrix
     if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    models = ModelCheck(library, report) if method is MESMA else None
+    sample = sample if models is None else min(sample, max(10, MOST_FITS // models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
@@ -139,6 +146,9 @@ def verify_report(
         check_placed(maps, scene.placement, lines, samples, verdict)
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
+        if models is not None:
+            check_choices(models, maps, report, scene, bands, int(line), places, verdict)
+            continue
         best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
         if "fraction" in maps and method is not None:
             check_fractions(maps, report, library, method, int(line), best, verdict)
@@ -284,6 +294,18 @@ def check_line(
         if len(verdict.faults) < 100:
             verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: does not match the cube")
     return places[~masked], best
+
+
+def check_choices(
+    models: ModelCheck, maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, line: int, places: np.ndarray,
+    verdict: Verdict,
+) -> None:  # fmt: skip
+    """Choose the models of some pixels of a line again and compare."""
+    wrong, worst = models.check(maps, report, scene, bands, line, places)
+    verdict.pixels += len(places)
+    verdict.worst_abundance = max(verdict.worst_abundance, worst)
+    for place in wrong[: 100 - len(verdict.faults)]:
+        verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: is not the best model")
 
 
 def check_fractions(

@@ -87,15 +87,18 @@ class ClassSums:
         Whether the last endmember is shade, which belongs to no class.
     normalized : bool
         Whether sums are divided by the sum of all of them, so that shade is taken out.
+    rest_is_shade : bool
+        Whether shade is no endmember, but what the sum lacks to one.
     """
 
     names: tuple[str, ...]
     members: tuple[tuple[int, ...], ...]
     has_shade: bool
     normalized: bool
+    rest_is_shade: bool = False
 
     @classmethod
-    def of(cls, endmembers: Endmembers, normalized: bool) -> "ClassSums":
+    def of(cls, endmembers: Endmembers, normalized: bool, rest_is_shade: bool = False) -> "ClassSums":
         """Return the sums for a set of endmembers; `LibraryError` where they have no classes."""
         kinds = endmembers.classes
         if kinds is None:
@@ -105,12 +108,33 @@ class ClassSums:
         kinds = kinds[: len(kinds) - endmembers.has_shade]
         names = tuple(dict.fromkeys(kinds))
         members = tuple(tuple(j for j, kind in enumerate(kinds) if kind == name) for name in names)
-        return cls(names, members, endmembers.has_shade, normalized)
+        return cls(names, members, endmembers.has_shade, normalized, rest_is_shade)
 
     @property
     def bands(self) -> tuple[str, ...]:
         """The names of the bands of `fractions`."""
-        return each_once([*self.names, *[SHADE] * self.has_shade, BRIGHTNESS])
+        return each_once([*self.names, *[SHADE] * (self.has_shade or self.rest_is_shade), BRIGHTNESS])
+
+    def models(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Return the number of the spectrum of each class that a pixel's model has.
+
+        Parameters
+        ----------
+        abundance : array (n, p, samples), float64
+            Not 0 for at most one spectrum of each class.
+        masked : array (n, samples), bool
+
+        Returns
+        -------
+        array (n, classes, samples), float32
+            From 1, in the order of the library; 0 where there is none, −9999 where masked.
+        """
+        n, _, samples = abundance.shape
+        numbers = np.zeros((n, len(self.names), samples), np.float32)
+        for c, members in enumerate(self.members):
+            for j in members:
+                numbers[:, c] += np.float32(j + 1) * (abundance[:, j] != 0)
+        return np.where(masked[:, None], NODATA, numbers)
 
     def means(self, abundances: np.ndarray) -> list[dict[str, Any]]:
         """Return name, number of spectra and mean abundance of each class, from the mean of each endmember (p,)."""
@@ -146,6 +170,7 @@ class ClassSums:
             lit = brightness[:, None] > 0
             sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, float(NODATA)), where=lit)
         shade = [abundance[:, -1:]] if self.has_shade else []
+        shade = [1.0 - brightness[:, None]] if self.rest_is_shade else shade
         with np.errstate(over="ignore"):
             bands = np.concatenate([sums, *shade, brightness[:, None]], axis=1).astype(np.float32)
         return np.where(masked[:, None], NODATA, bands)

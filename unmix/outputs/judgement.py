@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..methods import Method
+from ..methods import MESMA, Method
 from ..problem import some_of
 from ..summary import PER_OCTAVE, POOR, Summary, edges
 
@@ -81,7 +81,8 @@ def judge(
     if not summary.solved:
         return []
     sentences = []
-    sum_to_one, materials = method.sum_to_one, len(names) - method.has_shade
+    sum_to_one = method.sum_to_one
+    materials = 0 if method is MESMA else len(names) - method.has_shade
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     uses = abundances_of(summary, names)
     in_median = f"relative RMSE {percent(median)} in the median pixel"

@@ -58,6 +58,8 @@ def map_headers(
     if classes is not None:
         kind = "shade-normalized sums" if classes.normalized else "sums"
         fields["fraction"] = {"description": f"{kind} by class {by}", "band names": list(classes.bands)}
+        how = f"spectrum of {scene.stem}_endmembers in each class {by}, from 1; 0 is none"
+        fields["model"] = {"description": how, "band names": list(classes.names)}
     if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
         fields["abundance"] |= {

@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     sum_to_one: bool
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
+    models: Any  # `unmix.solvers.pixels.mesma.tables.Models`; (0, 0) for other solvers than `mesma`
 
 
 class Work(NamedTuple):

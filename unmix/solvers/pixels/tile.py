@@ -32,6 +32,8 @@ from ..nnls.lawson_hanson_qr import Matrix, nnls_function
 from . import scalar as pixel
 from .active_set import row_of, search_function
 from .gather import Stored, gather_function, product_function
+from .mesma.search import SAME_ERROR, choose_level, prove
+from .mesma.search import search_function as models_function
 from .multiplicative import multiplicative
 from .scalar import Plan, Work
 from .working_set import members_of, working_set_function
@@ -204,6 +206,43 @@ def given(ops: Width) -> Any:
     return search
 
 
+def by_models(ops: Width) -> Any:
+    """Return the tile solver that chooses the best model of each pixel (`unmix.solvers.pixels.mesma`)."""
+    width, search_models = ops.width, models_function(ops)
+
+    @compiled
+    def search(plan, tile, best, count):
+        models = plan.models
+        p = tile.A.shape[0]
+        for s in range(width):
+            best.square[0, s] = tile.length[0, s] * tile.length[0, s]
+            for j in range(p):
+                best.u[j, s] = tile.F[models.order[j], s] / models.lengths[j]
+                tile.A[j, s] = 0.0
+        search_models(models, best, count)
+        for s in range(count):
+            k, second = choose_level(models, best, s)
+            tile.steps[0, s] = max(k, 0)
+            length = tile.length[0, s]
+            left = length * length if k <= 0 else 0.0
+            for c in range(k):
+                tile.A[models.order[best.spectra[k, c, s]], s] = best.abundances[k, c, s]
+                best.duals[best.spectra[k, c, s]] = 0.0
+            for b in range(plan.E.shape[0] if k > 0 else 0):
+                r = tile.Y[b, s]
+                for c in range(k):
+                    r -= plan.E[b, models.order[best.spectra[k, c, s]]] * best.abundances[k, c, s]
+                left += r * r
+                for c in range(k):
+                    best.duals[best.spectra[k, c, s]] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
+            kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
+            error = best.error[k, s] if k >= 0 else 0.0
+            tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa
+            tile.delta[0, s] = delta if k < 0 or second - error > SAME_ERROR * length * length else np.inf
+
+    return search
+
+
 # The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
 SEARCH = {
     "active_set": by_sweeps,
@@ -215,6 +254,7 @@ SEARCH = {
     "multiplicative": by_pixel(multiplicative),
     "qr": by_system,
     "given": given,
+    "mesma": by_models,
 }
 # δ of a pixel that is 0.
 DARK_DELTA = 1e-100
@@ -318,7 +358,7 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     gather, product = gather_function(interleave, ops), product_function(ops)
     search, certify = SEARCH[solver](ops), certify_function(ops)
-    settle = settle_tile if settles else leave_tile
+    settle, chooses = settle_tile if settles else leave_tile, solver == "mesma"
 
     @compiled
     def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
@@ -332,12 +372,13 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
             size = load(tile.size, 0)
             size = select(size > longest, size, broadcast(longest))
             store(tile.size, 0, select(load(tile.missing, 0) > 0.0, broadcast(0.0), size))
-        search(plan, tile, work, count)
         store(tile.delta, 0, broadcast(np.inf))
-        certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
-                tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
-        if plan.nonnegative:
-            settle(plan, tile, face, count)
+        search(plan, tile, work, count)
+        if not chooses:  # which certifies what it chose
+            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
+                    tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+            if plan.nonnegative:
+                settle(plan, tile, face, count)
         write_tile(tile, results, line, first, count, plan.E.shape[0])
         if results.residual.shape[0] > 0:
             write_residual(plan.E, tile, results, line, first, count)

@@ -1,0 +1,138 @@
+"""Options of commands that unmix scenes, in groups."""
+
+from pathlib import Path
+
+import click
+
+from unmix.io.export import FORMATS
+from unmix.methods import METHODS, SOLVERS
+
+from . import options
+
+method = options.combine(
+    click.option(
+        "--method",
+        type=options.one_of(METHODS),
+        default="fcls",
+        show_default=True,
+        help="The constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+    ),
+    click.option(
+        "--solver",
+        type=options.one_of(SOLVERS),
+        default=None,
+        help="The algorithm: "
+        + "; ".join(f"{s.name}: {s.summary}" for s in SOLVERS.values())
+        + ".  [default: direct for ucls and scls, else active-set]",
+    ),
+)
+
+library = options.combine(
+    click.option(
+        "-e",
+        "--endmembers",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
+        "[default: endmembers are extracted from the cube]",
+    ),
+    click.option(
+        "--select",
+        metavar="A,B*,...",
+        help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
+    ),
+    click.option(
+        "--classes",
+        metavar="[FILE:]COLUMN",
+        help="Take the classes of the spectra of -e from a column of this CSV file, or of FILE, a CSV table with their names.  "
+        "[default: the library's own]",
+    ),
+    click.option("--library-scale", type=float, metavar="F", help="Divide the values of -e by F."),
+)
+
+sums = options.combine(
+    click.option(
+        "--by",
+        type=options.one_of(["class"]),
+        default=None,
+        help="Also write the sums of the abundances by class, and the brightness (the sum of all, without shade), STEM_fraction.",
+    ),
+    click.option(
+        "--shade",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="For pcls: a library whose one spectrum is that of shade.  [default: zero in all bands]",
+    ),
+)
+
+shade_normalize = options.combine(
+    click.option(
+        "--shade-normalize",
+        is_flag=True,
+        help="Divide the sums by class by the brightness, which takes shade out; -9999 where it is 0.",
+    ),
+)
+
+device = options.combine(
+    click.option(
+        "--device",
+        default="auto",
+        metavar="NAME",
+        show_default=True,
+        help="Where to compute: auto (the first GPU, else the CPU), cpu, cuda, cuda:K, cuda:K,L or cuda:all.",
+    ),
+    options.gpu_memory,
+)
+
+running = options.combine(
+    options.outputs,
+    click.option("--skip-existing", is_flag=True, help="Skip scenes that are already finished with the same options."),
+    options.budget,
+    click.option(
+        "--streams",
+        type=click.IntRange(1),
+        default=4,
+        metavar="K",
+        show_default=True,
+        help="Blocks of lines in memory at a time, for each device.",
+    ),
+    click.option("--residual", is_flag=True, help="Also write the residual cube y - E a, STEM_residual."),
+    click.option(
+        "--certificate",
+        is_flag=True,
+        help="Also write kappa, delta and the number of steps of each pixel, STEM_certificate.",
+    ),
+    click.option(
+        "--max-delta",
+        type=float,
+        default=1e-4,
+        metavar="D",
+        show_default=True,
+        help="Certify a pixel if its abundances are proved to be within D of the optimum; of others only the fit can be certified.",
+    ),
+    click.option(
+        "--format",
+        type=options.one_of(FORMATS),
+        default="envi",
+        show_default=True,
+        help="File format of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
+    ),
+)
+
+selected_maps = options.combine(
+    click.option(
+        "--top",
+        type=click.IntRange(1),
+        metavar="K",
+        help="Write only the K largest abundances of each pixel, STEM_abundance, and the numbers of their endmembers, STEM_index.",
+    ),
+    click.option(
+        "--ortho",
+        is_flag=True,
+        help="Also write the maps of a swath orthorectified by its lookup table (EMIT), STEM_abundance_ortho and so on.",
+    ),
+)
+
+every = options.combine(
+    method, library, sums, shade_normalize, options.extraction, device, running, selected_maps, options.reading
+)

@@ -1,0 +1,89 @@
+"""MESMA beside VIPER's own (the package ``mesma``, if it can be imported): ``python tests/bench/models.py [SPECTRA] [PIXELS] [DATA]``.
+
+Jasper Ridge with SPECTRA of each of three classes of its library, levels 2 to 4, VIPER's limits and rule of fusion. Prints a line of
+JSON: seconds of each (medians of three of ours, one run of theirs on fewer pixels, as seconds per pixel), how many pixels have the same
+model, and of the others how many are within float32's rounding of theirs, or where ours has a smaller RMSE.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import unmix
+from unmix.library import load
+
+LIMITS = {"levels": "2-4", "limits": "viper", "fusion_rule": "preceding"}
+CLASSES = ("Tree", "Dirt", "Road")
+
+
+def scene(data: Path, spectra: int, pixels: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return reflectance (N, L), a library (L, p) and its classes."""
+    library = load(data / "libraries/spectral_library_jasperRidge.mat")
+    assert library.classes is not None
+    chosen = [j for name in CLASSES for j in [j for j, kind in enumerate(library.classes) if kind == name][:spectra]]
+    L = len(library.matrix)
+    cube = np.fromfile(data / "jasper/jasper.img", np.uint16)
+    header = unmix.open_cube(data / "jasper/jasper.hdr")
+    Y = header.read(slice(0, header.lines), np.empty(cube.nbytes, np.uint8))
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[header.interleave]
+    Y = Y.transpose(axes).reshape(-1, L) / float(header.fields["reflectance scale factor"])
+    some = np.random.default_rng(0).permutation(len(Y))[:pixels]
+    return np.minimum(Y[some], 1.0), library.matrix[:, chosen], [library.classes[j] for j in chosen]
+
+
+def theirs(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return seconds, spectra by class (N, classes; −1 for none) and RMSE (N,) of the package ``mesma``."""
+    from mesma.core.mesma import MesmaCore, MesmaModels
+
+    models = MesmaModels()
+    models.setup(np.array(kinds))
+    models.select_level(True, 4)
+    for c in range(len(CLASSES)):
+        models.select_class(True, c, 4)
+    image = np.ascontiguousarray(Y.T.astype(np.float32))[:, None, :]
+    began = time.perf_counter()
+    best, _, rmse, *_ = MesmaCore(n_cores=2).execute(
+        image, E.astype(np.float32), models.return_look_up_table(), models.em_per_class, log=lambda *_, **__: None
+    )
+    return time.perf_counter() - began, best.reshape(len(models.em_per_class), -1).T, rmse.ravel()
+
+
+def main(spectra: str = "20", pixels: str = "10000", data: str = "") -> None:
+    folder = Path(data) if data else Path(__file__).parents[3] / "shared/data"
+    Y, E, kinds = scene(folder, int(spectra), int(pixels))
+    seconds = []
+    unmix.mesma(Y[:64], E, kinds, **LIMITS)
+    for _ in range(3):
+        began = time.perf_counter()
+        found = unmix.mesma(Y, E, kinds, **LIMITS)
+        seconds.append(time.perf_counter() - began)
+    ours = float(np.median(seconds)) / len(Y)
+    line = {"classes": len(CLASSES), "spectra": int(spectra), "pixels": len(Y), "us": round(ours * 1e6, 2)}
+    try:
+        few = Y[: min(len(Y), 1000)]
+        taken, best, rmse = theirs(few, E, kinds)
+    except ImportError:
+        print(json.dumps(line | {"mesma": "not installed"}))
+        return
+    names = sorted(set(kinds), key=str.lower)
+    numbers = np.full((len(few), len(names)), -1)
+    for c, name in enumerate(names):
+        for j, kind in enumerate(kinds):
+            if kind == name:
+                numbers[found.abundances[: len(few), j] != 0, c] = j
+    same = (numbers == best).all(axis=1)
+    off = found.rmse[: len(few)] - rmse
+    none = (best < 0).all(axis=1)
+    print(json.dumps(line | {
+        "mesma_us": round(taken / len(few) * 1e6, 1), "ratio": round(taken / len(few) / ours, 1), "compared": len(few),
+        "same_model": int(same.sum()), "unmodelled_by_both": int((same & none).sum()),
+        "other_model": int((~same).sum()), "of_these_ours_fits_better_or_as_well": int((~same & (off <= 1e-6)).sum()),
+        "largest_rmse_difference_of_the_same": float(np.abs(off[same & ~none]).max(initial=0.0)),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

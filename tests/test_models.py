@@ -1,0 +1,242 @@
+"""MESMA against every model by least squares, one after the other, and against its own limits."""
+
+import itertools
+import json
+
+import naive
+import numpy as np
+import pytest
+from conftest import write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cli import unmix as command
+
+import unmix
+from unmix.jobs.verify import verify
+from unmix.methods import METHODS, ModelChoice
+
+SHADED = METHODS["pcls"]
+
+
+def library(random, L, sizes):
+    """Spectra of as many classes as there are sizes, alike within each, and their classes."""
+    kinds = [f"c{c}" for c, size in enumerate(sizes) for _ in range(size)]
+    centres = random.uniform(0.1, 0.8, (L, len(sizes)))
+    E = np.stack([centres[:, int(kind[1:])] + 0.1 * random.standard_normal(L) for kind in kinds], axis=1)
+    return np.abs(E) + 0.01, kinds
+
+
+def scene(random, E, kinds, N, noise=0.01):
+    """Noisy mixtures of one spectrum of some classes, and shade."""
+    names, Y = sorted(set(kinds)), []
+    for _ in range(N):
+        some = random.choice(names, random.integers(1, min(3, len(names)) + 1), replace=False)
+        picked = [random.choice([j for j, kind in enumerate(kinds) if kind == name]) for name in some]
+        share = random.dirichlet(np.ones(len(picked) + 1))[:-1]
+        Y.append(E[:, picked] @ share + noise * random.standard_normal(len(E)))
+    return np.array(Y)
+
+
+def compare(E, Y, kinds, **words):
+    """All pixels against the naive search; how many have a model."""
+    choice = ModelChoice(**words)
+    found = unmix.mesma(Y, E, kinds, **words)
+    modelled = 0
+    for y, a, steps, rmse in zip(Y, found.abundances, found.steps, found.rmse):
+        expected = naive.models(E, y, kinds, choice, SHADED)
+        if expected is None:
+            assert steps == 0 and not a.any()
+            continue
+        modelled += 1
+        np.testing.assert_allclose(a, expected, atol=1e-9)
+        assert rmse == pytest.approx(np.sqrt(np.mean((y - E @ expected) ** 2)), rel=1e-9)
+        assert steps == np.count_nonzero(a) or choice.limits == "viper"
+    assert found.kappa.max() <= 1e-10
+    return modelled
+
+
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+@pytest.mark.parametrize("rule", ["kept", "preceding"])
+@pytest.mark.parametrize("levels", ["2-2", "2-3", "2-4", "3-4", "4-4", "3"])
+def test_against_every_model(limits, rule, levels):
+    random = np.random.default_rng([len(levels), len(rule)])
+    E, kinds = library(random, 15, (3, 2, 3, 1))
+    Y = scene(random, E, kinds, 12)
+    Y[0] = 0.0
+    for fusion in (0.0, 0.004):
+        modelled = compare(E, Y, kinds, levels=levels, limits=limits, fusion=fusion, fusion_rule=rule)
+        assert modelled == 12 or limits == "viper"
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 10_000), st.sampled_from(["2-2", "2-3", "2-4", "3-4"]), st.floats(-0.3, 0.0), st.floats(0.7, 1.3),
+    st.floats(-0.5, 0.2), st.floats(0.3, 1.0), st.one_of(st.none(), st.floats(0.005, 0.1)), st.floats(0, 0.02),
+    st.sampled_from(["exact", "viper"]),
+)  # fmt: skip
+def test_any_limits(seed, levels, low, high, least, most, rmse, fusion, limits):
+    random = np.random.default_rng(seed)
+    E, kinds = library(random, int(random.integers(4, 12)), random.integers(1, 4, int(random.integers(2, 5))))
+    if levels == "3-4" and len(set(kinds)) < 2:
+        return
+    Y = scene(random, E, kinds, 4, 0.03)
+    compare(E, Y, kinds, levels=levels, limits=limits, min_fraction=low, max_fraction=high, min_shade=least, max_shade=most,
+            max_rmse=rmse, fusion=fusion)  # fmt: skip
+
+
+def test_faces_make_the_constrained_optimum():
+    """Under the limits `exact` no model of the level, fitted with a >= 0 and a sum of at most one, is better."""
+    random = np.random.default_rng(3)
+    E, kinds = library(random, 20, (4, 3, 4))
+    Y = scene(random, E, kinds, 30) * random.uniform(0.3, 2.0, (30, 1))
+    found = unmix.mesma(Y, E, kinds, levels="4-4", fusion=0)
+    assert found.abundances.min() >= 0 and found.abundances.sum(axis=1).max() <= 1 + 1e-12
+    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in sorted(set(kinds))]
+    for model in itertools.product(*members):
+        fitted = unmix.solve(Y, E[:, list(model)], method="pcls")
+        assert np.all(found.rmse <= fitted.rmse + 1e-12)
+
+
+def test_duplicates_and_pixels_of_the_library():
+    """The first of equal models is chosen, and the choice is not called proved."""
+    random = np.random.default_rng(4)
+    E, kinds = library(random, 12, (3, 3))
+    E[:, 2] = E[:, 0]
+    Y = np.stack([0.6 * E[:, 0] + 0.3 * E[:, 4], E[:, 5], 0.5 * E[:, 1]])
+    found = unmix.mesma(Y, E, kinds, levels="2-3", fusion=0.001)
+    assert found.abundances[0, 0] == pytest.approx(0.6) and found.abundances[0, 2] == 0
+    assert np.isinf(found.delta[0]) and np.isfinite(found.delta[1:]).all() and found.steps.tolist() == [2, 1, 1]
+
+
+def test_the_answer_does_not_depend_on_the_neighbours():
+    random = np.random.default_rng(5)
+    E, kinds = library(random, 30, (5, 6, 4))
+    Y = scene(random, E, kinds, 50)
+    whole = unmix.mesma(Y, E, kinds, levels="2-4")
+    for n in (0, 17, 49):
+        np.testing.assert_array_equal(unmix.mesma(Y[n], E, kinds, levels="2-4").abundances, whole.abundances[n])
+
+
+@pytest.fixture
+def cube(tmp_path):
+    """A scene, and a library of three classes in a CSV."""
+    random = np.random.default_rng(7)
+    E, kinds = library(random, 14, (3, 4, 2))
+    Y = scene(random, E, kinds, 40).reshape(4, 10, 14).astype(np.float32)
+    Y[1, 2] = -9.0
+    rows = [["name", "class", *map(str, range(1, 15))]]
+    rows += [[f"s{j}", kind, *(repr(float(v)) for v in E[:, j])] for j, kind in enumerate(kinds)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"limits": "viper", "fusion_rule": "preceding"}, {"shade_normalize": True, "max_rmse": 0.012}]
+)
+def test_from_file_to_file(tmp_path, cube, words):
+    path, E, kinds, Y = cube
+    report = unmix.run(
+        path, endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", fusion=0.002, residual=True, **words
+    )
+    found = unmix.mesma(
+        Y, E, kinds, levels="2-4", fusion=0.002, **{k: v for k, v in words.items() if k != "shade_normalize"}
+    )
+    read = {
+        name: np.fromfile(tmp_path / f"x_{name}.img", "<f4").reshape(4, bands, 10).transpose(0, 2, 1)
+        for name, bands in (("model", 3), ("fraction", 5), ("rmse", 1), ("residual", 14))
+    }
+    assert "band names = {c0, c1, c2, shade, brightness}" in (tmp_path / "x_fraction.hdr").read_text()
+    for line, sample in np.ndindex(4, 10):
+        if (line, sample) == (1, 2):
+            assert all(np.all(values[line, sample] == -9999) for values in read.values())
+            continue
+        a = found.abundances[line, sample]
+        for c, name in enumerate(("c0", "c1", "c2")):
+            members = [j for j, kind in enumerate(kinds) if kind == name]
+            chosen = [j + 1 for j in members if a[j] != 0]
+            assert read["model"][line, sample, c] == (chosen[0] if chosen else 0)
+            expected = a[members].sum()
+            if "shade_normalize" in words:
+                expected = expected / a.sum() if a.sum() > 0 else -9999
+            assert read["fraction"][line, sample, c] == pytest.approx(expected, abs=1e-6)
+        np.testing.assert_allclose(read["fraction"][line, sample, 3:], [1 - a.sum(), a.sum()], atol=1e-6)
+        assert read["rmse"][line, sample, 0] == pytest.approx(found.rmse[line, sample], rel=1e-6)
+        np.testing.assert_allclose(read["residual"][line, sample], Y[line, sample] - E @ a, atol=1e-6)
+    assert report["without_spectrum"] == int((found.steps[found.valid & (Y[..., 0] != -9)] == 0).sum())
+    assert not (tmp_path / "x_abundance.img").exists()
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_the_same_bytes_for_any_block(tmp_path, cube):
+    results = set()
+    for turn, (memory, threads) in enumerate((("64K", 1), ("1G", 2))):
+        unmix.run(
+            cube[0],
+            endmembers=tmp_path / "library.csv",
+            method="mesma",
+            memory=memory,
+            threads=threads,
+            out_dir=tmp_path / str(turn),
+        )
+        results.add(tuple((tmp_path / f"{turn}/x_{name}.img").read_bytes() for name in ("model", "fraction", "rmse")))
+    assert len(results) == 1
+
+
+def test_verify_finds_another_model(tmp_path, cube):
+    from unmix.outputs.atomic import image_digest, record_digest
+
+    unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma")
+    values = np.fromfile(tmp_path / "x_fraction.img", "<f4")
+    values[7] += 1e-3
+    values.tofile(tmp_path / "x_fraction.img")
+    report = json.loads((tmp_path / "x_run.json").read_text())
+    report["digests"]["x_fraction.img"] = image_digest(tmp_path / "x_fraction.img", 4)
+    report["digest"] = record_digest(report)
+    (tmp_path / "x_run.json").write_text(json.dumps(report))
+    assert any("not the best model" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"levels": "1-2"}, "from 2 to 4"),
+        ({"levels": "x"}, "from 2 to 4"),
+        ({"limits": "none"}, "there is exact and viper"),
+        ({"fusion": -1.0}, "must not be negative"),
+        ({"device": "cuda"}, "on the CPU only"),
+        ({"top": 2}, "neither"),
+        ({"endmembers": None}, "needs a library"),
+        ({"solver": "qr"}, "unknown method 'mesma'"),
+        ({"library_scale": 1e-4}, "reflectance from 0 to 1"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, cube, words, text):
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.run(cube[0], **{"endmembers": tmp_path / "library.csv", "method": "mesma", **words})
+
+
+def test_the_command(tmp_path, cube):
+    out, _ = command("mesma", cube[0], "-e", tmp_path / "library.csv", "--levels", "2-4", "--json", "-q")
+    assert json.loads(out)["method"] == "mesma"
+    _, err = command("mesma", cube[0], "--overwrite", code=2)
+    assert "needs a library with classes; give one with --endmembers" in err
+
+
+def test_jasper(tmp_path, data):
+    """A real scene with sixty spectra of three classes: the choice of all pixels proved, some of them fitted again."""
+    report = unmix.run(
+        data / "jasper/jasper.hdr", endmembers=data / "libraries/spectral_library_jasperRidge.mat", method="mesma", levels="2-4",
+        select="Tree ?,Tree 1?,Dirt ?,Dirt 1?,Road ?,Road 1?", out_dir=tmp_path,
+    )  # fmt: skip
+    assert report["pixels"]["certified"] >= 9_990 and report["pixels"]["failed"] == 0
+    assert verify(tmp_path / "jasper", sample=100).faults == []
+
+
+def test_more_levels_than_classes():
+    random = np.random.default_rng(6)
+    E, kinds = library(random, 9, (3, 2))
+    compare(E, scene(random, E, kinds, 10), kinds, levels="2-4", fusion=0.001)
+    with pytest.raises(unmix.MethodError, match="from 2 to 4"):
+        unmix.mesma(np.ones(9), E, kinds, levels="2-5")
+    with pytest.raises(unmix.LibraryError, match="4 classes for 5 spectra"):
+        unmix.mesma(np.ones(9), E, kinds[:4])

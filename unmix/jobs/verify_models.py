@@ -1,0 +1,144 @@
+"""Verify maps of MESMA: all models of some pixels again, each by least squares of its own."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io.export import NODATA
+from ..library import ClassSums, Endmembers
+from ..methods import ModelChoice
+
+# Models times pixels that are fitted again, about a minute's work.
+MOST_FITS = 2_000_000
+# Models fitted at a time.
+TOGETHER = 4096
+TOLERANCE = 2e-6
+
+
+class ModelCheck:
+    """All models of a library, and the rule by which a run chose among them.
+
+    Parameters
+    ----------
+    library : Endmembers
+        What the run wrote, with classes.
+    report : dict
+        The run's record.
+    """
+
+    def __init__(self, library: Endmembers, report: dict[str, Any]) -> None:
+        self.E, self.choice = library.matrix, ModelChoice(**report["asked"]["choice"])
+        self.sums = ClassSums.of(library, bool(report["asked"]["shade_normalize"]), True)
+        names = sorted(range(len(self.sums.names)), key=lambda c: self.sums.names[c].lower())
+        members = [self.sums.members[c] for c in names]
+        self.models = {
+            size: [np.array(list(itertools.product(*some))) for some in itertools.combinations(members, size)]
+            for size in range(1, self.choice.sizes[1] + 1)
+        }
+        self.count = sum(len(models) for parts in self.models.values() for models in parts)
+
+    def fits(self, y: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield columns (M, k), abundances (M, k) and RMSE (M,) of the models of a size that the limits allow."""
+        for models in self.models[size]:
+            for begin in range(0, len(models), TOGETHER):
+                columns = models[begin : begin + TOGETHER]
+                A = np.ascontiguousarray(self.E.T[columns].transpose(0, 2, 1))
+                inverse = np.linalg.pinv(A)
+                free = inverse @ y
+                if self.choice.limits == "viper":
+                    yield self.within(columns, A, free, y, self.of_viper(free))
+                    continue
+                yield self.within(columns, A, free, y, (free.min(axis=1) >= 0) & (free.sum(axis=1) <= 1))
+                along = np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2)  # G⁻¹ 1
+                held = free + (1 - free.sum(axis=1, keepdims=True)) / along.sum(axis=1, keepdims=True) * along
+                yield self.within(columns, A, held, y, held.min(axis=1) >= 0)
+
+    def of_viper(self, a: np.ndarray) -> np.ndarray:
+        """Return which abundances are within VIPER's limits."""
+        shade, choice = 1 - a.sum(axis=1), self.choice
+        inside = (a.min(axis=1) >= choice.min_fraction) & (a.max(axis=1) <= choice.max_fraction)
+        return inside & (shade >= choice.min_shade) & (shade <= choice.max_shade)
+
+    def within(
+        self, columns: np.ndarray, A: np.ndarray, a: np.ndarray, y: np.ndarray, allowed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return those models that are allowed and fit well enough, with their RMSE."""
+        columns, a = columns[allowed], a[allowed]
+        rmse = np.sqrt(np.square(y - np.einsum("mlk,mk->ml", A[allowed], a)).mean(axis=1))
+        good = rmse <= self.choice.largest_rmse
+        return columns[good], a[good], rmse[good]
+
+    def best(self, y: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return RMSE and abundances (p,) of the model that the run should have chosen; of no model, |y|/√L and zeros."""
+        exact, (fewest, most) = self.choice.limits == "exact", self.choice.sizes
+        chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
+        rmse, a = np.inf, np.zeros(self.E.shape[1])
+        if exact and np.sqrt(np.square(y).mean()) <= self.choice.largest_rmse:
+            rmse = float(np.sqrt(np.square(y).mean()))
+        for size in range(1, most + 1):
+            if not exact:
+                rmse = np.inf
+            for columns, fractions, errors in self.fits(y, size) if exact or size >= fewest else ():
+                if len(errors) and errors.min() < rmse:
+                    at = int(errors.argmin())
+                    rmse, a = float(errors[at]), np.zeros(self.E.shape[1])
+                    a[columns[at]] = fractions[at]
+            if size < fewest:
+                continue
+            reference = kept if self.choice.fusion_rule == "kept" else preceding
+            if rmse < np.inf and (reference == np.inf or reference - rmse >= self.choice.fusion):
+                kept = rmse
+                if rmse < least:
+                    chosen, least = a, rmse
+            preceding = rmse
+        return (
+            (least, chosen) if chosen is not None else (float(np.sqrt(np.square(y).mean())), np.zeros(self.E.shape[1]))
+        )
+
+    def check(
+        self, maps: Any, report: dict[str, Any], scene: Cube, bands: Bands, line: int, places: np.ndarray
+    ) -> tuple[list[int], float]:
+        """Return the samples of a line that are not what they should be, and by how much the fractions of the others are off."""
+        raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+        masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
+        Y = spectra(raw, scene.interleave, bands)[places]
+        written = {name: maps.line(name, line)[:, places] for name in ("model", "fraction", "rmse")}
+        wrong, worst = [], 0.0
+        for n, place in enumerate(places):
+            if masked[n]:
+                if any((values[:, n] != NODATA).any() for values in written.values()):
+                    wrong.append(int(place))
+                continue
+            rmse, a = self.best(Y[n])
+            expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
+            off = float(np.abs(written["fraction"][:, n] - expected).max())
+            size = float(np.sqrt(np.square(Y[n]).mean()))
+            numbers = self.sums.models(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
+            near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
+            same = near and np.array_equal(numbers, written["model"][:, n])
+            if abs(float(written["rmse"][0, n]) - rmse) > 1e-6 * rmse + 2e-8 * size or not (
+                same or self.equals(Y[n], written["model"][:, n], written["fraction"][:, n], rmse, size)
+            ):
+                wrong.append(int(place))
+            elif same:
+                worst = max(worst, off)
+        return wrong, worst
+
+    def equals(self, y: np.ndarray, numbers: np.ndarray, fractions: np.ndarray, rmse: float, size: float) -> bool:
+        """Return whether another model was written that fits as well as the best, with its own fractions."""
+        columns = [int(number) - 1 for number in numbers if number > 0]
+        if not columns:
+            return False
+        A = self.E[:, columns]
+        free, along = np.linalg.lstsq(A, y, rcond=None)[0], np.linalg.pinv(A) @ np.linalg.pinv(A).T.sum(axis=1)
+        for fitted in (free, free + (1 - free.sum()) / along.sum() * along):
+            a = np.zeros(self.E.shape[1])
+            a[columns] = fitted
+            expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
+            is_as_good = float(np.sqrt(np.square(y - A @ fitted).mean())) <= rmse + 1e-9 * size
+            if is_as_good and np.abs(fractions - expected).max() <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+                return True
+        return False

@@ -1,0 +1,403 @@
+"""Find the best models of a tile's pixels, choose among their sizes, and prove the optimum."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....certificate import ROUNDING, UNDERFLOW
+from ....compiled.jit import compiled, inlined
+from ....compiled.simd import ONE, Width
+
+# Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
+# it, and more where spectra of a model are alike.
+SAME_ERROR = 1e-11
+# The most spectra of a model.
+MOST_SPECTRA = 3
+
+
+class Best(NamedTuple):
+    """The best models so far of each size, of w pixels."""
+
+    error: Any  # (4, w) squared; infinite where there is none
+    second: Any  # (4, w) that of the second best
+    limit: Any  # (4, w) what a model's error has to be below
+    spectra: Any  # (4, 3, w) int64, in the order of the tables
+    abundances: Any  # (4, 3, w)
+    summed: Any  # (4, w) 1 where the sum is held at one
+    u: Any  # (p, w)
+    less: Any  # (p, w) u less its part along the first spectrum
+    square: Any  # (1, w) |y|²
+    most: Any  # (1, w) the largest merit of a class
+    next_most: Any  # (1, w) the next
+    which: Any  # (1, w) the spectrum with the largest
+    needed: Any  # (1, w) what a merit has to reach
+    x: Any  # (3,) abundances of a model
+    spread: Any  # (3,) how they change with their sum
+    duals: Any  # (p,)
+
+
+def new_best(p: int, width: int) -> Best:
+    """Allocate the scratch of a tile."""
+    n = MOST_SPECTRA
+    levels = [np.empty((n + 1, width)) for _ in range(3)]
+    return Best(
+        *levels, np.empty((n + 1, n, width), np.int64), np.empty((n + 1, n, width)), np.empty((n + 1, width)),
+        np.empty((p, width)), np.empty((p, width)), *(np.empty((1, width)) for _ in range(5)), np.empty(n), np.empty(n), np.empty(p),
+    )  # fmt: skip
+
+
+@functools.cache
+def merit_function(ops: Width) -> Any:
+    """Return ``merit``: what a model takes off the squared error, −1e300 where the limits reject it.
+
+    Under the limits ``exact``, where its fractions sum to more than one, it is that of the face of the sum, if that is feasible. (If
+    they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``, λ >= 0.)
+    """
+    select = ops.select
+
+    @inlined
+    def merit(models, gained, least, most, total, slack):
+        nothing = gained * 0.0 - 1e300
+        if models.exact:
+            over = total - 1.0
+            return select(over > 0.0, gained - over * over * slack, select(least >= 0.0, gained, nothing))
+        inside = (least >= models.lowest) & (most <= models.highest)
+        inside = inside & (1.0 - total >= models.least_shade) & (1.0 - total <= models.most_shade)
+        return select(inside, gained, nothing)
+
+    return merit
+
+
+_merit = merit_function(ONE)
+
+
+@inlined
+def solve_model(models, best, s, k, i, j, m, t_j, t_m):
+    """Write the abundances of a model of k spectra, and ``G⁻¹1``, along which they change with their sum; return ``1ᵀG⁻¹1``.
+
+    G is the Gram matrix of the model's spectra.
+    """
+    x, spread, rho, lengths = best.x, best.spread, models.rho, models.lengths
+    x0, x1, x2 = best.u[i, s], 0.0, 0.0
+    w0, w1, w2 = 1.0 / lengths[i], 0.0, 0.0  # the coefficients of the vector of ones, by the same elimination
+    if k > 1:
+        scale = models.scale[i, j]
+        ones = (1.0 / lengths[j] - rho[i, j] * w0) * scale
+        x1, w1 = t_j, ones
+        if k > 2:
+            at = models.place[i, j] + m
+            alpha, beta = models.alpha[at], models.beta[at]
+            x2 = t_m * alpha
+            w2 = (alpha * (1.0 / lengths[m] - rho[i, m] * w0) + beta * ones) * alpha
+            across = -beta / alpha
+            x1 -= across * x2
+            w1 -= across * w2
+        x1 *= scale
+        w1 *= scale
+        x0 -= rho[i, j] * x1
+        w0 -= rho[i, j] * w1
+        if k > 2:
+            x0 -= rho[i, m] * x2
+            w0 -= rho[i, m] * w2
+    x[0], spread[0] = x0 / lengths[i], w0 / lengths[i]
+    total = spread[0]
+    if k > 1:
+        x[1], spread[1] = x1 / lengths[j], w1 / lengths[j]
+        total += spread[1]
+    if k > 2:
+        x[2], spread[2] = x2 / lengths[m], w2 / lengths[m]
+        total += spread[2]
+    return total
+
+
+@inlined
+def set_limits(models, best, s):
+    """Set what errors have to be below: that of the second best, or of a face of fewer spectra, and the largest allowed."""
+    limit = models.most_error
+    for k in range(best.limit.shape[0]):
+        best.limit[k, s] = min(limit, best.second[k, s])
+        limit = min(limit, best.error[k, s]) if models.exact else limit
+
+
+@inlined
+def consider(models, best, s, k, i, j, m, t_j, t_m, error):
+    """Compare a model of k spectra, whose squared error is below the limit, with the best of pixel s."""
+    rate = solve_model(models, best, s, k, i, j, m, t_j, t_m)
+    x = best.x
+    total, least, most = 0.0, np.inf, -np.inf
+    for c in range(k):
+        total += x[c]
+        least, most = min(least, x[c]), max(most, x[c])
+    held = 0.0
+    if models.exact:
+        if total <= 1.0 and not least >= 0.0:
+            return
+        if not total <= 1.0:
+            # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.
+            held, missing = 1.0, 1.0 - total
+            error += missing * missing / rate
+            least = np.inf
+            for c in range(k):
+                x[c] += missing / rate * best.spread[c]
+                least = min(least, x[c])
+            if not (least >= 0.0 and error < best.limit[k, s]):
+                return
+    elif not (
+        least >= models.lowest and most <= models.highest and models.least_shade <= 1.0 - total <= models.most_shade
+    ):
+        return
+    if error < best.error[k, s]:
+        best.second[k, s], best.error[k, s], best.summed[k, s] = best.error[k, s], error, held
+        best.spectra[k, 0, s], best.spectra[k, 1, s], best.spectra[k, 2, s] = i, j, m
+        for c in range(k):
+            best.abundances[k, c, s] = x[c]
+    else:
+        best.second[k, s] = error
+    set_limits(models, best, s)
+
+
+@compiled
+def consider_ones(models, best, s):
+    """Consider all models of one spectrum."""
+    for i in range(best.u.shape[0]):
+        error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
+        if error < best.limit[1, s]:
+            consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
+
+
+@functools.cache
+def pair_function(ops: Width) -> Any:
+    """Return ``pair``, which returns t and the fractions of a model of two spectra; ``u_i`` and ``u_j`` are their products."""
+
+    @inlined
+    def pair(models, i, j, u_i, u_j):
+        t = (u_j - u_i * models.rho[i, j]) * models.scale[i, j]
+        x = t * models.scale[i, j]
+        return t, (u_i - x * models.rho[i, j]) * (1.0 / models.lengths[i]), x * (1.0 / models.lengths[j])
+
+    return pair
+
+
+_pair = pair_function(ONE)
+
+
+@inlined
+def consider_two(models, best, s, i, j):
+    """Consider a model of two spectra, if its merit is enough."""
+    first = best.u[i, s]
+    rest = best.square[0, s] - first * first
+    t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
+    gained = _merit(models, t * t, min(f_i, f_j), max(f_i, f_j), f_i + f_j, models.slack[i, j])
+    if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
+        consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
+
+
+@inlined
+def consider_three(models, best, s, i, j, m):
+    """Consider a model of three spectra, if its merit is enough."""
+    first = best.u[i, s]
+    t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
+    rest = best.square[0, s] - first * first - t_j * t_j
+    at = models.place[i, j] + m
+    t = models.alpha[at] * best.less[m, s] + models.beta[at] * t_j
+    f_i, f_j, f_m = g_i + models.first[at] * t, g_j + models.second[at] * t, models.third[at] * t
+    least, most = min(min(f_i, f_j), f_m), max(max(f_i, f_j), f_m)
+    gained = _merit(models, t * t, least, most, f_i + f_j + f_m, models.slack3[at])
+    if rest - gained < best.limit[3, s] and models.alpha[at] > 0.0:
+        consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
+
+
+@functools.cache
+def search_function(ops: Width) -> Any:
+    """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile.
+
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once. The best of them, where it
+    is below a pixel's limit, is then looked at alone, and the others where the next is below it as well. Class sets come in order,
+    then spectra in the order of the library.
+    """
+    load, store, select, broadcast, any_lane, fma = (
+        ops.load,
+        ops.store,
+        ops.select,
+        ops.broadcast,
+        ops.any_lane,
+        ops.fma,
+    )
+    merit, pair = merit_function(ops), pair_function(ops)
+
+    @inlined
+    def larger(a, b):
+        return select(a > b, a, b)
+
+    @inlined
+    def needs(models, best, along, k):
+        """Return what t² has to reach; less a part of |y|², since t may be rounded otherwise where models are looked at one by one."""
+        return load(best.square, 0) * (1.0 - 1e-12) - along - load(best.limit, k)
+
+    @inlined
+    def keep(best, most, next_most, which, needed):
+        store(best.most, 0, most)
+        store(best.next_most, 0, next_most)
+        store(best.which, 0, which)
+        store(best.needed, 0, needed)
+
+    @compiled
+    def search_twos(models, best, count, i, start, stop):
+        u_i = load(best.u, i)
+        needed = needs(models, best, u_i * u_i, 2)
+        most, next_most, which = broadcast(-1e300), broadcast(-1e300), broadcast(0.0)
+        for j in range(start, stop):
+            t, f_i, f_j = pair(models, i, j, u_i, load(best.u, j))
+            highest, lowest = larger(f_i, f_j), select(f_i > f_j, f_j, f_i)
+            value = merit(models, t * t, lowest, highest, f_i + f_j, models.slack[i, j])
+            next_most = larger(next_most, select(value > most, most, value))
+            which = select(value > most, broadcast(float(j)), which)
+            most = larger(value, most)
+        if any_lane(most >= needed):
+            keep(best, most, next_most, which, needed)
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_two(models, best, s, i, first)
+                    for j in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if j != first:
+                            consider_two(models, best, s, i, j)
+
+    @compiled
+    def search_threes(models, best, count, i, j, start, stop):
+        less, at = best.less, models.place[i, j]
+        u_i = load(best.u, i)
+        t_j, g_i, g_j = pair(models, i, j, u_i, load(best.u, j))
+        needed = needs(models, best, u_i * u_i + t_j * t_j, 3)
+        most, next_most, which = broadcast(-1e300), broadcast(-1e300), broadcast(0.0)
+        for m in range(start, stop):
+            t = fma(load(less, m), broadcast(models.alpha[at + m]), t_j * models.beta[at + m])
+            f_i = fma(t, broadcast(models.first[at + m]), g_i)
+            f_j = fma(t, broadcast(models.second[at + m]), g_j)
+            f_m = t * models.third[at + m]
+            lowest = select(f_i > f_j, f_j, f_i)
+            lowest, highest = select(lowest > f_m, f_m, lowest), larger(larger(f_i, f_j), f_m)
+            value = merit(models, t * t, lowest, highest, f_i + f_j + f_m, models.slack3[at + m])
+            next_most = larger(next_most, select(value > most, most, value))
+            which = select(value > most, broadcast(float(m)), which)
+            most = larger(value, most)
+        if any_lane(most >= needed):
+            keep(best, most, next_most, which, needed)
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_three(models, best, s, i, j, first)
+                    for m in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if m != first:
+                            consider_three(models, best, s, i, j, m)
+
+    @compiled
+    def search_pairs(models, best, count):
+        begin = models.begin
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                for i in range(begin[first], begin[first + 1]):
+                    search_twos(models, best, count, i, begin[second], begin[second + 1])
+
+    @compiled
+    def search_triples(models, best, count):
+        begin = models.begin
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                for third in range(second + 1, classes):
+                    start, stop = begin[third], begin[third + 1]
+                    for i in range(begin[first], begin[first + 1]):
+                        for m in range(start, stop):
+                            store(best.less, m, load(best.u, m) - load(best.u, i) * models.rho[i, m])
+                        for j in range(begin[second], begin[second + 1]):
+                            search_threes(models, best, count, i, j, start, stop)
+
+    @compiled
+    def search(models, best, count):
+        for s in range(count):
+            for k in range(best.error.shape[0]):
+                best.error[k, s] = best.second[k, s] = np.inf
+                best.summed[k, s] = 0.0
+            if models.exact and best.square[0, s] < models.most_error:
+                best.error[0, s] = best.square[0, s]  # shade alone
+            set_limits(models, best, s)
+            if models.exact or models.fewest <= 1:
+                consider_ones(models, best, s)
+        if models.most >= 2 and (models.exact or models.fewest <= 2):
+            search_pairs(models, best, count)
+        if models.most >= 3:
+            search_triples(models, best, count)
+
+    return search
+
+
+@compiled
+def choose_level(models, best, s):
+    """Return the number of spectra of the model that fusion leaves (−1 if there is none), and the squared error of the second best.
+
+    A level is kept where it betters the RMSE of the one before by at least ``fusion``; of those that are kept the best is chosen. Under
+    the limits ``exact`` the faces of fewer spectra are models of every level.
+    """
+    chosen, least, kept, preceding, second = -1, np.inf, np.inf, np.inf, np.inf
+    size, error, others = -1, np.inf, np.inf
+    for k in range(models.most + 1):
+        if not models.exact:
+            size, error, others = k, best.error[k, s], best.second[k, s]
+        elif best.error[k, s] < error:
+            others = min(error, best.second[k, s])
+            size, error = k, best.error[k, s]
+        else:
+            others = min(others, best.error[k, s])
+        if k < models.fewest:
+            continue
+        rmse = np.sqrt(error / models.bands)
+        reference = kept if models.against_kept else preceding
+        if rmse < np.inf and (reference == np.inf or reference - rmse >= models.fusion):
+            kept = rmse
+            if rmse < least:
+                chosen, least, second = size, rmse, others
+        preceding = rmse
+    return chosen, second
+
+
+@compiled
+def prove(models, best, s, k, L, y_norm, r_norm):
+    """Return κ and δ of the model of k spectra that was found.
+
+    κ is the largest dual of its spectra (less their mean under a sum held at one) over lengths and |y|; δ bounds the distance of the
+    abundances to the optimum of the model, by the trace of the inverse of its Gram matrix.
+    """
+    if k <= 0:
+        return 0.0, 0.0
+    lengths, rho = models.lengths, models.rho
+    a, spectra = best.abundances, best.spectra
+    total, weighted, sizes, shortest = 0.0, 0.0, 0.0, np.inf
+    for c in range(k):
+        at = spectra[k, c, s]
+        total += a[k, c, s]
+        weighted += a[k, c, s] * best.duals[at]
+        sizes += abs(a[k, c, s]) * lengths[at]
+        shortest = min(shortest, lengths[at])
+    held = best.summed[k, s] > 0.0
+    multiplier = weighted / total if held else 0.0
+    rounding = (r_norm * (L + 2.0) + (y_norm + sizes) * (k + 2.0)) * ROUNDING
+    largest, squares = 0.0, UNDERFLOW
+    for c in range(k):
+        at = spectra[k, c, s]
+        dual = abs(best.duals[at] - multiplier) / lengths[at]
+        largest = max(largest, dual)
+        squares += (dual + rounding) ** 2
+    trace = 1.0
+    if k == 2:
+        trace = 2.0 / (1.0 - rho[spectra[k, 0, s], spectra[k, 1, s]] ** 2)
+    elif k == 3:
+        i, j, m = spectra[k, 0, s], spectra[k, 1, s], spectra[k, 2, s]
+        x, y, z = rho[i, j], rho[i, m], rho[j, m]
+        determinant = 1.0 - x * x - y * y - z * z + 2.0 * x * y * z
+        trace = (3.0 - x * x - y * y - z * z) / determinant if determinant > 0.0 else np.inf
+    off = abs(total - 1.0) if held else 0.0
+    kappa = max(largest / y_norm if y_norm > 0.0 else largest, off)
+    return kappa, np.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * ROUNDING * total * (1.0 if held else 0.0)

@@ -1,0 +1,101 @@
+"""The tables that all pixels share: Gram-Schmidt's coefficients of all models' spectra at unit length."""
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# The squared sine of the angle between a spectrum and the span of a model's others below which the model is refused.
+TOO_ALIKE = 1e-8
+# Models of three spectra whose tables are held: 48 bytes each.
+MOST_MODELS = 10_000_000
+
+
+class Models(NamedTuple):
+    """Tables and limits that all pixels share; p spectra, ordered by class, float64 unless stated."""
+
+    order: Any  # (p,) int64: the number of each in the library
+    begin: Any  # (classes + 1,) int64: the first of each class, and p
+    lengths: Any  # (p,)
+    rho: Any  # (p, p) products of the spectra at unit length
+    scale: Any  # (p, p) 1/√(1 − ρ²), the second less the first, for classes in ascending order; 0 where refused
+    slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
+    place: (
+        Any  # (p, p) int64: where the third ones of a pair begin in the following, less the number of the first of them
+    )
+    alpha: Any  # 1/√g of the third
+    beta: Any  # less its product with the second, over √g
+    third: Any  # what t adds to the fraction of the third,
+    second: Any  # of the second
+    first: Any  # and of the first
+    slack3: Any  # 1/(1ᵀG⁻¹1) of three
+    most: int  # spectra of a model: 1 to 3
+    fewest: int
+    exact: bool  # a >= 0, sum of at most one; else the following reject
+    lowest: float  # fraction
+    highest: float
+    least_shade: float
+    most_shade: float
+    most_error: float  # what a squared error, the sum over bands, has to be below
+    fusion: float  # of the RMSE
+    against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
+    bands: float
+
+
+def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) -> tuple[Any, ...]:
+    """Return the tables of `Models`, from ``order`` to ``slack3``; classes are in the order of their lower-case names.
+
+    Parameters
+    ----------
+    unit_gram : array (p, p), float64
+        Products of the spectra at unit length.
+    lengths : array (p,), float64
+    kinds : sequence of str
+        The class of each.
+    most : int
+        Spectra of a model.
+    """
+    names = sorted(set(kinds), key=str.lower)
+    number = np.array([names.index(kind) for kind in kinds])
+    order = np.argsort(number, kind="stable")
+    begin = np.searchsorted(number[order], np.arange(len(names) + 1))
+    rho = np.ascontiguousarray(unit_gram[np.ix_(order, order)])
+    p = len(order)
+    left = 1.0 - rho * rho
+    scale = np.where(left > TOO_ALIKE, 1.0 / np.sqrt(np.maximum(left, TOO_ALIKE)), 0.0)
+    v = 1.0 / lengths[order]  # the vector of ones, for spectra at unit length
+    along = (v - rho * v[:, None]) * scale  # its second Gram-Schmidt coefficient
+    slack = 1.0 / (np.square(v)[:, None] + np.square(along))
+    place = np.zeros((p, p), np.int64)
+    parts: list[list[np.ndarray]] = [[] for _ in range(6)]
+    size = 0
+    after = begin[number[order] + 1]  # the first spectrum of the next class
+    for i in range(p if most > 2 else 0):
+        for j in range(after[i], p if after[i] < p else 0):
+            m = np.arange(after[j], p)
+            if not len(m):
+                continue
+            across = (rho[j, m] - rho[i, j] * rho[i, m]) * scale[i, j]
+            rest = 1.0 - rho[i, m] ** 2 - across**2
+            good = (rest > TOO_ALIKE) & (scale[i, j] > 0)
+            alpha = np.where(good, 1.0 / np.sqrt(np.maximum(rest, TOO_ALIKE)), 0.0)
+            beta = across * alpha
+            last = alpha * (v[m] - rho[i, m] * v[i]) - beta * along[i, j]
+            second = scale[i, j] * beta
+            columns = (
+                alpha, -beta, alpha * v[m], -second * v[j], (rho[i, j] * second - rho[i, m] * alpha) * v[i],
+                1.0 / (v[i] ** 2 + along[i, j] ** 2 + last**2),
+            )  # fmt: skip
+            for part, column in zip(parts, columns):
+                part.append(column)
+            place[i, j] = size - m[0]
+            size += len(m)
+    flat = [np.concatenate(part) if part else np.zeros(0) for part in parts]
+    return order.astype(np.int64), begin.astype(np.int64), lengths[order], rho, scale, slack, place, *flat
+
+
+def count_models(kinds: Any, size: int) -> int:
+    """Return how many models of so many spectra there are."""
+    sizes = [list(kinds).count(kind) for kind in dict.fromkeys(kinds)]
+    return sum(math.prod(some) for some in itertools.combinations(sizes, size))
