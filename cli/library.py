@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import options
+from . import options, unmixing
 from .main import print_out
 
 LIBRARY = click.argument("library", type=click.Path(path_type=Path))
@@ -107,6 +107,86 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with unmix library resample"
         )
     for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
+        print_out(str(path))
+
+
+@command.command("prune")
+@LIBRARY
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--by",
+    type=options.one_of(["ear", "masa", "cob", "ies"]),
+    required=True,
+    help="ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
+    "that model most of their class, then of what is left, and so on; ies: add and take out spectra while the classification "
+    "of the library by them gets better.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Spectra of each class.  [default: 1 for ear and masa, all rounds for cob; ies chooses by itself]",
+)
+@click.option(
+    "--min-fraction",
+    type=float,
+    default=-0.05,
+    metavar="F",
+    show_default=True,
+    help="Of a spectrum in a model of another.",
+)
+@click.option(
+    "--max-fraction",
+    type=float,
+    default=1.05,
+    metavar="F",
+    show_default=True,
+    help="Of a spectrum in a model of another.",
+)
+@click.option(
+    "--max-rmse",
+    type=float,
+    default=0.025,
+    metavar="RMSE",
+    show_default=True,
+    help="Of a model that counts, in the unit of the library: reflectance from 0 to 1.",
+)
+@unmixing.classes
+@SELECT
+@click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
+@OVERWRITE
+def prune(
+    library: Path, out: Path, by: str, keep: int | None, min_fraction: float, max_fraction: float, max_rmse: float,
+    classes: str | None, library_scale: float | None, select: str | None, as_json: bool, overwrite: bool,
+) -> None:  # fmt: skip
+    """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
+
+    Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
+    """
+    from unmix.errors import LibraryError
+    from unmix.library import classified, load_parts, prune, scaled
+    from unmix.library import select as choose
+    from unmix.outputs.atomic import write_library
+    from unmix.outputs.names import inputs_of
+
+    parts = load_parts(library)
+    parts = classified(parts, classes, library) if classes is not None else parts
+    parts = [scaled(part, library_scale) for part in parts] if library_scale is not None else parts
+    parts = choose(parts, select) if select is not None else parts
+    if len(parts) > 1:
+        raise LibraryError(
+            f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
+        )
+    chosen, facts = prune(parts[0], by, keep, min_fraction, max_fraction, max_rmse)
+    written = write_library(chosen, out, overwrite, inputs_of(library=library))
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for kind in dict.fromkeys(fact["class"] for fact in facts):
+        members = [fact for fact in facts if fact["class"] == kind]
+        kept = [str(fact["name"]) for fact in members if fact["kept"]]
+        print_out(f"{kind}: {len(kept)} of {len(members)}: {', '.join(kept)}")
+    for path in written:
         print_out(str(path))
 
 

@@ -27,6 +27,16 @@ method = options.combine(
     ),
 )
 
+classes = options.combine(
+    click.option(
+        "--classes",
+        metavar="[FILE:]COLUMN",
+        help="Take the classes of the spectra from a column of the library, a CSV file, or of FILE, a CSV table with their names.  "
+        "[default: the library's own]",
+    ),
+    click.option("--library-scale", type=float, metavar="F", help="Divide the values of the library by F."),
+)
+
 library = options.combine(
     click.option(
         "-e",
@@ -41,13 +51,7 @@ library = options.combine(
         metavar="A,B*,...",
         help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
     ),
-    click.option(
-        "--classes",
-        metavar="[FILE:]COLUMN",
-        help="Take the classes of the spectra of -e from a column of this CSV file, or of FILE, a CSV table with their names.  "
-        "[default: the library's own]",
-    ),
-    click.option("--library-scale", type=float, metavar="F", help="Divide the values of -e by F."),
+    classes,
 )
 
 sums = options.combine(

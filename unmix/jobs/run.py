@@ -17,7 +17,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.identity import Watch
 from ..io.placement import Placement
-from ..library import Endmembers, classified, fit, load_parts
+from ..library import Endmembers, classified, fit, load_parts, scaled
 from ..library import select as choose_spectra
 from ..methods import ModelChoice
 from ..options import Options
@@ -289,8 +289,7 @@ def fit_library(
         path = Path("library") if isinstance(endmembers, Endmembers) else Path(endmembers)
         parts = classified(parts, options.classes, path)
     if options.library_scale is not None:
-        scale = options.library_scale
-        parts = [replace(part, matrix=np.where(part.valid, part.matrix / scale, np.nan)) for part in parts]
+        parts = [scaled(part, options.library_scale) for part in parts]
     return fit(parts if options.select is None else choose_spectra(parts, options.select), scene, used.index)
 
 

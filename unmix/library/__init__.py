@@ -15,7 +15,8 @@ from .classes import ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
-from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, select
+from .prune import prune
+from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
 from .table import load_csv
 
 # Bytes at the start of a file by which its format is recognised.
@@ -203,6 +204,8 @@ __all__ = [
     "is_library",
     "load",
     "load_parts",
+    "prune",
     "resample",
+    "scaled",
     "select",
 ]

@@ -256,6 +256,13 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
     return chosen
 
 
+def scaled(library: Endmembers, scale: float) -> Endmembers:
+    """Return a library whose values are divided by ``scale``; deleted ones are NaN. `LibraryError` where it is not above 0."""
+    if not 0 < scale < float("inf"):
+        raise LibraryError(f"`library_scale` {scale:g}: must be above 0")
+    return replace(library, matrix=np.where(library.valid, library.matrix / scale, np.nan))
+
+
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:
     """Return pairs of spectra that are equal up to scale: the angle between them is below 1e-4 rad where both are valid.
 

@@ -1,0 +1,228 @@
+"""Prune a library: choose the spectra of each class that model the others best, from their products alone.
+
+Each spectrum i models each other one j by least squares, ``f = e_iᵀe_j / e_iᵀe_i``, which is then held within limits; what is missing
+is shade. All that follows is made of the RMSE of these models, of the angles between spectra, and of whether a model is within the
+limits (Roberts et al. 1997).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import LibraryError, MethodError
+from .spectra import Endmembers
+
+
+@dataclass(frozen=True)
+class Square:
+    """How N spectra model each other: row i is the model, column j the spectrum that is modelled.
+
+    Attributes
+    ----------
+    rmse : array (N, N), float64
+    angle : array (N, N), float64
+        In radians.
+    models : array (N, N), bool
+        Whether fraction and RMSE are within the limits; True on the diagonal.
+    same : array (N, N), bool
+        Whether two spectra are equal in every channel.
+    """
+
+    rmse: np.ndarray
+    angle: np.ndarray
+    models: np.ndarray
+    same: np.ndarray
+
+
+def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> Square:
+    """Return how spectra model each other.
+
+    Parameters
+    ----------
+    E : array (L, N), float64
+        Spectra in columns, none of them zero.
+    low, high : float
+        Limits of the fraction; a fraction beyond is set to the limit for the RMSE, and the model does not count.
+    most : float
+        The largest RMSE of a model that counts, in the unit of E.
+    """
+    N = E.shape[1]
+    G = E.T @ E
+    lengths = np.sqrt(np.diag(G))
+    fraction = G / np.diag(G)[:, None]
+    held = np.clip(fraction, low, high)
+    rmse, angle = np.zeros((N, N)), np.zeros((N, N))
+    unit = E / lengths
+    for i in range(N):  # from residuals, not from G: of spectra that are alike G keeps half the digits
+        rmse[i] = np.sqrt(np.square(E - held[i] * E[:, [i]]).mean(axis=0))
+        chord = np.sqrt(np.square(unit - unit[:, [i]]).sum(axis=0))
+        angle[i] = 2 * np.arcsin(np.minimum(chord / 2, 1))
+    np.fill_diagonal(rmse, 0.0)
+    models = (fraction == held) & (rmse <= most)
+    np.fill_diagonal(models, True)
+    same = np.array([(E[:, [i]] == E).all(axis=0) for i in range(N)])
+    return Square(rmse, angle, models, same)
+
+
+def mean_of_others(values: np.ndarray, table: Square, kinds: Sequence[str]) -> np.ndarray:
+    """Return for each spectrum the mean of ``values[i]`` over the members of its class that are not equal to it, or 0."""
+    kind = np.asarray(kinds)
+    others = (kind[:, None] == kind) & ~table.same
+    counts = others.sum(axis=1)
+    return np.where(others, values, 0.0).sum(axis=1) / np.maximum(counts, 1)
+
+
+def least(values: np.ndarray, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Return the ``keep`` spectra of each class with the least values, 1 by default; of equal values the first."""
+    chosen: list[int] = []
+    for name in dict.fromkeys(kinds):
+        members = [j for j, kind in enumerate(kinds) if kind == name]
+        chosen += sorted(members, key=lambda j: (values[j], j))[: keep or 1]
+    return sorted(chosen)
+
+
+def by_ear(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Choose by the endmember average RMSE (Dennison and Roberts 2003): that of a spectrum's models of its class."""
+    return least(mean_of_others(table.rmse, table, kinds), kinds, keep)
+
+
+def by_masa(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Choose by the minimum average spectral angle to the class (Dennison et al. 2004)."""
+    return least(mean_of_others(table.angle, table, kinds), kinds, keep)
+
+
+def counts_in_class(table: Square, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the round in which each spectrum is chosen by count, −1 if never, and its count then; see `by_cob`."""
+    turn, count = np.full(len(kinds), -1), np.zeros(len(kinds), int)
+    for name in dict.fromkeys(kinds):
+        left = np.array([kind == name for kind in kinds])
+        now = 0
+        while left.any():
+            members = np.flatnonzero(left)
+            modelled = table.models[np.ix_(members, members)] & ~np.eye(len(members), dtype=bool)
+            counts = modelled.sum(axis=1)
+            best = counts == counts.max()
+            turn[members[best]], count[members[best]] = now, counts.max()
+            left[members[best | modelled[best].any(axis=0)]] = False
+            now += 1
+    return turn, count
+
+
+def by_cob(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Choose by count (Roberts et al. 2003): those that model most of their class, then of what is left, and so on; ties together."""
+    turn, _ = counts_in_class(table, kinds)
+    chosen = []
+    for name in dict.fromkeys(kinds):
+        order = sorted((j for j, kind in enumerate(kinds) if kind == name and turn[j] >= 0), key=lambda j: (turn[j], j))
+        chosen += order[:keep]
+    return sorted(chosen)
+
+
+def kappa_of(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndarray:
+    """Return Cohen's κ of classifications (M, N) of spectra whose classes are ``kinds`` (N,); class ``classes`` is none."""
+    M, N = classified.shape
+    agree = (classified == kinds).mean(axis=1)
+    chance = np.zeros(M)
+    for c in range(classes):
+        chance += (kinds == c).sum() / N * (classified == c).mean(axis=1)
+    return (agree - chance) / np.where(chance < 1, 1 - chance, 1)
+
+
+def by_ies(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Choose iteratively (Roth et al. 2012): add, and take out, the spectrum that raises κ most, until none does.
+
+    κ is Cohen's, of the library classified by the class of the chosen spectrum that models each with the least RMSE.
+    """
+    if keep is not None:
+        raise MethodError("`keep`: ies chooses how many by itself")
+    names = list(dict.fromkeys(kinds))
+    kind = np.array([names.index(name) for name in kinds])
+    rmse = np.where(table.models, table.rmse, np.inf)
+    chosen: list[int] = []
+    best = -np.inf
+
+    def classify(some: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least RMSE for each spectrum, and the class of the model."""
+        errors = rmse[list(some)]
+        nearest = errors.argmin(axis=0)
+        lowest = errors[nearest, np.arange(len(kind))]
+        return lowest, np.where(np.isfinite(lowest), kind[list(some)][nearest], len(names))
+
+    while True:
+        changed = False
+        free = [i for i in range(len(kind)) if i not in chosen]
+        lowest, now = classify(chosen) if chosen else (np.full(len(kind), np.inf), np.full(len(kind), len(names)))
+        if free:
+            kappas = kappa_of(kind, np.where(rmse[free] < lowest, kind[free][:, None], now), len(names))
+            if kappas.max() > best:
+                best, changed = float(kappas.max()), True
+                chosen = sorted([*chosen, free[int(kappas.argmax())]])
+        if len(chosen) > 1:
+            without = np.array([classify([j for j in chosen if j != i])[1] for i in chosen])
+            kappas = kappa_of(kind, without, len(names))
+            if kappas.max() > best:
+                best, changed = float(kappas.max()), True
+                chosen.remove(chosen[int(kappas.argmax())])
+        if not changed:
+            return chosen
+
+
+Pruner = Callable[[Square, Sequence[str], int | None], list[int]]
+PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ies": by_ies}
+
+
+def prune(
+    library: Endmembers, by: str, keep: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025
+) -> tuple[Endmembers, list[dict[str, object]]]:
+    """Choose spectra of a library with classes.
+
+    Parameters
+    ----------
+    library : Endmembers
+        With classes; channels in which a spectrum has no value are left out of the comparison.
+    by : str
+        A key of `PRUNERS`.
+    keep : int, optional
+        Spectra of each class.
+    low, high, most : float
+        See `square`.
+
+    Returns
+    -------
+    Endmembers
+        Those that were chosen, in the order of the library.
+    list of dict
+        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class (`by_cob`) and outside, and whether
+        it was chosen.
+
+    Raises
+    ------
+    LibraryError
+        Where spectra have no classes, one is zero, or no channel has all values.
+    MethodError
+        Where ``by`` is unknown, or ``keep`` does not go with it.
+    """
+    if by not in PRUNERS:
+        raise MethodError(f"`by` '{by}': there is {', '.join(PRUNERS)}")
+    if library.classes is None:
+        raise LibraryError(f"{library.source}: its spectra have no classes; name a column of them with `classes`")
+    E = library.matrix[library.valid.all(axis=1)]
+    zero = np.flatnonzero(~E.any(axis=0))
+    if not len(E) or len(zero):
+        fault = f"'{library.names[zero[0]]}' is zero" if len(E) else "no channel has a value of every spectrum"
+        raise LibraryError(f"{library.source}: {fault}")
+    table, kinds = square(E, low, high, most), library.classes
+    chosen = PRUNERS[by](table, kinds, keep)
+    ear, masa = mean_of_others(table.rmse, table, kinds), mean_of_others(table.angle, table, kinds)
+    kind = np.asarray(kinds)
+    outside = (table.models & (kind[:, None] != kind)).sum(axis=1)
+    turn, count = counts_in_class(table, kinds)
+    facts = [
+        {
+            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(count[j]),
+            "models_outside": int(outside[j]), "round": int(turn[j]) + 1, "kept": j in chosen,
+        }
+        for j, name in enumerate(library.names)
+    ]  # fmt: skip
+    return library.take(chosen), facts
