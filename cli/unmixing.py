@@ -69,6 +69,23 @@ sums = options.combine(
     ),
 )
 
+uncertainty = options.combine(
+    click.option(
+        "--uncertainty",
+        is_flag=True,
+        help="Also write the standard deviation that noise gives each abundance, or with --by each sum by class, and its validity "
+        "(right to 5 % above 3), STEM_sigma.",
+    ),
+    click.option(
+        "--noise",
+        default="auto",
+        metavar="FILE",
+        help="For --uncertainty: the noise of each band, a number a line, in the unit of the scaled cube; auto takes what each pixel's "
+        "residual shows, model errors included.",
+        show_default=True,
+    ),
+)
+
 shade_normalize = options.combine(
     click.option(
         "--shade-normalize",
@@ -138,5 +155,14 @@ selected_maps = options.combine(
 )
 
 every = options.combine(
-    method, library, sums, shade_normalize, options.extraction, device, running, selected_maps, options.reading
+    method,
+    library,
+    sums,
+    shade_normalize,
+    uncertainty,
+    options.extraction,
+    device,
+    running,
+    selected_maps,
+    options.reading,
 )

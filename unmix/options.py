@@ -43,6 +43,10 @@ class Options:
         For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
     shade_normalize : bool
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
+    uncertainty : bool
+        Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``.
+    noise : path-like or "auto"
+        The noise that they come from: a text file with the standard deviation of each band, or what each pixel's residual shows.
     choice : ModelChoice, optional
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
@@ -92,6 +96,8 @@ class Options:
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
+    uncertainty: bool = False
+    noise: str | os.PathLike[str] = "auto"
     choice: ModelChoice | None = None
     count: int | str | None = None
     extract: str = "vca"
@@ -139,6 +145,10 @@ class Options:
             raise MethodError(f"`by` '{self.by}': there is only class")
         if self.shade_normalize and self.by is None:
             raise MethodError("`shade_normalize` is for sums by class; add `by` class")
+        if self.noise != "auto" and not self.uncertainty:
+            raise MethodError("`noise` is for standard deviations; add `uncertainty`")
+        if self.uncertainty and self.choice is not None:
+            raise MethodError("`uncertainty`: not for mesma so far; use `unmix run` with `by` class")
         if self.shade is not None and not self.method_spec.has_shade:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
         if self.library_scale is not None and not 0 < self.library_scale < float("inf"):
@@ -178,6 +188,11 @@ class Options:
         return choose(self.method, self.solver)[1]
 
     @property
+    def needs_float64(self) -> bool:
+        """Whether maps are made of the float64 abundances: sums by class, and standard deviations."""
+        return self.by is not None or self.uncertainty
+
+    @property
     def form(self) -> OutputFormat:
         """The entry in the table of output formats."""
         return require(self.format)
@@ -207,6 +222,7 @@ class Options:
         } | (
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": asdict(self.choice)})
+            | ({} if not self.uncertainty else {"uncertainty": True})
         )  # fmt: skip
 
     def sums(self, endmembers: Endmembers) -> ClassSums | None:
@@ -222,5 +238,7 @@ class Options:
         sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
         sizes |= {} if self.top is None else {"index": min(self.top, p)}
         sizes |= {} if self.by is None else {"fraction": fractions}
+        has_validity = self.method_spec.nonnegative
+        sizes |= {"sigma": (fractions or p) + has_validity} if self.uncertainty else {}
         sizes |= {"residual": L} if self.residual else {}
         return sizes | ({"certificate": 3} if self.certificate else {})

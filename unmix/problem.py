@@ -69,6 +69,8 @@ class Problem:
         Names of the endmembers that come nearest to being mixtures of each other.
     choice : ModelChoice or None
         For MESMA.
+    noise : array (L,) or None
+        Standard deviation of each band, where it is given.
     """
 
     method: Method
@@ -90,6 +92,7 @@ class Problem:
     condition: float
     culprits: tuple[str, ...]
     choice: ModelChoice | None = None
+    noise: np.ndarray | None = None
 
     @property
     def alike(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .executor import Executor, LocalExecutor, Progress
+from .uncertainty import read_noise
 
 log = logging.getLogger("unmix")
 # Reflectances are below this: snow and glint reach 1.2.
@@ -134,6 +135,7 @@ class SceneRun:
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
         self.classes = None if self.library is None else options.sums(self.library)
+        self.noise = None if options.noise == "auto" else read_noise(options.noise, self.used, scene.bands)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, scene, self.used)
@@ -146,6 +148,7 @@ class SceneRun:
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
         self.request = options.request(self.library, self.executor.name)
+        self.request |= {} if self.noise is None else {"noise": self.noise.tolist()}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
         self.request |= {} if self.classes is None else {"classes": [self.classes.names, self.classes.members]}
         completed = CompletedRun(self.request, self.watch.identity)
@@ -175,6 +178,7 @@ class SceneRun:
         problem = plan_problem(
             given, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave, options.choice
         )
+        problem = problem if self.noise is None else replace(problem, noise=self.noise)
         first = resume.lines if resume is not None else 0
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:

@@ -19,6 +19,7 @@ from ..pipeline import Seconds, stream
 from ..problem import Problem
 from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
+from .uncertainty import Uncertainty
 
 log = logging.getLogger("unmix")
 # Threads that check, summarise and write a block; more would wait for Python's lock longer than they work (`unmix.io.read`).
@@ -28,7 +29,7 @@ Done = Callable[[slice, Summary], None]
 
 def line_of(scene: Cube, options: Options) -> Line:
     """Return what one line of the scene takes in a slot."""
-    if options.by is not None:  # sums by class are those of float64, and everything that the host counts is needed
+    if options.needs_float64:  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
     limit = farthest(options.max_delta)
@@ -78,6 +79,7 @@ def solve_lines(
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
     classes = options.sums(problem.endmembers)
+    uncertainty = Uncertainty(problem, problem.noise, classes) if options.uncertainty else None
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -94,16 +96,19 @@ def solve_lines(
         elif machine.solves:
             is_rescued = problem.solver.exact and problem.choice is None
             part.rescued = rescue(problem, raw, results, options.max_delta) if is_rescued else 0
-        fractions = {}
-        if classes is not None:
+        further = {}
+        if options.needs_float64:
             masked = results["state"] != SOLVED
-            fractions = {"fraction": classes.fractions(results["abundance"], masked)}
-            if "model" in rasters:
-                fractions["model"] = classes.models(results["abundance"], masked)
+            if classes is not None:
+                further["fraction"] = classes.fractions(results["abundance"], masked)
+            if classes is not None and "model" in rasters:
+                further["model"] = classes.models(results["abundance"], masked)
+            if uncertainty is not None:
+                further["sigma"] = uncertainty.of(raw, results["abundance"], masked, problem.bands)
             results = as_in_files(results)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
-        maps = maps_of(results, options) | fractions
+        maps = maps_of(results, options) | further
         for name, raster in rasters.items():
             raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
         return part

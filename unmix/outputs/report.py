@@ -60,6 +60,10 @@ def map_headers(
         fields["fraction"] = {"description": f"{kind} by class {by}", "band names": list(classes.bands)}
         how = f"spectrum of {scene.stem}_endmembers in each class {by}, from 1; 0 is none"
         fields["model"] = {"description": how, "band names": list(classes.names)}
+    if "sigma" in outputs.rasters:
+        of = names if classes is None else classes.bands
+        bands_of_sigma = [*of, *(["validity"] if outputs.rasters["sigma"].bands > len(of) else [])]
+        fields["sigma"] = {"description": f"standard deviations {by}", "band names": bands_of_sigma}
     if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
         fields["abundance"] |= {

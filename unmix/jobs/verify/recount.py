@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ..certificate import CERTIFIED
-from ..io.export import NODATA
-from ..summary import THERE
+from ...certificate import CERTIFIED
+from ...io.export import NODATA
+from ...summary import THERE
 
 # Relative: sums of float32 are taken in another order, and maps hold float32 of the record's float64.
 TOLERANCE = 1e-5

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..io import Bands, Cube, bytes_per_line, missing, spectra
-from ..io.export import NODATA
-from ..library import ClassSums, Endmembers
-from ..methods import ModelChoice
+from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io.export import NODATA
+from ...library import ClassSums, Endmembers
+from ...methods import ModelChoice
 
 # Models times pixels that are fitted again, about a minute's work.
 MOST_FITS = 2_000_000

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from ..certificate import CERTIFIED
-from ..errors import CubeError, OutputError
-from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from ..io.export import FORMATS, OutputFormat
-from ..io.identity import identity_of, is_older
-from ..io.placement import Placement
-from ..library import Endmembers, load
-from ..methods import MESMA, SOLVERS, Method, choose
-from ..outputs.atomic import file_digest, finite, image_digest, record_digest
-from ..outputs.journal import difference
-from ..outputs.names import MAPS, ORTHO, SUFFIXES
-from ..scene import ReadOptions, open_part
+from ...certificate import CERTIFIED
+from ...errors import CubeError, OutputError
+from ...io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from ...io.export import FORMATS, OutputFormat
+from ...io.identity import identity_of, is_older
+from ...io.placement import Placement
+from ...library import Endmembers, load
+from ...methods import MESMA, SOLVERS, Method, choose
+from ...outputs.atomic import file_digest, finite, image_digest, record_digest
+from ...outputs.journal import difference
+from ...outputs.names import MAPS, ORTHO, SUFFIXES
+from ...scene import ReadOptions, open_part
+from .deviations import wrong_deviations
+from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
-from .verify_models import MOST_FITS, ModelCheck
 
 log = logging.getLogger("unmix")
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
@@ -150,6 +151,14 @@ def verify_report(
             check_choices(models, maps, report, scene, bands, int(line), places, verdict)
             continue
         best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
+        if "sigma" in maps and method is not None:
+            raw = scene.read(slice(int(line), int(line) + 1), np.empty(bytes_per_line(scene), np.uint8))
+            Y = spectra(raw, scene.interleave, bands)[best[0]]
+            wrong = wrong_deviations(maps.line("sigma", int(line))[:, best[0]], library, report, method, best[1], Y)
+            verdict.faults += [
+                f"{stem}: line {line}, sample {place}: its standard deviations do not match the cube"
+                for place in best[0][wrong][:10]
+            ]
         if "fraction" in maps and method is not None:
             check_fractions(maps, report, library, method, int(line), best, verdict)
     return verdict
@@ -335,7 +344,7 @@ def check_fractions(
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
     """Return abundances (N, p) by scipy, not by our solvers; a solver that is not exact has no reference but itself."""
     if not SOLVERS[solver].exact:
-        from ..arrays.pixels import solve
+        from ...arrays.pixels import solve
 
         return solve(Y, E, method=method.name, solver=solver).abundances
     return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])

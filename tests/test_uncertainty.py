@@ -1,0 +1,168 @@
+"""Standard deviations against a thousand noisy copies of each pixel, and against the algebra of the bordered system."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import write_cube
+
+import unmix
+from unmix.jobs.verify import verify
+from unmix.outputs.atomic import image_digest, record_digest
+
+LINES, SAMPLES, L, P = 3, 6, 24, 5
+KINDS = ("soil", "tree", "soil", "npv", "tree")
+
+
+@pytest.fixture
+def setting(tmp_path):
+    """A scene without noise, endmembers, the noise of its bands, and a library with classes."""
+    random = np.random.default_rng(0)
+    E = random.random((L, P)) + 0.1
+    A = random.dirichlet(np.full(P, 0.6), (LINES, SAMPLES)) * random.uniform(0.6, 0.95, (LINES, SAMPLES, 1))
+    sigma = random.uniform(0.002, 0.008, L)
+    rows = [["name", "class", *map(str, range(1, L + 1))]]
+    rows += [[f"e{j}", KINDS[j], *(repr(float(v)) for v in E[:, j])] for j in range(P)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
+    return tmp_path, E, A @ E.T, sigma
+
+
+def run(folder, Y, **words):
+    """Run a scene; return the map of standard deviations, (lines, samples, bands)."""
+    path = write_cube(folder / "x.hdr", Y.astype(np.float64), data_ignore_value=-7)
+    unmix.run(path, endmembers=folder / "library.csv", uncertainty=True, device="cpu", overwrite=True, **words)
+    assert verify(folder / "x", everything=True).faults == []
+    bands = (folder / "x_sigma.hdr").read_text().split("band names = {")[1].split("}")[0].split(", ")
+    values = np.fromfile(folder / "x_sigma.img", "<f4").reshape(LINES, len(bands), SAMPLES)
+    return values.transpose(0, 2, 1), bands
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls", "scls"])
+@pytest.mark.parametrize("by", [None, "class", "normalized"])
+def test_against_noisy_copies(setting, method, by):
+    folder, E, Y, sigma = setting
+    words = {"by": "class"} if by else {}
+    found, bands = run(
+        folder, Y, method=method, noise=folder / "noise.csv", shade_normalize=by == "normalized", **words
+    )
+    random = np.random.default_rng(1)
+    copies = Y[..., None, :] + sigma * random.standard_normal((LINES, SAMPLES, 1500, L))
+    drawn = unmix.solve(copies, E, method=method).abundances
+    total = drawn.sum(axis=-1, keepdims=True)
+    if by:
+        drawn = np.stack(
+            [drawn[..., [kind == name for kind in KINDS]].sum(axis=-1) for name in ("soil", "tree", "npv")], axis=-1
+        )
+        drawn = drawn / total if by == "normalized" else drawn
+    drawn = np.concatenate([drawn, *([1 - total] if method == "pcls" else []), *([total] if by else [])], axis=-1)
+    spread = drawn.std(axis=-2)
+    nonnegative = method not in ("ucls", "scls")
+    assert bands[-1] == ("validity" if nonnegative else bands[-1]) and len(bands) == drawn.shape[-1] + nonnegative
+    trusted = found[..., -1] > 4 if nonnegative else np.ones((LINES, SAMPLES), bool)
+    assert trusted.sum() >= (3 if nonnegative else LINES * SAMPLES)
+    ratio = found[trusted][:, : drawn.shape[-1]] / np.maximum(spread[trusted], 1e-12)
+    compared = spread[trusted] > 1e-9  # a sum held at one does not vary, and what is not there shows no spread
+    assert np.all(np.abs(ratio[compared] - 1) < 0.1)
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_against_the_bordered_system(setting, method):
+    """The covariance of a support by the inverse of its optimality conditions, and the noise by the residual."""
+    folder, E, Y, _ = setting
+    random = np.random.default_rng(3)
+    Y = Y + 0.01 * random.standard_normal(Y.shape)
+    found, _ = run(folder, Y, method=method)
+    A = unmix.solve(Y, E, method=method).abundances
+    held = method == "fcls"
+    for place in np.ndindex(LINES, SAMPLES):
+        F = np.flatnonzero(A[place])
+        k = len(F)
+        border = np.zeros((k + held, k + held))
+        border[:k, :k] = E[:, F].T @ E[:, F]
+        border[:k, k:] = border[k:, :k] = 1
+        M = (np.linalg.inv(border) @ np.vstack([E[:, F].T, np.zeros((int(held), L))]))[:k]
+        r = Y[place] - E @ A[place]
+        noise = np.sqrt(r @ r / (L - k + held))
+        np.testing.assert_allclose(found[place][F], noise * np.sqrt(np.square(M).sum(axis=1)), rtol=1e-5, atol=1e-7)
+        z = np.inf
+        for j in np.setdiff1d(np.arange(P), F):  # the abundance that an endmember would have, if it were free
+            G = np.sort(np.append(F, j))
+            wide = np.zeros((k + 1 + held, k + 1 + held))
+            wide[: k + 1, : k + 1] = E[:, G].T @ E[:, G]
+            wide[: k + 1, k + 1 :] = wide[k + 1 :, : k + 1] = 1
+            N = np.linalg.inv(wide)[: k + 1] @ np.vstack([E[:, G].T, np.zeros((int(held), L))])
+            at = int(np.searchsorted(G, j))
+            free = N[at] @ Y[place] + (np.linalg.inv(wide)[at, -1] if held else 0)
+            sigma = noise * np.linalg.norm(N[at])
+            np.testing.assert_allclose(found[place][j], sigma, rtol=1e-5)
+            z = min(z, -free / sigma)
+        inside = min(A[place][F] / found[place][F]) if not (held and k == 1) else np.inf
+        assert found[place][-1] == pytest.approx(min(z, inside), rel=1e-4)
+
+
+def test_the_same_bytes_for_any_block_and_masked_pixels(setting):
+    folder, _, Y, _ = setting
+    Y[1, 2] = -7
+    results = set()
+    for memory in ("64K", "1G"):
+        found, _ = run(
+            folder, Y, method="pcls", by="class", shade_normalize=True, noise=folder / "noise.csv", memory=memory
+        )
+        results.add(found.tobytes())
+    assert len(results) == 1 and np.all(found[1, 2] == -9999)
+
+
+def test_verify_finds_wrong_deviations(setting):
+    folder, _, Y, _ = setting
+    run(folder, Y, method="nnls", noise=folder / "noise.csv")
+    values = np.fromfile(folder / "x_sigma.img", "<f4")
+    abundance = np.fromfile(folder / "x_abundance.img", "<f4")
+    at = int(np.flatnonzero(abundance[: P * SAMPLES] > 1e-3)[0])
+    values[at] *= 1.01
+    values.tofile(folder / "x_sigma.img")
+    report = json.loads((folder / "x_run.json").read_text())
+    report["digests"]["x_sigma.img"] = image_digest(folder / "x_sigma.img", LINES)
+    report["digest"] = record_digest(report)
+    (folder / "x_run.json").write_text(json.dumps(report))
+    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
+
+
+def test_a_dark_pixel_and_a_pure_one(setting):
+    """No spectrum, or a single one under a sum held at one: nothing varies, and the rest has its one-sided deviation."""
+    folder, E, Y, _ = setting
+    Y[0, 0], Y[0, 1] = 0.0, E[:, 2] + 1e-4
+    for method in ("nnls", "fcls"):
+        found, _ = run(folder, Y, method=method, noise=folder / "noise.csv")
+        assert np.isfinite(found[0, :2, :P]).all() and found[0, 0].shape == (P + 1,)
+    assert found[0, 1, 2] == 0 and np.all(np.delete(found[0, 1, :P], 2) > 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "error", "said"),
+    [
+        ("1\n2\n", {}, unmix.InputError, "2 lines of noise, but the cube has 24 bands"),
+        ("1\nx\n" * 12, {}, unmix.InputError, "'x' is no number"),
+        ("0\n" * L, {}, unmix.InputError, "must be above 0"),
+        (None, {}, unmix.InputError, "cannot read the noise"),
+        ("1\n" * L, {"uncertainty": False}, unmix.MethodError, "add `uncertainty`"),
+        ("1\n" * L, {"method": "mesma"}, unmix.MethodError, "not for mesma"),
+    ],
+)
+def test_noise_that_cannot_be_used(setting, text, words, error, said):
+    folder, _, Y, _ = setting
+    if text is not None:
+        (folder / "n.txt").write_text(text)
+    path = write_cube(folder / "x.hdr", Y)
+    with pytest.raises(error, match=said):
+        unmix.run(
+            path,
+            **{
+                "endmembers": folder / "library.csv",
+                "uncertainty": True,
+                "noise": folder / "n.txt",
+                "device": "cpu",
+                **words,
+            },
+        )
+    assert not list(folder.glob("x_*"))

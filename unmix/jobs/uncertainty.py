@@ -1,0 +1,234 @@
+"""How noise moves the abundances of a pixel: standard deviations from its support, and how far these can be trusted.
+
+On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the support's spectra, or
+with the sum held at one that of their differences to the first, whose abundance is what the others leave. So noise of covariance Σ
+gives them ``M Σ Mᵀ``. That assumes the support to stay what it is; the band ``validity`` says how well that holds: above 3 the
+deviations are right to some per cent.
+"""
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiled.jit import compiled
+from ..errors import InputError
+from ..io import Bands, spectra
+from ..io.export import NODATA
+from ..library import ClassSums
+from ..problem import Problem
+
+VALIDITY = "validity"
+# Supports whose matrices are kept.
+KEPT = 1024
+
+
+@compiled
+def pull(Y: Any, E: Any, A: Any, D: Any, scale: Any, dof: Any, out: Any) -> None:
+    """Write for each pixel the noise that its residual shows, and how clearly each column of D stays out of the support.
+
+    Parameters
+    ----------
+    Y : array (N, L), float64
+    E, A : arrays (L, k) and (N, k), float64
+        Spectra and abundances of the support.
+    D : array (m, L), float64
+        The parts of other spectra that the support leaves, in rows.
+    scale : array (m,), float64
+        The standard deviation of ``d_jᵀ r``, for noise of 1 if ``dof`` is above 0.
+    dof : float
+        Bands less free abundances; 0 where the noise is given.
+    out : array (N, 2), float64
+        The noise (1 where it is given), and the least ``−d_jᵀ r`` over its standard deviation; infinite without D.
+    """
+    L, k = E.shape
+    for n in range(Y.shape[0]):
+        square, least = 0.0, np.inf
+        for b in range(L):
+            r = Y[n, b]
+            for j in range(k):
+                r -= E[b, j] * A[n, j]
+            Y[n, b] = r
+            square += r * r
+        noise = (square / dof) ** 0.5 if dof > 0.0 else 1.0
+        for j in range(D.shape[0]):
+            dual = 0.0
+            for b in range(L):
+                dual += D[j, b] * Y[n, b]
+            if scale[j] > 0.0 and noise > 0.0:
+                least = min(least, -dual / (scale[j] * noise))
+        out[n, 0], out[n, 1] = noise, least
+
+
+@dataclass(frozen=True)
+class OfSupport:
+    """What all pixels with one support share, for noise of 1, or that which is given."""
+
+    columns: np.ndarray  # (k,)
+    sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
+    D: np.ndarray  # (m, L)
+    scale: np.ndarray  # (m,)
+    parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
+    covariance: np.ndarray  # (classes + 1, classes + 1) of the sums
+
+
+class Uncertainty:
+    """Standard deviations of the abundances of pixels, or of their sums by class.
+
+    Parameters
+    ----------
+    problem : Problem
+    noise : array (L,) or None
+        Standard deviation of each band in use, in the unit of the scaled cube; None takes it, white, from each pixel's residual.
+    sums : ClassSums or None
+        The sums whose standard deviations are wanted in place of those of the abundances.
+    """
+
+    def __init__(self, problem: Problem, noise: np.ndarray | None, sums: ClassSums | None) -> None:
+        self.problem, self.noise, self.sums = problem, noise, sums
+        self.E = problem.endmembers.matrix
+        self.of_support = functools.lru_cache(KEPT)(self.matrices)
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands."""
+        names = self.problem.endmembers.names if self.sums is None else self.sums.bands
+        return (*names, *([VALIDITY] if self.problem.method.nonnegative else []))
+
+    def matrices(self, support: bytes) -> OfSupport:
+        """Return what the pixels with a support share; ``support`` has a byte for each endmember."""
+        inside = np.frombuffer(support, bool)
+        F, p = self.E[:, inside], len(inside)
+        rest = self.E[:, ~inside]
+        if self.problem.method.sum_to_one:  # differences to the first: one of the spectra may be zero
+            first = F[:, [0]]
+            others = np.linalg.pinv(F[:, 1:] - first)
+            M, rest, F = np.vstack([-others.sum(axis=0), others]), rest - first, F - first
+        else:
+            M = np.linalg.pinv(F)
+        weights = np.ones(len(self.E)) if self.noise is None else self.noise
+        sigma = np.zeros(p)
+        sigma[inside] = np.sqrt(np.square(M * weights).sum(axis=1))
+        D = np.ascontiguousarray((rest - F @ (M @ rest)).T)
+        scale, squares = np.sqrt(np.square(D * weights).sum(axis=1)), np.square(D).sum(axis=1)
+        alike = squares <= 1e-20 * np.square(rest).sum(axis=0)
+        sigma[~inside] = np.where(alike, np.inf, scale / np.where(alike, 1.0, squares))
+        columns = np.flatnonzero(inside)
+        members = () if self.sums is None else self.sums.members
+        parts = np.array([[float(j in some) for j in columns] for some in members]).reshape(len(members), len(columns))
+        parts = np.vstack([parts, parts.sum(axis=0)])
+        S = parts @ (M * weights)
+        return OfSupport(columns, sigma, D, np.where(alike, 0.0, scale), parts, S @ S.T)
+
+    def of(self, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray, bands: Bands) -> np.ndarray:
+        """Return the map of some lines.
+
+        Parameters
+        ----------
+        raw : array
+            Stored values of n lines.
+        abundance : array (n, p, samples), float64
+        masked : array (n, samples), bool
+        bands : Bands
+
+        Returns
+        -------
+        array (n, bands, samples), float32
+            Standard deviations; −9999 where masked. Of an abundance that is 0, that of the abundance it would have: with a multiple of
+            it the endmember would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
+        """
+        n, p, samples = abundance.shape
+        out = np.full((n * samples, len(self.bands)), NODATA, np.float32)
+        A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)
+        solved = np.flatnonzero(~masked.ravel())
+        Y = spectra(raw, self.problem.interleave, bands)
+        used = A[solved] != 0 if self.problem.method.nonnegative else np.ones((len(solved), p), bool)
+        supports, which = np.unique(used, axis=0, return_inverse=True)
+        for s, support in enumerate(supports):
+            places = solved[which.ravel() == s]
+            with np.errstate(over="ignore"):
+                out[places] = self.of_pixels(self.of_support(support.tobytes()), Y[places], A[places])
+        return np.ascontiguousarray(out.reshape(n, samples, -1).transpose(0, 2, 1))
+
+    def of_pixels(self, shared: OfSupport, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """Return the bands of pixels with one support, (N, bands)."""
+        columns, held = shared.columns, self.problem.method.sum_to_one
+        dof = max(1.0, len(self.E) - len(columns) + held) if self.noise is None else 0.0
+        found = np.empty((len(Y), 2))
+        F = np.ascontiguousarray(self.E[:, columns])
+        pull(Y, F, np.ascontiguousarray(A[:, columns]), shared.D, shared.scale, dof, found)
+        noise, away = found[:, :1], found[:, 1]
+        sigma = noise * shared.sigma
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.where(sigma[:, columns] > 0, A[:, columns] / sigma[:, columns], np.inf).min(
+                axis=1, initial=np.inf
+            )
+        validity = np.minimum(inside, away)[:, None]
+        if self.sums is not None:
+            sigma = self.of_sums(shared, noise, A)
+        return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
+
+    def of_sums(self, shared: OfSupport, noise: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """Return the standard deviations of the sums by class, in the order of their bands."""
+        assert self.sums is not None
+        V = shared.covariance
+        variances = np.broadcast_to(np.diag(V), (len(A), len(V))).copy()
+        sums = np.zeros(variances.shape)
+        for part, j in zip(
+            shared.parts.T, shared.columns
+        ):  # one after the other: a product's rounding would depend on the block
+            sums += part * A[:, [j]]
+        brightness = sums[:, -1]
+        if self.sums.normalized:
+            g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
+            change = np.diag(V)[:-1] - 2 * g * V[:-1, -1] + g * g * V[-1, -1]
+            variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
+        sigma = noise * np.sqrt(np.maximum(variances, 0))
+        for c, members in enumerate(self.sums.members):
+            if not shared.parts[c].any():
+                sigma[:, c] = noise[:, 0] * max(shared.sigma[j] for j in members)
+        classes, total = sigma[:, :-1], sigma[:, -1:]
+        return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
+
+
+def read_noise(path: str | os.PathLike[str], bands: Bands, count: int) -> np.ndarray:
+    """Return the noise of the bands in use from a text or CSV file with a line for each band, of which the last number counts.
+
+    Parameters
+    ----------
+    path : path-like
+    bands : Bands
+    count : int
+        Bands of the cube; the file has a line for each of them, or for each in use.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read, has another number of lines, or a value is not above 0.
+    """
+    try:
+        rows: Any = [
+            line.replace(",", " ").split() for line in Path(path).read_text(errors="replace").splitlines()[: count + 2]
+        ]
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the noise: {error.strerror}") from None
+    values = []
+    for number, row in enumerate(row for row in rows if row):
+        try:
+            values.append(float(row[-1]))
+        except ValueError:
+            if number:  # the first line may be a heading
+                raise InputError(
+                    f"{path}: '{row[-1][:20]}' is no number; write the noise of a band on each line"
+                ) from None
+    if len(values) not in (count, len(bands.index)):
+        raise InputError(
+            f"{path}: {len(values)} lines of noise, but the cube has {count} bands, {len(bands.index)} in use"
+        )
+    noise = np.array(values)[bands.index] if len(values) == count else np.array(values)
+    if not np.all((noise > 0) & np.isfinite(noise)):
+        raise InputError(f"{path}: the noise of every band must be above 0")
+    return noise

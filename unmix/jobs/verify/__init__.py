@@ -1,0 +1,5 @@
+"""`verify`: check the outputs of a finished run against its scene, by other means than made them."""
+
+from .outputs import Verdict, stem_of_outputs, verify
+
+__all__ = ["Verdict", "stem_of_outputs", "verify"]

@@ -1,0 +1,67 @@
+"""Verify standard deviations: those of some pixels again, from the inverse of the optimality conditions on their support."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...library import ClassSums, Endmembers
+from ...methods import Method
+
+# Abundances below this may belong to the support of one solution, and not to that of another.
+CLEAR = 1e-6
+TOLERANCE = 1e-4
+
+
+def deviations(
+    E: np.ndarray, a: np.ndarray, y: np.ndarray, noise: np.ndarray | None, method: Method
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns of the support of a pixel, and the covariance of their abundances."""
+    F = np.flatnonzero(a) if method.nonnegative else np.arange(len(a))
+    k, held = len(F), int(method.sum_to_one)
+    border = np.zeros((k + held, k + held))
+    border[:k, :k] = E[:, F].T @ E[:, F]
+    border[:k, k:] = border[k:, :k] = 1.0
+    M = (np.linalg.inv(border) @ np.vstack([E[:, F].T, np.zeros((held, len(E)))]))[:k]
+    r = y - E @ a
+    weights = np.sqrt(r @ r / max(1, len(E) - k + held)) * np.ones(len(E)) if noise is None else noise
+    return F, (M * weights) @ (M * weights).T
+
+
+def wrong_deviations(
+    written: np.ndarray, library: Endmembers, report: dict[str, Any], method: Method, A: np.ndarray, Y: np.ndarray
+) -> np.ndarray:
+    """Return which pixels have other standard deviations than they should, (n,) bool.
+
+    Parameters
+    ----------
+    written : array (bands, n), float32
+    library : Endmembers
+        What the run wrote.
+    report : dict
+        The run's record.
+    method : Method
+    A, Y : arrays (n, p) and (n, L), float64
+        Abundances that were solved again, and the pixels.
+    """
+    asked, E = report["asked"], library.matrix
+    noise = None if asked.get("noise") is None else np.array(asked["noise"])
+    library = replace(library, has_shade=method.has_shade)
+    sums = None if asked.get("by") is None else ClassSums.of(library, asked["shade_normalize"])
+    shade = sums is not None and method.has_shade
+    wrong = np.zeros(len(A), bool)
+    for n, (a, y) in enumerate(zip(A, Y)):
+        if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
+            continue
+        F, C = deviations(E, a, y, noise, method)
+        if sums is None:
+            found, expected = written[F, n], np.sqrt(np.diag(C))
+        else:
+            B = np.array([[float(j in some) for j in F] for some in sums.members])
+            seen, total = B.any(axis=1), a[: len(a) - method.has_shade].sum()
+            brightness = B.sum(axis=0)
+            J = (B - np.outer(B @ a[F] / total, brightness)) / total if sums.normalized and total > 0 else B
+            found = np.append(written[: len(B), n][seen], written[len(B) + shade, n])
+            expected = np.sqrt(np.maximum(np.append(np.diag(J @ C @ J.T)[seen], brightness @ C @ brightness), 0.0))
+        wrong[n] = np.any(np.abs(found - expected) > TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0))
+    return wrong
