@@ -132,6 +132,15 @@ def test_sums_are_the_same_bytes_for_any_block(tmp_path, scene):
     assert len(results) == 1
 
 
+def test_a_finished_run_is_known_again(tmp_path, scene):
+    path, library, _, _ = scene
+    words = {"endmembers": library, "method": "pcls", "by": "class", "uncertainty": True, "device": "cpu"}
+    unmix.run(path, **words)
+    assert unmix.run(path, skip_existing=True, **words)["skipped"]
+    with pytest.raises(unmix.OutputError, match="shade_normalize"):
+        unmix.run(path, skip_existing=True, shade_normalize=True, **words)
+
+
 def test_where_classes_come_from(tmp_path, scene):
     _, library, E, _ = scene
     parts = [load(library)]

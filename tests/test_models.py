@@ -182,6 +182,56 @@ def test_the_same_bytes_for_any_block(tmp_path, cube):
     assert len(results) == 1
 
 
+def test_a_finished_run_is_known_again_and_an_unfinished_one_goes_on(tmp_path, cube, monkeypatch):
+    words = {"endmembers": tmp_path / "library.csv", "method": "mesma", "memory": "64K"}
+    whole = tmp_path / "whole"
+    unmix.run(cube[0], out_dir=whole, **words)
+    assert unmix.run(cube[0], out_dir=whole, skip_existing=True, **words)["skipped"]
+    with monkeypatch.context() as broken:
+        broken.setattr("unmix.library.classes.ClassSums.models", broken_after(1))
+        with pytest.raises(RuntimeError, match="cut off"):
+            unmix.run(cube[0], out_dir=tmp_path / "o", streams=1, threads=1, **words)
+    unmix.run(cube[0], out_dir=tmp_path / "o", **words)
+    for name in ("model", "fraction", "rmse"):
+        assert (tmp_path / f"o/x_{name}.img").read_bytes() == (whole / f"x_{name}.img").read_bytes()
+
+
+def broken_after(calls):
+    """A method that fails after some calls, as a run that is cut off."""
+    from unmix.library import ClassSums
+
+    original, left = ClassSums.models, [calls]
+
+    def models(self, *arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("cut off")
+        return original(self, *arguments)
+
+    return models
+
+
+def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
+    path, E, _, Y = cube
+    Y[0, :3] = E[:, :3].T.astype(np.float32)
+    rows = [
+        ["name", "class", *map(str, range(1, 15))],
+        *([f"s{j}", "ab"[j % 2], *(repr(float(v)) for v in Y[0, j])] for j in range(6)),
+    ]
+    (tmp_path / "own.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_cube(path, Y, data_ignore_value=-9)
+    report = unmix.run(
+        path,
+        endmembers=tmp_path / "own.csv",
+        method="mesma",
+        limits="viper",
+        max_rmse=0.0,
+        min_shade=-0.1,
+        max_shade=1.0,
+    )
+    assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
+
+
 def test_verify_finds_another_model(tmp_path, cube):
     from unmix.outputs.atomic import image_digest, record_digest
 

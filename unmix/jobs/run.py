@@ -150,7 +150,7 @@ class SceneRun:
         self.request = options.request(self.library, self.executor.name)
         self.request |= {} if self.noise is None else {"noise": self.noise.tolist()}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
-        self.request |= {} if self.classes is None else {"classes": [self.classes.names, self.classes.members]}
+        self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
         completed = CompletedRun(self.request, self.watch.identity)
         skipped = {"input": input_of(scene), "skipped": True}
         if options.skip_existing and completed.is_done(self.folder, scene.stem):

@@ -136,6 +136,10 @@ class ClassSums:
                 numbers[:, c] += np.float32(j + 1) * (abundance[:, j] != 0)
         return np.where(masked[:, None], NODATA, numbers)
 
+    def to_list(self) -> list[Any]:
+        """Return the names of the classes, and the numbers of their spectra, as JSON has them."""
+        return [list(self.names), [list(members) for members in self.members]]
+
     def means(self, abundances: np.ndarray) -> list[dict[str, Any]]:
         """Return name, number of spectra and mean abundance of each class, from the mean of each endmember (p,)."""
         return [

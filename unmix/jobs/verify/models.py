@@ -16,6 +16,8 @@ MOST_FITS = 2_000_000
 # Models fitted at a time.
 TOGETHER = 4096
 TOLERANCE = 2e-6
+# The search knows an RMSE to this share of the pixel's, since it is the root of a difference: a limit may fall either way.
+SLACK = 1e-7
 
 
 class ModelCheck:
@@ -38,6 +40,7 @@ class ModelCheck:
             size: [np.array(list(itertools.product(*some))) for some in itertools.combinations(members, size)]
             for size in range(1, self.choice.sizes[1] + 1)
         }
+        self.slack = 0.0  # what a limit on the RMSE may be off, as a share of the pixel's
         self.count = sum(len(models) for parts in self.models.values() for models in parts)
 
     def fits(self, y: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -68,7 +71,7 @@ class ModelCheck:
         """Return those models that are allowed and fit well enough, with their RMSE."""
         columns, a = columns[allowed], a[allowed]
         rmse = np.sqrt(np.square(y - np.einsum("mlk,mk->ml", A[allowed], a)).mean(axis=1))
-        good = rmse <= self.choice.largest_rmse
+        good = rmse <= self.choice.largest_rmse + self.slack * np.sqrt(np.square(y).mean())
         return columns[good], a[good], rmse[good]
 
     def best(self, y: np.ndarray) -> tuple[float, np.ndarray]:
@@ -112,20 +115,26 @@ class ModelCheck:
                 if any((values[:, n] != NODATA).any() for values in written.values()):
                     wrong.append(int(place))
                 continue
-            rmse, a = self.best(Y[n])
-            expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
-            off = float(np.abs(written["fraction"][:, n] - expected).max())
-            size = float(np.sqrt(np.square(Y[n]).mean()))
-            numbers = self.sums.models(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
-            near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
-            same = near and np.array_equal(numbers, written["model"][:, n])
-            if abs(float(written["rmse"][0, n]) - rmse) > 1e-6 * rmse + 2e-8 * size or not (
-                same or self.equals(Y[n], written["model"][:, n], written["fraction"][:, n], rmse, size)
-            ):
-                wrong.append(int(place))
-            elif same:
-                worst = max(worst, off)
+            row = {name: values[:, n] for name, values in written.items()}
+            off = min(self.compare(Y[n], row, slack) for slack in (0.0, SLACK, -SLACK))
+            wrong += [int(place)] if off == np.inf else []
+            worst = max(worst, off if off < np.inf else 0.0)
         return wrong, worst
+
+    def compare(self, y: np.ndarray, written: dict[str, np.ndarray], slack: float) -> float:
+        """Return by how much the fractions of a pixel are off, infinite where it should have another model."""
+        self.slack = slack
+        rmse, a = self.best(y)
+        none, size = np.zeros((1, 1), bool), float(np.sqrt(np.square(y).mean()))
+        expected = self.sums.fractions(a[None, :, None], none)[0, :, 0]
+        numbers = self.sums.models(a[None, :, None], none)[0, :, 0]
+        off = float(np.abs(written["fraction"] - expected).max())
+        near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        if abs(float(written["rmse"][0]) - rmse) > 1e-6 * rmse + 2e-8 * size:
+            return np.inf
+        if near and np.array_equal(numbers, written["model"]):
+            return off
+        return 0.0 if self.equals(y, written["model"], written["fraction"], rmse, size) else np.inf
 
     def equals(self, y: np.ndarray, numbers: np.ndarray, fractions: np.ndarray, rmse: float, size: float) -> bool:
         """Return whether another model was written that fits as well as the best, with its own fractions."""
