@@ -108,6 +108,18 @@ def test_duplicates_and_pixels_of_the_library():
     assert np.isinf(found.delta[0]) and np.isfinite(found.delta[1:]).all() and found.steps.tolist() == [2, 1, 1]
 
 
+def test_models_of_different_sizes_that_fit_as_well():
+    """Two spectra fit as well as three others: under the limits `exact` both are models of level 4, and neither is proved."""
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        a, c, d, f = random.uniform(0.1, 0.8, (4, 10))
+        y = 0.3 * c + 0.3 * d + 0.2 * f
+        E = np.stack([a, (y - 0.4 * a) / 0.4, c, d, f], axis=1)
+        outside = np.linalg.svd(E)[0][:, 4:] @ random.standard_normal(6)  # not all: the two models span four directions
+        found = unmix.mesma(y + 0.02 * outside, E, list("ABCDF"), levels="4")
+        assert np.isinf(found.delta)
+
+
 def test_the_answer_does_not_depend_on_the_neighbours():
     random = np.random.default_rng(5)
     E, kinds = library(random, 30, (5, 6, 4))

@@ -12,6 +12,8 @@ from ....compiled.simd import ONE, Width
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
+# Abundances that differ by less are not of different models.
+SAME_ABUNDANCE = 1e-6
 # The most spectra of a model.
 MOST_SPECTRA = 3
 
@@ -113,11 +115,14 @@ def solve_model(models, best, s, k, i, j, m, t_j, t_m):
 
 @inlined
 def set_limits(models, best, s):
-    """Set what errors have to be below: that of the second best, or of a face of fewer spectra, and the largest allowed."""
+    """Set what errors have to be below: the largest allowed, that of the second best, and that of the best face of fewer spectra.
+
+    The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for proved.
+    """
     limit = models.most_error
     for k in range(best.limit.shape[0]):
         best.limit[k, s] = min(limit, best.second[k, s])
-        limit = min(limit, best.error[k, s]) if models.exact else limit
+        limit = min(limit, best.error[k, s] + SAME_ERROR * best.square[0, s]) if models.exact else limit
 
 
 @inlined
@@ -334,6 +339,23 @@ def search_function(ops: Width) -> Any:
     return search
 
 
+@inlined
+def difference(best, s, k, m):
+    """Return the largest difference of an abundance between the best models of two sizes."""
+    largest = 0.0
+    for c in range(k):
+        left = best.abundances[k, c, s]
+        for d in range(m):
+            left -= best.abundances[m, d, s] if best.spectra[m, d, s] == best.spectra[k, c, s] else 0.0
+        largest = max(largest, abs(left))
+    for d in range(m):
+        left = best.abundances[m, d, s]
+        for c in range(k):
+            left = 0.0 if best.spectra[m, d, s] == best.spectra[k, c, s] else left
+        largest = max(largest, abs(left))
+    return largest
+
+
 @compiled
 def choose_level(models, best, s):
     """Return the number of spectra of the model that fusion leaves (−1 if there is none), and the squared error of the second best.
@@ -346,11 +368,14 @@ def choose_level(models, best, s):
     for k in range(models.most + 1):
         if not models.exact:
             size, error, others = k, best.error[k, s], best.second[k, s]
-        elif best.error[k, s] < error:
-            others = min(error, best.second[k, s])
-            size, error = k, best.error[k, s]
-        else:
-            others = min(others, best.error[k, s])
+        elif best.error[k, s] < np.inf:
+            # A spectrum more with an abundance of 1e-17 is no other model.
+            is_other = size >= 0 and difference(best, s, k, size) > SAME_ABUNDANCE
+            if best.error[k, s] < error:
+                others = min(error if is_other else others, best.second[k, s])
+                size, error = k, best.error[k, s]
+            else:
+                others = min(others, best.error[k, s] if is_other else best.second[k, s])
         if k < models.fewest:
             continue
         rmse = np.sqrt(error / models.bands)
