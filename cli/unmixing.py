@@ -44,7 +44,7 @@ library = options.combine(
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
-        "[default: endmembers are extracted from the cube]",
+        "run extracts endmembers from the cube without it.",
     ),
     click.option(
         "--select",

@@ -44,7 +44,7 @@ def models(E, y, kinds, choice, method):
 
     ``method`` is pcls's row, for the limits ``exact``.
     """
-    names = sorted(set(kinds), key=str.lower)
+    names = sorted(set(kinds), key=lambda kind: (kind.lower(), kind))
     members = [[j for j, kind in enumerate(kinds) if kind == name] for name in names]
     chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
     for size in range(choice.sizes[0], choice.sizes[1] + 1):
@@ -57,9 +57,9 @@ def models(E, y, kinds, choice, method):
                 else:
                     a = np.linalg.lstsq(E[:, columns], y, rcond=None)[0]
                     shade = 1 - a.sum()
-                    if a.min() < choice.min_fraction or a.max() > choice.max_fraction:
+                    if a.min() < choice.min_fraction - 1e-9 or a.max() > choice.max_fraction + 1e-9:
                         continue
-                    if not choice.min_shade <= shade <= choice.max_shade:
+                    if not choice.min_shade - 1e-9 <= shade <= choice.max_shade + 1e-9:
                         continue
                 rmse = np.sqrt(np.mean((y - E[:, columns] @ a) ** 2))
                 if rmse <= choice.largest_rmse and rmse < error - 1e-13:

@@ -19,6 +19,7 @@ import unmix
 from unmix._version import build
 from unmix.errors import CubeError, DeviceError, OutputError, UnmixError
 from unmix.jobs.synth import Scene, synthesise
+from unmix.library import load
 
 distributed = pytest.importorskip("distributed")
 from unmix_cli.main import cli  # noqa: E402
@@ -489,3 +490,20 @@ def test_bands_that_are_left_out_may_say_nothing(tmp_path, four):
     assert isinstance(result, dict), result
     for name in ("c_abundance.img", "c_rmse.img"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_sums_by_class_are_those_of_run(tmp_path, scenes, four):
+    """Workers get no library, and no options that only a library has a use for."""
+    folder, paths, _, _ = scenes
+    truth = folder / "s0_truth_endmembers.csv"
+    names = load(truth).names
+    (tmp_path / "kinds.csv").write_text(
+        "name,kind\n" + "".join(f"{name},{'ab'[j % 2]}\n" for j, name in enumerate(names))
+    )
+    how = {"endmembers": truth, "classes": f"{tmp_path / 'kinds.csv'}:kind", "library_scale": 1.0, "by": "class", "method": "pcls",
+           "uncertainty": True, "device": "cpu", "memory": "4M"}  # fmt: skip
+    path = next(path for path in paths if path.stem == "s0")
+    ((_, report),) = unmix.batch([path], scheduler=four, unit="64K", out_dir=tmp_path / "o", **how)
+    alone = unmix.run(path, out_dir=tmp_path / "alone", **how)
+    assert report["digests"] == alone["digests"] and "s0_fraction.img" in report["digests"]

@@ -38,6 +38,12 @@ class Solver:
     as_given: bool = False
 
 
+# What a fraction may be beyond a limit of MESMA: a pixel that is a spectrum of the library has a shade of 0 or of -2e-16.
+ALLOWANCE = 1e-9
+# Thresholds are below this, so that their squares are numbers.
+LARGEST = 1e100
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """How MESMA chooses among models, each of at most one spectrum of each class, and shade.
@@ -75,15 +81,22 @@ class ModelChoice:
         for name, known in (("limits", ("exact", "viper")), ("fusion_rule", ("kept", "preceding"))):
             if getattr(self, name) not in known:
                 raise MethodError(f"`{name}` '{getattr(self, name)}': there is {' and '.join(known)}")
-        if not self.fusion >= 0 or (self.max_rmse is not None and not self.max_rmse >= 0):
-            raise MethodError("`fusion` and `max_rmse` must not be negative")
+        if not 0 <= self.fusion < LARGEST or (self.max_rmse is not None and not 0 <= self.max_rmse < LARGEST):
+            raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST:g} or more")
+        for least, most in (("min_fraction", "max_fraction"), ("min_shade", "max_shade")):
+            if not getattr(self, least) <= getattr(self, most):
+                raise MethodError(f"`{least}` {getattr(self, least):g} is above `{most}` {getattr(self, most):g}")
 
     @property
     def sizes(self) -> tuple[int, int]:
         """The fewest and the most spectra of a model; (0, 0) if ``levels`` is not ``A-B``."""
         low, _, high = self.levels.partition("-")
         parts = [low, high or low]
-        return (int(parts[0]) - 1, int(parts[1]) - 1) if all(part.strip().isdigit() for part in parts) else (0, 0)
+        return (
+            (int(parts[0]) - 1, int(parts[1]) - 1)
+            if all(part.isascii() and part.strip().isdigit() for part in parts)
+            else (0, 0)
+        )
 
     @property
     def largest_rmse(self) -> float:

@@ -151,8 +151,8 @@ class Options:
             raise MethodError("`uncertainty`: not for mesma so far; use `unmix run` with `by` class")
         if self.shade is not None and not self.method_spec.has_shade:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
-        if self.library_scale is not None and not 0 < self.library_scale < float("inf"):
-            raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0")
+        if self.library_scale is not None and not 1e-30 < self.library_scale < 1e30:
+            raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     def refuse_for_models(self) -> None:
@@ -175,6 +175,7 @@ class Options:
         rest = {name: value for name, value in words.items() if name not in names}
         chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None
         own = {name: value for name, value in words.items() if name in names}
+        chosen = rest.pop("choice", chosen)
         return cls(**own, reading=ReadOptions(**rest), choice=chosen)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from .errors import LibraryError
 from .io import Bands
 from .library import Endmembers
-from .methods import Method, ModelChoice, Solver
+from .methods import ALLOWANCE, Method, ModelChoice, Solver
 
 log = logging.getLogger("unmix")
 
@@ -171,7 +171,8 @@ class Problem:
             )
         largest = float(np.nextafter(L * choice.largest_rmse**2, np.inf))
         limits = (
-            choice.min_fraction, choice.max_fraction, choice.min_shade, choice.max_shade, largest, choice.fusion,
+            choice.min_fraction - ALLOWANCE, choice.max_fraction + ALLOWANCE,
+            choice.min_shade - ALLOWANCE, choice.max_shade + ALLOWANCE, largest, choice.fusion,
             choice.fusion_rule == "kept", L,
         )  # fmt: skip
         of_library = tables(self.unit_gram, self.norms, self.endmembers.classes, most)
@@ -302,7 +303,9 @@ def plan_problem(
             "or `solver` active-set"
         )
     from_mean = method.sum_to_one and not solver.as_given
-    refuse_sizes(endmembers, from_mean, " (shade); leave it out, or use `method` fcls, scls or pcls")
+    refuse_sizes(
+        endmembers, from_mean, " (shade); leave it out" + ("" if choice else ", or use `method` fcls, scls or pcls")
+    )
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
     if condition > WARN_CONDITION and choice is None and (p <= L or not solver.any_rank):

@@ -138,7 +138,7 @@ class SceneRun:
         self.noise = None if options.noise == "auto" else read_noise(options.noise, self.used, scene.bands)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
-        self.shade = None if options.shade is None else fit_shade(options.shade, scene, self.used)
+        self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
@@ -253,7 +253,8 @@ class SceneRun:
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:
     """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
     largest, default = float(library.matrix.max()), ModelChoice()
-    if largest > BRIGHTEST and choice.fusion == default.fusion:
+    has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)
+    if largest > BRIGHTEST and has_defaults:
         raise MethodError(
             f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} reaches "
             f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
@@ -297,9 +298,11 @@ def fit_library(
     return fit(parts if options.select is None else choose_spectra(parts, options.select), scene, used.index)
 
 
-def fit_shade(path: str | os.PathLike[str], scene: Cube, used: Bands) -> Endmembers:
-    """Return the one spectrum of a file, resampled to the bands in use; `LibraryError` where it holds more."""
-    shade = fit(load_parts(Path(path)), scene, used.index)
+def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
+    """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
+    parts = load_parts(Path(path))
+    parts = parts if options.library_scale is None else [scaled(part, options.library_scale) for part in parts]
+    shade = fit(parts, scene, used.index)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
     return shade

@@ -53,6 +53,8 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
 
 def read_rows(path: Path, raw: bytes) -> list[list[str]]:
     """Return the rows of a CSV table that are not empty; `LibraryError` where it is none."""
+    if b"\0" in raw[:4096]:
+        raise LibraryError(f"{path}: is not a CSV table, but binary")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from distributed import Client, Future, KilledWorker
 from distributed import wait as wait_for
 
@@ -62,7 +63,16 @@ class ClusterExecutor:
             device = self.name if options.device == "auto" else options.device
             # Workers get absolute paths, and no library: its spectra are in the problem.
             reading = options.reading.with_absolute_paths()
-            self.options = replace(options, device=device, reading=reading, endmembers=None, select=None)
+            library = None if options.endmembers is None else Endmembers((), np.empty((0, 0)), None)
+            self.options = replace(
+                options,
+                device=device,
+                reading=reading,
+                endmembers=library,
+                select=None,
+                classes=None,
+                library_scale=None,
+            )
         except BaseException:
             self.pool.stop()
             raise

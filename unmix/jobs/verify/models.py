@@ -9,7 +9,7 @@ import numpy as np
 from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.export import NODATA
 from ...library import ClassSums, Endmembers
-from ...methods import ModelChoice
+from ...methods import ALLOWANCE, ModelChoice
 
 # Models times pixels that are fitted again, about a minute's work.
 MOST_FITS = 2_000_000
@@ -18,6 +18,8 @@ TOGETHER = 4096
 TOLERANCE = 2e-6
 # The search knows an RMSE to this share of the pixel's, since it is the root of a difference: a limit may fall either way.
 SLACK = 1e-7
+# An RMSE nearer than this share of the pixel's counts as the same: its square is 1e-11 of it.
+SAME_RMSE = 3.2e-6
 
 
 class ModelCheck:
@@ -34,7 +36,7 @@ class ModelCheck:
     def __init__(self, library: Endmembers, report: dict[str, Any]) -> None:
         self.E, self.choice = library.matrix, ModelChoice(**report["asked"]["choice"])
         self.sums = ClassSums.of(library, bool(report["asked"]["shade_normalize"]), True)
-        names = sorted(range(len(self.sums.names)), key=lambda c: self.sums.names[c].lower())
+        names = sorted(range(len(self.sums.names)), key=lambda c: (self.sums.names[c].lower(), self.sums.names[c]))
         members = [self.sums.members[c] for c in names]
         self.models = {
             size: [np.array(list(itertools.product(*some))) for some in itertools.combinations(members, size)]
@@ -62,8 +64,8 @@ class ModelCheck:
     def of_viper(self, a: np.ndarray) -> np.ndarray:
         """Return which abundances are within VIPER's limits."""
         shade, choice = 1 - a.sum(axis=1), self.choice
-        inside = (a.min(axis=1) >= choice.min_fraction) & (a.max(axis=1) <= choice.max_fraction)
-        return inside & (shade >= choice.min_shade) & (shade <= choice.max_shade)
+        inside = (a.min(axis=1) >= choice.min_fraction - ALLOWANCE) & (a.max(axis=1) <= choice.max_fraction + ALLOWANCE)
+        return inside & (shade >= choice.min_shade - ALLOWANCE) & (shade <= choice.max_shade + ALLOWANCE)
 
     def within(
         self, columns: np.ndarray, A: np.ndarray, a: np.ndarray, y: np.ndarray, allowed: np.ndarray
@@ -147,7 +149,7 @@ class ModelCheck:
             a = np.zeros(self.E.shape[1])
             a[columns] = fitted
             expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
-            is_as_good = float(np.sqrt(np.square(y - A @ fitted).mean())) <= rmse + 1e-9 * size
+            is_as_good = float(np.sqrt(np.square(y - A @ fitted).mean())) <= rmse + SAME_RMSE * size
             if is_as_good and np.abs(fractions - expected).max() <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
                 return True
         return False

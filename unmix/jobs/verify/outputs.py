@@ -139,7 +139,7 @@ def verify_report(
     if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     models = ModelCheck(library, report) if method is MESMA else None
-    sample = sample if models is None else min(sample, max(10, MOST_FITS // models.count))
+    sample = sample if models is None else min(sample, max(1, MOST_FITS // models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))

@@ -56,7 +56,7 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) ->
     most : int
         Spectra of a model.
     """
-    names = sorted(set(kinds), key=str.lower)
+    names = sorted(set(kinds), key=lambda kind: (kind.lower(), kind))
     number = np.array([names.index(kind) for kind in kinds])
     order = np.argsort(number, kind="stable")
     begin = np.searchsorted(number[order], np.arange(len(names) + 1))
