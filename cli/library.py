@@ -164,15 +164,11 @@ def prune(
     Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
     """
     from unmix.errors import LibraryError
-    from unmix.library import classified, load_parts, prune, scaled
-    from unmix.library import select as choose
+    from unmix.library import load_parts, prepared, prune
     from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = load_parts(library)
-    parts = classified(parts, classes, library) if classes is not None else parts
-    parts = [scaled(part, library_scale) for part in parts] if library_scale is not None else parts
-    parts = choose(parts, select) if select is not None else parts
+    parts = prepared(load_parts(library), library, classes, library_scale, select)
     if len(parts) > 1:
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"

@@ -9,7 +9,8 @@ from conftest import write_csv, write_cube
 
 import unmix
 from unmix.jobs.verify import verify
-from unmix.library import ClassSums, Endmembers, classified, load
+from unmix.library import ClassSums, Endmembers, load
+from unmix.library.classes import classified
 
 KINDS = ("soil", "tree", "soil", "npv", "tree")
 

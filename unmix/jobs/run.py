@@ -17,8 +17,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.identity import Watch
 from ..io.placement import Placement
-from ..library import Endmembers, classified, fit, load_parts, scaled
-from ..library import select as choose_spectra
+from ..library import Endmembers, fit, load_parts, prepared
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.atomic import finite
@@ -289,19 +288,16 @@ def fit_library(
     endmembers: str | os.PathLike[str] | Endmembers, options: Options, scene: Cube, used: Bands
 ) -> Endmembers:
     """Return the selected spectra of a library, with their classes, scaled and resampled to the bands in use."""
-    parts = [endmembers] if isinstance(endmembers, Endmembers) else load_parts(Path(endmembers))
-    if options.classes is not None:
-        path = Path("library") if isinstance(endmembers, Endmembers) else Path(endmembers)
-        parts = classified(parts, options.classes, path)
-    if options.library_scale is not None:
-        parts = [scaled(part, options.library_scale) for part in parts]
-    return fit(parts if options.select is None else choose_spectra(parts, options.select), scene, used.index)
+    if isinstance(endmembers, Endmembers):
+        parts, path = [endmembers], Path("library")
+    else:
+        parts, path = load_parts(Path(endmembers)), Path(endmembers)
+    return fit(prepared(parts, path, options.classes, options.library_scale, options.select), scene, used.index)
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
-    parts = load_parts(Path(path))
-    parts = parts if options.library_scale is None else [scaled(part, options.library_scale) for part in parts]
+    parts = prepared(load_parts(Path(path)), Path(path), None, options.library_scale, None)
     shade = fit(parts, scene, used.index)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")

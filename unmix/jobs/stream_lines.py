@@ -79,7 +79,7 @@ def solve_lines(
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
     classes = options.sums(problem.endmembers)
-    uncertainty = Uncertainty(problem, problem.noise, classes) if options.uncertainty else None
+    uncertainty = Uncertainty(problem, classes) if options.uncertainty else None
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))

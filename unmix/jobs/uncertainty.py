@@ -81,14 +81,13 @@ class Uncertainty:
     Parameters
     ----------
     problem : Problem
-    noise : array (L,) or None
-        Standard deviation of each band in use, in the unit of the scaled cube; None takes it, white, from each pixel's residual.
+        With the noise of its bands, or None to take it, white, from each pixel's residual.
     sums : ClassSums or None
         The sums whose standard deviations are wanted in place of those of the abundances.
     """
 
-    def __init__(self, problem: Problem, noise: np.ndarray | None, sums: ClassSums | None) -> None:
-        self.problem, self.noise, self.sums = problem, noise, sums
+    def __init__(self, problem: Problem, sums: ClassSums | None) -> None:
+        self.problem, self.noise, self.sums = problem, problem.noise, sums
         self.E = problem.endmembers.matrix
         self.of_support = functools.lru_cache(KEPT)(self.matrices)
 
@@ -146,9 +145,9 @@ class Uncertainty:
         solved = np.flatnonzero(~masked.ravel())
         Y = spectra(raw, self.problem.interleave, bands)
         used = A[solved] != 0 if self.problem.method.nonnegative else np.ones((len(solved), p), bool)
-        supports, which = np.unique(used, axis=0, return_inverse=True)
-        for s, support in enumerate(supports):
-            places = solved[which.ravel() == s]
+        supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
+        together = solved[np.argsort(which.ravel(), kind="stable")]
+        for support, places in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
             with np.errstate(over="ignore"):
                 out[places] = self.of_pixels(self.of_support(support.tobytes()), Y[places], A[places])
         return np.ascontiguousarray(out.reshape(n, samples, -1).transpose(0, 2, 1))

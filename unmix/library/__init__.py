@@ -128,6 +128,15 @@ def load_parts(path: Path) -> list[Endmembers]:
         raise LibraryError(str(error)) from None
 
 
+def prepared(
+    parts: list[Endmembers], path: Path, classes: str | None, scale: float | None, wanted: str | None
+) -> list[Endmembers]:
+    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each where given."""
+    parts = parts if classes is None else classified(parts, classes, path)
+    parts = parts if scale is None else [scaled(part, scale) for part in parts]
+    return parts if wanted is None else select(parts, wanted)
+
+
 def load_file(path: Path) -> Endmembers:
     """Load the library of one file."""
     head = b""
@@ -197,13 +206,13 @@ __all__ = [
     "SHADE",
     "ClassSums",
     "Endmembers",
-    "classified",
     "duplicates",
     "files_of",
     "fit",
     "is_library",
     "load",
     "load_parts",
+    "prepared",
     "prune",
     "resample",
     "scaled",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
+from ..io.export import NODATA
 from ..io.formats.header import LONGEST_HEADER, clean
 from ..io.read import brief
 from .spectra import SHADE, Endmembers, each_once
@@ -15,7 +16,6 @@ from .table import read_rows
 
 # The last map of fractions: the sum of all abundances but that of shade.
 BRIGHTNESS = "brightness"
-NODATA = np.float32(-9999)
 
 
 def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[Endmembers]:
@@ -134,7 +134,7 @@ class ClassSums:
         for c, members in enumerate(self.members):
             for j in members:
                 numbers[:, c] += np.float32(j + 1) * (abundance[:, j] != 0)
-        return np.where(masked[:, None], NODATA, numbers)
+        return np.where(masked[:, None], np.float32(NODATA), numbers)
 
     def to_list(self) -> list[Any]:
         """Return the names of the classes, and the numbers of their spectra, as JSON has them."""
@@ -172,9 +172,9 @@ class ClassSums:
             brightness += sums[:, c]
         if self.normalized:
             lit = brightness[:, None] > 0
-            sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, float(NODATA)), where=lit)
+            sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, NODATA), where=lit)
         shade = [abundance[:, -1:]] if self.has_shade else []
         shade = [1.0 - brightness[:, None]] if self.rest_is_shade else shade
         with np.errstate(over="ignore"):
             bands = np.concatenate([sums, *shade, brightness[:, None]], axis=1).astype(np.float32)
-        return np.where(masked[:, None], NODATA, bands)
+        return np.where(masked[:, None], np.float32(NODATA), bands)

@@ -21,9 +21,7 @@ class Models(NamedTuple):
     rho: Any  # (p, p) products of the spectra at unit length
     scale: Any  # (p, p) 1/√(1 − ρ²), the second less the first, for classes in ascending order; 0 where refused
     slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
-    place: (
-        Any  # (p, p) int64: where the third ones of a pair begin in the following, less the number of the first of them
-    )
+    place: Any  # (p, p) int64: where a pair's third ones begin in the following, less the number of the first of them
     alpha: Any  # 1/√g of the third
     beta: Any  # less its product with the second, over √g
     third: Any  # what t adds to the fraction of the third,
