@@ -179,10 +179,11 @@ CASES = {
         "method": "fcls",
         "kind": "float32",
         "interleave": "bsq",
-        "p": 64,
-        "bands": 70,
+        "p": 44,
+        "bands": 50,
         "nodata": -5.0,
     },
+    "many alike": {"method": "nnls", "kind": "float64", "interleave": "bip", "p": 35, "bands": 50, "alike": 1e-3},
     "float64 bil": {"method": "nnls", "kind": "float64", "interleave": "bil", "p": 27, "bands": 33, "samples": 18},
 }  # one at least for every row of `GROUPS`
 
@@ -212,6 +213,24 @@ def test_against_the_cpu(generation, name):
     np.testing.assert_allclose(gpu["relative"], cpu["relative"], rtol=1e-6)
     np.testing.assert_allclose(gpu["residual"], cpu["residual"], rtol=0, atol=1e-12 * max(1.0, problem.norms.max()))
     assert np.all(gpu["steps"][good] >= 0) and np.all(gpu["steps"][~good] == -9999)
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_stages(generation, monkeypatch, method):
+    """Pixels that need more columns than a stage has room for go on in the next, the last in global memory."""
+    from unmix.solvers.pixels.cuda_many import driver, search
+    from unmix.solvers.pixels.cuda_many.tableau import Stage
+
+    stages = Stage(24, "tiles", 96, 4), Stage(32, "tiles", 96, 4), Stage(256, "global", None, 2)
+    problem, raw = make_scene(method, "float64", "bip", 40, 60, 4)
+    cpu, _ = solve_block(Cpu(1), problem, raw, 1, 4)
+    sizes = (cpu["abundance"] > 0).sum(1)
+    assert sizes.min() < 28 and sizes.max() > 26
+    for module in (search, driver):
+        monkeypatch.setattr(module, "STAGES", stages)
+    monkeypatch.setattr(search, "WHOLE", ())
+    gpu, _ = solve_fast(problem, raw, 1, 4)
+    np.testing.assert_allclose(gpu["abundance"], cpu["abundance"], rtol=0, atol=1e-11)
 
 
 class Given:

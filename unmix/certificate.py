@@ -270,8 +270,7 @@ def face_function(team: Team) -> Any:
         sync()
         square = U[j, j]
         for i in range(k):
-            value = row[i] / factors[i, i + 1]
-            sync()
+            value = row[i] * factors[i, i]
             for m in range(i + 1 + rank(), k, size()):
                 row[m] -= value * factors[i, m + 1]
             if rank() == 0:

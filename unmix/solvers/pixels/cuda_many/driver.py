@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float64, int32
+from numba import float64, int32, uint32
 
 from ....compiled.cuda import cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import multiprocessors
@@ -19,11 +19,13 @@ from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
 from ..tile import NODATA, SOLVED
 from ..working_set import LEAST_DUAL
-from .search import FEW, MOST_MEMBERS, STAGES, Found, Library, search_kernel
-from .tableau import WARP
+from .search import MOST_MEMBERS, STAGES, Found, Library, search_kernel, stages_for
+from .tableau import WARP, in_lane_order
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
 COLUMNS = 31
+# Bands of a lane whose residual is computed at a time, so that as many loads are under way: one at a time took four times as long.
+EACH = 8
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
 PART = 131072
 
@@ -32,14 +34,15 @@ PART = 131072
 def residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
 
-    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L), `Found`, the residuals
-    (N, L), the state, the results' residual and the number of pixels.
+    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled up with zeros to
+    a multiple of ``WARP * EACH``), `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
     """
 
     @cuda_kernel
     def residual_block(stored, bands, gain, offset, shift, columns, found, residuals, state, maps, pixels):
         indices = cuda.shared.array(MOST_MEMBERS, int32)
         weights = cuda.shared.array(MOST_MEMBERS, float64)
+        values = cuda.local.array(EACH, float64)
         lane, samples = int32(cuda.laneid), state.shape[1]
         for n in range(cuda.blockIdx.x, pixels, cuda.gridDim.x):
             line, sample = n // samples, n % samples
@@ -51,14 +54,21 @@ def residual_kernel() -> Any:
                 weights[i] = found.a[n, indices[i]]
             cuda.syncwarp()
             place = line * stored.by_line + sample * stored.by_sample
-            for b in range(lane, bands.shape[0], WARP):
-                value = float64(stored.raw[place + bands[b] * stored.by_band]) * gain[b] + offset[b]
-                value = value - shift[b] if is_solved else 0.0
+            for first in range(lane, bands.shape[0], WARP * EACH):
+                for c in range(EACH):
+                    b = uint32(min(first + WARP * c, bands.shape[0] - 1))
+                    value = float64(stored.raw[place + bands[b] * stored.by_band]) * gain[b] + offset[b]
+                    values[c] = value - shift[b] if is_solved else 0.0
                 for i in range(k):
-                    value -= weights[i] * columns[indices[i], b]
-                residuals[n, b] = value
-                if maps.shape[0] > 0:
-                    maps[line, b, sample] = value if is_solved else NODATA
+                    weight, column = weights[i], uint32(indices[i])
+                    for c in range(EACH):
+                        values[c] -= weight * columns[column, uint32(first + WARP * c)]
+                for c in range(EACH):
+                    b = first + WARP * c
+                    if b < bands.shape[0]:
+                        residuals[n, b] = values[c]
+                        if maps.shape[0] > 0:
+                            maps[line, b, sample] = values[c] if is_solved else NODATA
 
     return residual_block
 
@@ -85,6 +95,17 @@ def results_kernel() -> Any:
     return write_results
 
 
+def library_of(problem: Any) -> Library:
+    """Return what the search needs of a `unmix.problem.Problem`."""
+    U, norms = problem.unit_gram, problem.norms
+    weights, least = 1.0 / norms, float(norms.min())
+    if problem.method.sum_to_one:
+        U = np.block([[np.zeros((1, 1)), least * weights[None, :]], [least * weights[:, None], U]])
+    (stage, *_), whole = stages_for(len(U))
+    tiles = in_lane_order(U, stage.most) if whole else np.empty(0)
+    return Library(U, norms, weights, least, max(problem.dual_tolerance, LEAST_DUAL), tiles)
+
+
 class ManySolver(FastSolver):
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
@@ -94,7 +115,7 @@ class ManySolver(FastSolver):
     def __init__(self, problem: Any, pixels: int) -> None:
         self.describe(problem)
         L, p = problem.E.shape
-        self.stages = range(0 if p <= FEW else 1, len(STAGES))
+        self.stages, self.whole = stages_for(p + self.sum_to_one)
         index, gain, offset, _, shift = problem.stored()
         self.pixels, self.L = min(pixels, PART), L
         # Groups of columns as equal as can be; the last is filled up with zeros.
@@ -109,12 +130,10 @@ class ManySolver(FastSolver):
             self.product_plan(problem, np.hstack([part, *mean]), index, float(problem.height**2)) for part in parts
         ]
         self.second = [self.product_plan(problem, part, all_bands, 0.0) for part in parts]
-        self.library = to_gpu(Library(
-            problem.unit_gram, problem.norms, 1.0 / problem.norms, float(problem.norms.min()), max(problem.dual_tolerance, LEAST_DUAL),
-        ))  # fmt: skip
+        self.library = to_gpu(library_of(problem))
         spectrum = index.astype(np.int32), gain, offset, shift if self.sum_to_one else np.zeros(L)
         self.spectrum = tuple(map(to_gpu, spectrum))
-        self.columns = to_gpu(np.ascontiguousarray(problem.E.T))
+        self.columns = to_gpu(np.pad(problem.E.T, ((0, 0), (0, -L % (WARP * EACH)))))
         every = (
             by_lane(np.ones(L), all_bands, np.int32),
             *(by_lane(values, all_bands, float) for values in (np.ones(L), np.zeros(L), np.zeros(L))),
@@ -130,8 +149,7 @@ class ManySolver(FastSolver):
         self.members = cuda.device_array((n, MOST_MEMBERS), np.int32)
         self.count, self.steps = (cuda.device_array(n, np.int32) for _ in range(2))
         self.ignored = cuda.device_array((1, n), np.uint8)
-        self.blocks = [stage.warps * multiprocessors() for stage in STAGES]
-        self.tableaux = cuda.device_array((self.blocks[-1], *STAGES[-1].shape), np.float64)
+        self.tableaux = cuda.device_array((STAGES[-1].warps * multiprocessors(), *STAGES[-1].shape), np.float64)
         self.none = cuda.device_array((1, 1, 1), np.float64)
 
     def product_plan(self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float) -> tuple[Any, Any]:
@@ -158,7 +176,7 @@ class ManySolver(FastSolver):
         L, p = problem.E.shape
         each = 8 * (2 * (p + COLUMNS) + L + 5 + STAGES[-2].most) + 4 * (MOST_MEMBERS + 3)
         tableaux = STAGES[-1].warps * multiprocessors() * math.prod(STAGES[-1].shape)
-        fixed = 8 * (tableaux + p * p + 4 * p * (L + 32))
+        fixed = 8 * (tableaux + (p + 1) * (p + 1) + 4 * p * (L + 2 * WARP * EACH))
         return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p, min(pixels, PART)))
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
@@ -183,9 +201,9 @@ class ManySolver(FastSolver):
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
         found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
         for stage in self.stages:
-            tableaux = self.tableaux if stage == len(STAGES) - 1 else self.none
-            search = search_kernel(self.sum_to_one, stage, stage == self.stages[0], self.half)
-            search[self.blocks[stage], WARP, stream](self.library, found, n, tableaux)
+            tableaux = self.tableaux if stage == STAGES[-1] else self.none
+            search = search_kernel(self.sum_to_one, stage, self.whole, stage == self.stages[0], self.half)
+            search[stage.warps * multiprocessors(), WARP, stream](self.library, found, n, tableaux)
         residuals = self.residuals[:n]
         residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
             stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n

@@ -1,7 +1,7 @@
 """Active set search on a working set (`unmix.solvers.pixels.working_set`), a warp for each pixel.
 
-All lanes agree on each decision by one 32-bit key, so no branch diverges. A pixel that needs more columns than a stage has room for is
-left to the next.
+All lanes agree on each decision by one 32-bit key, so no branch diverges. A library that fits a tableau in registers is its own working
+set, and one round is enough. With a larger one, a pixel that needs more columns than a stage has room for is left to the next.
 """
 
 import functools
@@ -18,16 +18,16 @@ from .tableau import WARP, Stage, tableau_functions
 
 # Columns that join the support in a round, and rounds of a pixel.
 CANDIDATES, MOST_ROUNDS, MOST_EXCHANGES = 12, 100, 16
-# The first pays up to `FEW` endmembers.
-STAGES, FEW = (
-    (
-        Stage(24, "tiles", 96, 20),
-        Stage(32, "tiles", 128, 16),
-        Stage(64, "shared", None, 6),
-        Stage(256, "global", None, 2),
-    ),
-    100,
+STAGES = (
+    Stage(32, "tiles", 96, 20),
+    Stage(48, "tiles", 160, 12),
+    Stage(64, "tiles", 216, 9),
+    Stage(256, "global", None, 2),
 )
+# The first of these with room for a whole library takes it.
+WHOLE = (Stage(40, "tiles", 128, 16), Stage(48, "tiles", 160, 12))
+# A pivot below this may have cost the digits of a whole library's tableau: the next round prices it afresh.
+SMALL_PIVOT = 1e-4
 MOST_MEMBERS = STAGES[-1].most
 # A key has this bit if its place must leave; below it are the rank of a size and, in the last eight bits, 255 less the place.
 LEAVING, PLACE = 1 << 30, 255
@@ -36,11 +36,12 @@ LEAVING, PLACE = 1 << 30, 255
 class Library(NamedTuple):
     """What all pixels share; p endmembers, float64."""
 
-    U: Any  # (p, p) Gram matrix of the columns at unit length
+    U: Any  # (p, p) Gram matrix of the columns at unit length; under Σa = 1 after a row and a column of the ones
     norms: Any  # (p,)
     weights: Any  # (p,) = 1/|e_j|
     least: float  # the shortest length
     tolerance: float  # of a dual
+    tiles: Any  # U by `in_lane_order`; of length 0 if it is not searched whole
 
 
 class Found(NamedTuple):
@@ -87,26 +88,23 @@ def nearest(library, f, n, unit, p):
 
 
 @on_gpu
-def find_candidates(library, f, n, unit, p, multiplier, members, a, k, room):
+def find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, room):
     """Add the columns with the largest duals, at most one of each lane, to the k members; return how many members there are."""
     lane = int32(cuda.laneid)
     best, most = int32(-1), library.tolerance
-    shift = multiplier * library.least
+    U, shift = library.U, multiplier * library.least
     # Two columns and four rows at a time: a load takes as long as a hundred operations.
     for j in range(lane, p, 2 * WARP):
         next_j = min(j + WARP, p - 1)
+        column, next_column = uint32(j + ones), uint32(next_j + ones)
         price = (f[n, j] * unit - shift) * library.weights[j]
         next_price = (f[n, next_j] * unit - shift) * library.weights[next_j]
         i = 0
         while i + 4 <= k:
             m0, m1, m2, m3 = members[i], members[i + 1], members[i + 2], members[i + 3]
-            u0, u1, u2, u3 = library.U[m0, j], library.U[m1, j], library.U[m2, j], library.U[m3, j]
-            v0, v1, v2, v3 = (
-                library.U[m0, next_j],
-                library.U[m1, next_j],
-                library.U[m2, next_j],
-                library.U[m3, next_j],
-            )
+            r0, r1, r2, r3 = uint32(m0 + ones), uint32(m1 + ones), uint32(m2 + ones), uint32(m3 + ones)
+            u0, u1, u2, u3 = U[r0, column], U[r1, column], U[r2, column], U[r3, column]
+            v0, v1, v2, v3 = U[r0, next_column], U[r1, next_column], U[r2, next_column], U[r3, next_column]
             price -= a[i] * u0 + a[i + 1] * u1 + a[i + 2] * u2 + a[i + 3] * u3
             next_price -= a[i] * v0 + a[i + 1] * v1 + a[i + 2] * v2 + a[i + 3] * v3
             if m0 == j or m1 == j or m2 == j or m3 == j:
@@ -116,8 +114,8 @@ def find_candidates(library, f, n, unit, p, multiplier, members, a, k, room):
             i += 4
         while i < k:
             member = members[i]
-            price = price - a[i] * library.U[member, j] if member != j else -1e300
-            next_price = next_price - a[i] * library.U[member, next_j] if member != next_j else -1e300
+            price = price - a[i] * U[uint32(member + ones), column] if member != j else -1e300
+            next_price = next_price - a[i] * U[uint32(member + ones), next_column] if member != next_j else -1e300
             i += 1
         if price > most:
             best, most = int32(j), price
@@ -160,36 +158,21 @@ def write_pixel(library, found, n, size, members, a, k, multiplier, steps, unfin
 def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
     """Return the functions of a warp that `search_kernel` is made of; arrays of values have an entry for each column of a lane."""
     ones, per_lane = 1 if sum_to_one else 0, stage.per_lane
-    invert, value_at, fill, load_row, pivot = tableau_functions(stage, sum_to_one, half)
+    invert, value_at, fill, fill_whole, load_row, pivot = tableau_functions(stage, sum_to_one, half)
 
     @on_gpu
-    def begin(library, f, n, unit, members, a, k, m, b, feasible, state):
-        """Set what belongs to each place of a working set, for the tableau that is not swept."""
+    def begin(library, f, n, unit, members, a, first, k, m, b, feasible, state):
+        """Set what belongs to each place, for a tableau that is not swept; the k places from ``first`` on are the support."""
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
             index = min(max(place - ones, 0), m - 1)
             inside = ones <= place < m + ones
-            is_member = ones <= place < k + ones
+            is_member = first <= place < first + k
             b[c] = f[n, members[index]] * library.weights[members[index]] * unit if inside else 0.0
             if ones == 1 and place == 0:
                 b[c] = unit * library.least
             state[c] = int32(PASSIVE if is_member else (FREE if inside else ABSENT))
-            feasible[c] = a[index] if is_member else 0.0
-
-    @on_gpu
-    def sweep_in(T, D, inverses, b, feasible, state, row, k, columns):
-        """Sweep on the support, and under Σa = 1 on the ones."""
-        for place in range(ones, k + ones):
-            invert(D, inverses)
-            if value_at(D, place) > DEPENDENT:
-                pivot(T, D, inverses, b, row, place, 1.0, columns)
-            else:
-                for c in range(per_lane):
-                    if int32(cuda.laneid) + WARP * c == place:
-                        state[c], feasible[c] = int32(FREE), 0.0
-            if ones == 1 and place == 1 and value_at(D, 0) < 0.0:
-                invert(D, inverses)
-                pivot(T, D, inverses, b, row, 0, 1.0, columns)
+            feasible[c] = a[place - first] if is_member else 0.0
 
     @on_gpu
     def choose(b, feasible, state, tolerance):
@@ -233,59 +216,91 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
         return leaving
 
     @on_gpu
-    def search_set(T, D, inverses, b, feasible, state, row, tolerance, columns):
-        """Run Lawson-Hanson on the working set; return the steps."""
-        steps, exchanges, entered, stuck = int32(0), int32(0), int32(-1), False
-        while steps < STEPS_PER_ENDMEMBER * columns + 20:
-            invert(D, inverses)
-            key = choose(b, feasible, state, tolerance)
-            if key == 0:
-                break
-            k = int32(PLACE - (key & PLACE))
-            steps = int32(steps + 1)
-            if key >= LEAVING:
-                left, at = value_at(feasible, k), value_at(b, k)
-                reach = left / (left - at) if left > at else 0.0
-                stuck = k == entered
-                for c in range(per_lane):
-                    if state[c] == PASSIVE:
-                        feasible[c] = max(feasible[c] + reach * (b[c] - feasible[c]), 0.0)
-                    if int32(cuda.laneid) + WARP * c == k:
-                        state[c], feasible[c] = int32(BARRED if stuck else FREE), 0.0
-                pivot(T, D, inverses, b, row, k, -1.0, columns)
-                continue
-            d = value_at(D, k)
-            for c in range(per_lane):  # all of the support is positive: a success
-                if state[c] == PASSIVE:
-                    feasible[c] = b[c]
-                elif state[c] == BARRED and not stuck and d > DEPENDENT:
-                    state[c] = int32(FREE)
-            stuck = False
-            if not d > DEPENDENT and exchanges < MOST_EXCHANGES:
-                leaving = swap_for(T, row, feasible, state, k, columns)
-                if leaving >= 0:
-                    exchanges = int32(exchanges + 1)
-                    pivot(T, D, inverses, b, row, leaving, -1.0, columns)
-                    invert(D, inverses)
-                    d = value_at(D, k)
-            sound = d > DEPENDENT
-            for c in range(per_lane):
-                if int32(cuda.laneid) + WARP * c == k:
-                    state[c] = int32(PASSIVE if sound else BARRED)
-                    feasible[c] = feasible[c] if sound else 0.0
-            if sound:
-                pivot(T, D, inverses, b, row, k, 1.0, columns)
-                entered = k
-        return steps
+    def leave(b, feasible, state, k, next_state):
+        """Move towards the solution on the support until that of place k is 0, and take k out of the support."""
+        left, at = value_at(feasible, k), value_at(b, k)
+        reach = left / (left - at) if left > at else 0.0
+        for c in range(per_lane):
+            if state[c] == PASSIVE:
+                feasible[c] = max(feasible[c] + reach * (b[c] - feasible[c]), 0.0)
+            if int32(cuda.laneid) + WARP * c == k:
+                state[c], feasible[c] = next_state, 0.0
 
     @on_gpu
-    def keep_support(b, state, members, a, k, m):
+    def succeed(b, feasible, state, frees):
+        """Move to the solution on the support, which is positive; what was barred may enter again if it ``frees``."""
+        for c in range(per_lane):
+            if state[c] == PASSIVE:
+                feasible[c] = b[c]
+            elif state[c] == BARRED and frees:
+                state[c] = int32(FREE)
+
+    @on_gpu
+    def set_state(feasible, state, k, new, keeps):
+        """Set the state of place k, and its abundance to 0 unless it ``keeps`` it."""
+        for c in range(per_lane):
+            if int32(cuda.laneid) + WARP * c == k:
+                state[c] = new
+                feasible[c] = feasible[c] if keeps else 0.0
+
+    @on_gpu
+    def search_set(T, D, inverses, b, feasible, state, row, first, k, tolerance, columns):
+        """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those that entered.
+
+        The pivot is in one place of the code: in four it did not fit the cache of instructions.
+        """
+        steps, exchanges, entered, stuck, smallest = int32(0), int32(0), int32(-1), False, 1.0
+        swept, with_ones, waiting = first, ones == 0, int32(-1)
+        most_steps = int32(STEPS_PER_ENDMEMBER * columns + 20)
+        while steps < most_steps:
+            invert(D, inverses)
+            sign = 1.0
+            if swept > first and not with_ones:  # right after the first of the support
+                place, with_ones = int32(0), True
+            elif swept < first + k:
+                place = swept
+                swept = int32(swept + 1)
+                if not value_at(D, place) > DEPENDENT:
+                    set_state(feasible, state, place, int32(FREE), False)
+                    continue
+            else:
+                exchanged = waiting >= 0
+                key = int32(PLACE - waiting) if exchanged else choose(b, feasible, state, tolerance)
+                if key == 0:
+                    break
+                steps, place = int32(steps + 1), int32(PLACE - (key & PLACE))
+                if key >= LEAVING:
+                    stuck = place == entered
+                    leave(b, feasible, state, place, int32(BARRED if stuck else FREE))
+                    sign = -1.0
+                else:
+                    d = value_at(D, place)
+                    if not exchanged:
+                        succeed(b, feasible, state, not stuck and d > DEPENDENT)
+                    stuck, waiting = False, int32(-1)
+                    leaving = int32(-1)
+                    if not d > DEPENDENT and not exchanged and exchanges < MOST_EXCHANGES:
+                        leaving = swap_for(T, row, feasible, state, place, columns)
+                    if leaving >= 0:
+                        exchanges, waiting = int32(exchanges + 1), place
+                        place, sign = leaving, -1.0
+                    elif d > DEPENDENT:
+                        set_state(feasible, state, place, int32(PASSIVE), True)
+                        entered, smallest = place, min(smallest, d)
+                    else:
+                        set_state(feasible, state, place, int32(BARRED), False)
+                        continue
+            pivot(T, D, inverses, b, row, place, sign, columns)
+        return steps, smallest
+
+    @on_gpu
+    def keep_support(b, state, members, a, first, k, m):
         """Make the support that was found the first members; return its size, negative if it is the one before."""
         size, changed = int32(0), False
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
             stays = place >= ones and state[c] == PASSIVE and b[c] > 0.0
-            changed = cuda.any_sync(ALL_LANES, stays != (ones <= place < k + ones)) or changed
+            changed = cuda.any_sync(ALL_LANES, stays != (first <= place < first + k)) or changed
             before, kept = place_in_warp(stays)
             member = members[min(max(place - ones, 0), m - 1)]
             cuda.syncwarp()
@@ -295,27 +310,32 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             cuda.syncwarp()
         return size if changed else int32(-size - 1)
 
-    return begin, fill, sweep_in, search_set, keep_support, value_at
+    return begin, fill, fill_whole, search_set, keep_support, value_at
+
+
+def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
+    """Return the stages of a search for so many endmembers, with the row of ones, and whether the first takes the whole library."""
+    for stage in WHOLE:
+        if columns <= stage.most:
+            return (stage,), True
+    return STAGES, False
 
 
 @functools.cache
-def search_kernel(sum_to_one: bool, number: int, first: bool, half: bool) -> Any:
-    """Return the kernel that replaces ``Eᵀy`` by the abundances, in stage ``number``, of every pixel, or unless it
-    is ``first`` of those that stages before have left. ``half`` is as in `tableau_functions`.
+def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
+    """Return the kernel that replaces ``Eᵀy`` by the abundances, in one stage, of every pixel, or unless it is ``first`` of those that
+    stages before have left. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
-    stage = STAGES[number]
-    begin, fill, sweep_in, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
-    most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, number == len(STAGES) - 1, stage.per_lane
-    shape, scratch, in_tiles, in_shared = stage.shape, stage.scratch, stage.memory == "tiles", stage.memory == "shared"
+    begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
+    most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane
+    shape, scratch, in_tiles = stage.shape, stage.scratch, stage.memory == "tiles"
 
     @functools.partial(cuda_kernel, registers=stage.registers)
     def search_block(library, found, pixels, tableaux):
         if in_tiles:
             T = cuda.local.array(shape, float64)
-        elif in_shared:
-            T = cuda.shared.array(shape, float64)
         else:
             T = tableaux[cuda.blockIdx.x]
         D = cuda.local.array(per_lane, float64)
@@ -349,23 +369,38 @@ def search_kernel(sum_to_one: bool, number: int, first: bool, half: bool) -> Any
                 multiplier = (f[n, column] * weight * unit - library.norms[column] * unit) / (weight * library.least)
                 k = int32(1)
             cuda.syncwarp()
+            begins = int32(ones)
+            if whole:
+                begins = int32(begins + members[0] if k == 1 else begins)
+                cuda.syncwarp()
+                for i in range(lane, p, WARP):
+                    members[i] = i
+                cuda.syncwarp()
             unfinished = False
-            for _ in range(MOST_ROUNDS if size > 0.0 else 0):
+            for number in range(MOST_ROUNDS if size > 0.0 else 0):
                 if not last and room < p and room - k < CANDIDATES // 2:
                     unfinished = True
                     break
-                m = find_candidates(library, f, n, unit, p, multiplier, members, a, k, room)
+                at_once = whole and number == 0
+                m = p if at_once else find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, room)
                 if m == k:
                     break
-                fill(library, members, m, T, D, rows)
-                begin(library, f, n, unit, members, a, k, m, b, feasible, state)
-                sweep_in(T, D, inverses, b, feasible, state, row, k, m + ones)
-                steps = int32(steps + search_set(T, D, inverses, b, feasible, state, row, library.tolerance, m + ones))
+                begins = begins if at_once else int32(ones)
+                if whole and at_once:
+                    fill_whole(library, T, D)
+                else:
+                    fill(library, members, m, T, D, rows)
+                begin(library, f, n, unit, members, a, begins, k, m, b, feasible, state)
+                columns = int32(m + ones)
+                taken, smallest = search_set(
+                    T, D, inverses, b, feasible, state, row, begins, k, library.tolerance, columns
+                )
+                steps = int32(steps + taken)
                 if sum_to_one:
                     multiplier = value_at(b, 0)
-                kept = keep_support(b, state, members, a, k, m)
+                kept = keep_support(b, state, members, a, begins, k, m)
                 k = int32(kept if kept >= 0 else -kept - 1)
-                if kept < 0:
+                if kept < 0 or (whole and smallest > SMALL_PIVOT):
                     break
             write_pixel(library, found, n, size, members, a, k, multiplier, steps, unfinished)
             cuda.syncwarp()

@@ -1,16 +1,17 @@
 """The tableau of a working set on a GPU, a warp for each pixel.
 
-Up to 32 columns it lies in the registers of the warp, as the tiles of 8 × 8 that a matrix product leaves there; a pivot is such a
+Up to 64 columns it lies in the registers of the warp, as the tiles of 8 × 8 that a matrix product leaves there; a pivot is such a
 product with one column of numbers and three of zeros. So only the pivot's row goes through shared memory, eight values a lane: with a
-column a lane, where every lane needs all 32 values, a pivot took three times as long. Larger tableaux lie in shared memory, or in
-global memory where they are too large for that; there a lane works on the columns lane, lane + 32, … The diagonal D is held apart, and
-in the tableau itself it has no meaning: so its own place needs no run-time index into registers.
+column a lane, where every lane needs all 32 values, a pivot took three times as long. The tableau is symmetric: a warp holds the tiles
+on and above the diagonal. Larger tableaux lie in global memory; there a lane works on the columns lane, lane + 32, … The diagonal D
+is held apart, and in the tableau itself it has no meaning: so its own place needs no run-time index into registers.
 """
 
 import functools
 from typing import Any, NamedTuple
 
-from numba import float64, int32
+import numpy as np
+from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, on_gpu
 from ....compiled.ptx import multiply, multiply_half
@@ -23,7 +24,7 @@ class Stage(NamedTuple):
     """Where the tableau lies, for working sets of some size."""
 
     most: int  # columns, with that of the ones
-    memory: str  # "tiles" in registers, "shared" or "global"
+    memory: str  # "tiles" in registers, or "global"
     registers: int | None  # bound for each thread, so that as many warps are resident as are useful
     warps: int  # for each multiprocessor
 
@@ -40,8 +41,8 @@ class Stage(NamedTuple):
 
     @property
     def scratch(self) -> tuple[int, int]:
-        """Shared memory to fill tiles from."""
-        return (self.most, self.most + 1) if self.memory == "tiles" else (1, 1)
+        """Shared memory to fill a row of tiles from."""
+        return (8, self.most + 1) if self.memory == "tiles" else (1, 1)
 
 
 class Functions(NamedTuple):
@@ -50,6 +51,7 @@ class Functions(NamedTuple):
     invert: Any  # (D, inverses): before it is known which entry the next pivot divides by, for that takes 100 cycles
     value_at: Any  # (values, k) the entry of place k, in all lanes
     fill: Any  # (library, members, m, T, D, rows) from the Gram matrix; ``rows`` is scratch of `Stage.scratch`
+    fill_whole: Any  # (library, T, D) with all columns in order, from `in_lane_order`; None for a tableau in memory
     load_row: Any  # (T, row, k, columns) to ``row``, in shared memory; its entry k has no meaning
     pivot: Any  # (T, D, inverses, b, row, k, sign, columns) sweep on place k, which enters (sign 1) or leaves (−1)
 
@@ -68,7 +70,7 @@ def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
         for c in range(1, per_lane):
             if k >= WARP * c:
                 value = values[c]
-        return cuda.shfl_sync(ALL_LANES, value, k % WARP)
+        return cuda.shfl_sync(ALL_LANES, value, k & (WARP - 1))
 
     @on_gpu
     def invert(D, inverses):
@@ -76,62 +78,114 @@ def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
             inverses[c] = reciprocal(D[c])
 
     @on_gpu
-    def member_at(members, m, place):
-        return members[min(max(place - ones, 0), m - 1)]
+    def row_of(members, m, place):
+        """Return the row of the Gram matrix that belongs to a place; places past the last are copies of it, and never chosen."""
+        at = int32(place - ones)
+        at = at if at < m else int32(m - 1)
+        member = members[uint32(at if at > 0 else int32(0))]
+        return uint32(member + ones if place >= ones else int32(0))
 
     @on_gpu
     def fill_diagonal(library, members, m, D):
         for c in range(per_lane):
-            place = int32(cuda.laneid) + WARP * c
-            column = member_at(members, m, place)
-            D[c] = library.U[column, column] if ones <= place < m + ones else 0.0
+            place = int32(int32(cuda.laneid) + WARP * c)
+            row = row_of(members, m, place)
+            D[c] = library.U[row, row]
 
     if stage.memory == "tiles":
-        return Functions(invert, value_at, *in_tiles(stage, ones, half, value_at, member_at, fill_diagonal))
-    return Functions(invert, value_at, *in_memory(stage, ones, value_at, member_at, fill_diagonal))
+        fill = fill_functions(stage, ones, row_of, fill_diagonal)
+        return Functions(invert, value_at, *fill, *pivot_functions(stage, half, value_at))
+    return Functions(invert, value_at, *in_memory(stage, ones, value_at, row_of, fill_diagonal))
 
 
-def in_tiles(stage: Stage, ones: int, half: bool, value_at: Any, member_at: Any, fill_diagonal: Any) -> tuple[Any, ...]:
-    """Return ``fill``, ``load_row`` and ``pivot`` for tiles in registers, where T stays only if all its indices are constants."""
+def in_lane_order(U: np.ndarray, most: int) -> np.ndarray:
+    """Return the tiles of a Gram matrix of at most ``most`` columns, filled up with zeros, as the lanes of a warp hold them."""
+    tiles = np.zeros((most, most))
+    tiles[: len(U), : len(U)] = U
+    # From (tile row, row of tile, tile column, half column, entry) to (tile row, tile column, entry, lane).
+    split = tiles.reshape(most // 8, 8, most // 8, 4, 2)
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 1, 3)).ravel()
+
+
+@on_gpu
+def tile_place():
+    """Return the row and half the column of a lane's two entries of a tile."""
+    lane = uint32(cuda.laneid)
+    return uint32(lane >> 2), uint32(lane & 3)
+
+
+def fill_functions(stage: Stage, ones: int, row_of: Any, fill_diagonal: Any) -> tuple[Any, Any]:
+    """Return ``fill`` and ``fill_whole`` for tiles in registers, where T stays only if all its indices are constants."""
     most, per_lane, tiles = stage.most, stage.per_lane, stage.most // 8
 
-    @on_gpu
-    def entry(library, members, m, i, place):
-        row, column = member_at(members, m, i), member_at(members, m, place)
-        value = library.U[row, column]
-        if ones == 1 and (i == 0 or place == 0):
-            value = library.weights[row if place == 0 else column] * library.least if i + place > 0 else 0.0
-        return value if place < m + ones else 0.0
+    def fill_tiles(t):
+        """Return the function that fills row t of the tiles: in a loop over the rows, T would not stay in registers."""
+
+        @on_gpu
+        def fill_row(library, members, m, T, rows):
+            g, q = tile_place()
+            cuda.syncwarp()
+            # By rows, for a tile's loads hit eight times as many lines of the cache.
+            for c in range(per_lane if 8 * t < m + ones else 0):
+                place = uint32(min(int32(cuda.laneid) + WARP * c, most))
+                column = row_of(members, m, place)
+                for i in range(8):
+                    rows[i, place] = library.U[row_of(members, m, 8 * t + i), column]
+            cuda.syncwarp()
+            for s in range(tiles):
+                if s >= t:
+                    T[t, s, 0] = rows[g, 8 * s + 2 * q]
+                    T[t, s, 1] = rows[g, 8 * s + 2 * q + 1]
+
+        return fill_row
+
+    def in_turn(first, second):
+        @on_gpu
+        def both(library, members, m, T, rows):
+            first(library, members, m, T, rows)
+            second(library, members, m, T, rows)
+
+        return both
+
+    all_tiles = functools.reduce(in_turn, map(fill_tiles, range(tiles)))
 
     @on_gpu
     def fill(library, members, m, T, D, rows):
-        columns = int32(m + ones)
-        cuda.syncwarp()
-        # By rows, for a tile's loads hit eight times as many lines of the cache; four at a time, for each waits 300 cycles.
-        for i in range(0, columns, 4):
-            for c in range(per_lane):
-                place = min(int32(cuda.laneid) + WARP * c, most)
-                v0, v1 = entry(library, members, m, i, place), entry(library, members, m, i + 1, place)
-                v2, v3 = entry(library, members, m, i + 2, place), entry(library, members, m, i + 3, place)
-                rows[i, place], rows[i + 1, place], rows[i + 2, place], rows[i + 3, place] = v0, v1, v2, v3
-        cuda.syncwarp()
-        g, q = int32(cuda.laneid // 4), int32(cuda.laneid % 4)
-        for s in range(tiles):
-            for t in range(tiles):
-                inside = 8 * t + g < columns
-                T[t, s, 0] = rows[8 * t + g, 8 * s + 2 * q] if inside else 0.0
-                T[t, s, 1] = rows[8 * t + g, 8 * s + 2 * q + 1] if inside else 0.0
+        all_tiles(library, members, m, T, rows)
         fill_diagonal(library, members, m, D)
 
     @on_gpu
+    def fill_whole(library, T, D):
+        for t in range(tiles):
+            for s in range(tiles):
+                if s >= t:
+                    T[t, s, 0] = library.tiles[uint32(((t * tiles + s) * 2) * WARP + cuda.laneid)]
+                    T[t, s, 1] = library.tiles[uint32(((t * tiles + s) * 2 + 1) * WARP + cuda.laneid)]
+        for c in range(per_lane):
+            row = uint32(min(int32(cuda.laneid) + WARP * c, library.U.shape[0] - 1))
+            D[c] = library.U[row, row]
+
+    return fill, fill_whole
+
+
+def pivot_functions(stage: Stage, half: bool, value_at: Any) -> tuple[Any, Any]:
+    """Return ``load_row`` and ``pivot`` for tiles in registers."""
+    most, per_lane, tiles = stage.most, stage.per_lane, stage.most // 8
+
+    @on_gpu
     def copy_row(T, row, k):
-        first = 2 * int32(cuda.laneid % 4)
-        if cuda.laneid // 4 == k % 8:
-            for t in range(tiles):
-                if 8 * t <= k < 8 * t + 8:  # with ==, the compiler would put k // 8 in place of t
+        g, q = tile_place()
+        for t in range(tiles):
+            if 8 * t <= k < 8 * t + 8:  # with ==, the compiler would put k // 8 in place of t
+                if g == k & 7:
                     for s in range(tiles):
-                        row[8 * s + first] = T[t, s, 0]
-                        row[8 * s + first + 1] = T[t, s, 1]
+                        if s >= t:
+                            row[8 * s + 2 * q] = T[t, s, 0]
+                            row[8 * s + 2 * q + 1] = T[t, s, 1]
+                if q == (k & 7) >> 1:
+                    for s in range(tiles):
+                        if s < t:
+                            row[8 * s + g] = T[s, t, 0] if k & 1 == 0 else T[s, t, 1]
 
     @on_gpu
     def load_row(T, row, k, columns):
@@ -145,56 +199,48 @@ def in_tiles(stage: Stage, ones: int, half: bool, value_at: Any, member_at: Any,
         d, inverse, beta = value_at(D, k), value_at(inverses, k), value_at(b, k)
         cuda.syncwarp()
         copy_row(T, row, k)
-        if cuda.laneid == k % 8 * 4 + k % 8 // 2:  # the lane that has just written it
-            row[k] = d - sign
+        g, q = tile_place()
+        if g == k & 7 and q == (k & 7) >> 1:  # the lane that has just written it
+            row[uint32(k)] = d - sign
         cuda.syncwarp()
         for t in range(tiles):
-            left[t] = row[8 * t + int32(cuda.laneid // 4)] if cuda.laneid % 4 == 0 else 0.0
+            left[t] = row[8 * t + g] if q == 0 else 0.0
         for s in range(tiles):
             across = -inverse * left[s]
             for t in range(0, tiles, 2):
-                if max(8 * s, 8 * t) >= columns:
+                if t > s or 8 * s >= columns:
                     continue
-                if half or t + 1 == tiles:
+                if half or t == s:
                     T[t, s, 0], T[t, s, 1] = multiply_half(left[t], across, T[t, s, 0], T[t, s, 1])
                 else:
                     T[t, s, 0], T[t, s, 1], T[t + 1, s, 0], T[t + 1, s, 1] = multiply(
                         left[t], left[t + 1], across, T[t, s, 0], T[t, s, 1], T[t + 1, s, 0], T[t + 1, s, 1]
                     )
-                if half and t + 1 < tiles:
+                if half and t < s:
                     T[t + 1, s, 0], T[t + 1, s, 1] = multiply_half(left[t + 1], across, T[t + 1, s, 0], T[t + 1, s, 1])
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
-            mine = row[min(place, most - 1)]
+            mine = row[uint32(min(place, most - 1))]
             D[c] = -inverse if place == k else D[c] - mine * (mine * inverse)
             b[c] -= mine * inverse * beta
 
-    return fill, load_row, pivot
+    return load_row, pivot
 
 
-def in_memory(stage: Stage, ones: int, value_at: Any, member_at: Any, fill_diagonal: Any) -> tuple[Any, ...]:
-    """Return ``fill``, ``load_row`` and ``pivot`` for a tableau in shared or global memory; a lane touches its own columns alone."""
+def in_memory(stage: Stage, ones: int, value_at: Any, row_of: Any, fill_diagonal: Any) -> tuple[Any, ...]:
+    """Return ``fill``, None, ``load_row`` and ``pivot`` for a tableau in global memory; a lane touches its own columns alone."""
     per_lane = stage.per_lane
 
     @on_gpu
     def fill(library, members, m, T, D, rows):
         last = m + ones - 1
         for j in range(int32(cuda.laneid), m + ones, WARP):
-            is_one, column = j < ones, member_at(members, m, j)
-            weight = library.weights[column] * library.least
+            column = row_of(members, m, j)
             # Four loads at a time, before the stores that they could depend on for all the compiler knows.
-            for i in range(ones, m + ones, 4):
-                r0, r1 = member_at(members, m, i), member_at(members, m, i + 1)
-                r2, r3 = member_at(members, m, i + 2), member_at(members, m, i + 3)
-                if is_one:
-                    u0, u1 = library.weights[r0] * library.least, library.weights[r1] * library.least
-                    u2, u3 = library.weights[r2] * library.least, library.weights[r3] * library.least
-                else:
-                    u0, u1 = library.U[r0, column], library.U[r1, column]
-                    u2, u3 = library.U[r2, column], library.U[r3, column]
+            for i in range(0, m + ones, 4):
+                u0, u1 = library.U[row_of(members, m, i), column], library.U[row_of(members, m, i + 1), column]
+                u2, u3 = library.U[row_of(members, m, i + 2), column], library.U[row_of(members, m, i + 3), column]
                 T[i, j], T[min(i + 1, last), j], T[min(i + 2, last), j], T[min(i + 3, last), j] = u0, u1, u2, u3
-            if ones == 1:
-                T[0, j] = 0.0 if is_one else weight
         fill_diagonal(library, members, m, D)
 
     @on_gpu
@@ -230,4 +276,4 @@ def in_memory(stage: Stage, ones: int, value_at: Any, member_at: Any, fill_diago
                 D[c] = -inverse if j == k else D[c] - row[j] * across
                 b[c] -= across * beta
 
-    return fill, load_row, pivot
+    return fill, None, load_row, pivot
