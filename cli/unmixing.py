@@ -80,9 +80,22 @@ uncertainty = options.combine(
         "--noise",
         default="auto",
         metavar="FILE",
-        help="For --uncertainty: the noise of each band, a number a line, in the unit of the scaled cube; auto takes what each pixel's "
-        "residual shows, model errors included.",
+        help="For --uncertainty and --monte-carlo: the noise of each band, a number a line, in the unit of the scaled cube; auto takes "
+        "what each pixel's residual shows, model errors included; none draws spectra alone.",
         show_default=True,
+    ),
+    click.option(
+        "--monte-carlo",
+        type=click.IntRange(2),
+        metavar="N",
+        help="With --by class: also write mean and standard deviation of each sum over N random draws of spectra and noise, "
+        "STEM_montecarlo. Computed on the CPU; --seed chooses the draws.",
+    ),
+    click.option(
+        "--draw-spectra",
+        type=click.IntRange(1),
+        metavar="K",
+        help="For --monte-carlo: spectra of a draw, as even over the classes as can be.  [default: all, so that noise alone varies]",
     ),
 )
 

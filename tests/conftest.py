@@ -122,3 +122,22 @@ def cube_writer():
 @pytest.fixture
 def csv_writer():
     return write_csv
+
+
+# Of `setting`.
+LINES, SAMPLES, L, P = 3, 6, 24, 5
+KINDS = ("soil", "tree", "soil", "npv", "tree")
+
+
+@pytest.fixture
+def setting(tmp_path):
+    """A scene without noise, endmembers, the noise of its bands, and a library with classes."""
+    random = np.random.default_rng(0)
+    E = random.random((L, P)) + 0.1
+    A = random.dirichlet(np.full(P, 0.6), (LINES, SAMPLES)) * random.uniform(0.6, 0.95, (LINES, SAMPLES, 1))
+    sigma = random.uniform(0.002, 0.008, L)
+    rows = [["name", "class", *map(str, range(1, L + 1))]]
+    rows += [[f"e{j}", KINDS[j], *(repr(float(v)) for v in E[:, j])] for j in range(P)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
+    return tmp_path, E, A @ E.T, sigma

@@ -42,6 +42,33 @@ class Solver:
 ALLOWANCE = 1e-9
 # Thresholds are below this, so that their squares are numbers.
 LARGEST = 1e100
+# Of spectra and noise; a deviation over so many is known to 1 %.
+MOST_DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class DrawChoice:
+    """How spectra and noise are drawn at random.
+
+    Attributes
+    ----------
+    draws : int
+    spectra : int, optional
+        Spectra of a draw, as even over the classes as can be; default is all, so that noise alone varies.
+    seed : int
+    has_noise : bool
+    """
+
+    draws: int
+    spectra: int | None
+    seed: int
+    has_noise: bool
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.draws <= MOST_DRAWS:
+            raise MethodError(f"`monte_carlo` {self.draws}: must be from 2 to {MOST_DRAWS} draws")
+        if not 0 <= self.seed < 2**63:
+            raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from .certificate import MOST_DELTA
 from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import ClassSums, Endmembers
-from .methods import Method, ModelChoice, Solver, choose
+from .methods import DrawChoice, Method, ModelChoice, Solver, choose
 from .scene import ReadOptions
 
 # Options that mean something for a library alone, and what they do with it.
@@ -45,8 +45,13 @@ class Options:
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
     uncertainty : bool
         Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``.
-    noise : path-like or "auto"
-        The noise that they come from: a text file with the standard deviation of each band, or what each pixel's residual shows.
+    noise : path-like, "auto" or "none"
+        The noise that they, or draws, come from: a text file with the standard deviation of each band, or what each pixel's residual
+        shows; "none" is for draws of spectra alone.
+    monte_carlo : int, optional
+        Also write mean and standard deviation of each sum by class over so many draws of spectra and noise, to ``STEM_montecarlo``.
+    draw_spectra : int, optional
+        Spectra of a draw, as even over the classes as can be; default is all.
     choice : ModelChoice, optional
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
@@ -54,7 +59,7 @@ class Options:
     extract : {"vca", "spa"}
         The algorithm that extracts endmembers.
     seed : int
-        Seed of the extraction; only VCA uses it.
+        Seed of what is random: VCA and draws.
     out_dir : path-like, optional
         Folder for outputs; default is the cube's.
     overwrite, skip_existing : bool
@@ -98,6 +103,8 @@ class Options:
     shade_normalize: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
+    monte_carlo: int | None = None
+    draw_spectra: int | None = None
     choice: ModelChoice | None = None
     count: int | str | None = None
     extract: str = "vca"
@@ -145,15 +152,34 @@ class Options:
             raise MethodError(f"`by` '{self.by}': there is only class")
         if self.shade_normalize and self.by is None:
             raise MethodError("`shade_normalize` is for sums by class; add `by` class")
-        if self.noise != "auto" and not self.uncertainty:
-            raise MethodError("`noise` is for standard deviations; add `uncertainty`")
-        if self.uncertainty and self.choice is not None:
-            raise MethodError("`uncertainty`: not for mesma so far; use `unmix run` with `by` class")
+        self.refuse_draws()
         if self.shade is not None and not self.method_spec.has_shade:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
         if self.library_scale is not None and not 1e-30 < self.library_scale < 1e30:
             raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
+
+    def refuse_draws(self) -> None:
+        """Raise `MethodError` where options of noise and draws contradict each other, or others."""
+        if self.noise != "auto" and not (self.uncertainty or self.monte_carlo):
+            raise MethodError("`noise` is for standard deviations; add `uncertainty` or `monte_carlo`")
+        if self.noise == "none" and (self.uncertainty or self.draw_spectra is None):
+            raise MethodError("`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`")
+        if self.draw_spectra is not None and self.monte_carlo is None:
+            raise MethodError("`draw_spectra` is the size of a draw; add `monte_carlo`")
+        if self.monte_carlo is not None and self.by is None:
+            raise MethodError("`monte_carlo` is for sums by class; add `by` class")
+        for name in ("uncertainty", "monte_carlo"):
+            if getattr(self, name) and self.choice is not None:
+                raise MethodError(f"`{name}`: not for mesma so far; use `unmix run` with `by` class")
+        _ = self.draw_choice  # which refuses numbers out of range
+
+    @property
+    def draw_choice(self) -> DrawChoice | None:
+        """How spectra and noise are drawn, if they are."""
+        if self.monte_carlo is None:
+            return None
+        return DrawChoice(self.monte_carlo, self.draw_spectra, self.seed, self.noise != "none")
 
     def refuse_for_models(self) -> None:
         """Raise `MethodError` where options do not go with MESMA, and set those that it needs."""
@@ -190,8 +216,17 @@ class Options:
 
     @property
     def needs_float64(self) -> bool:
-        """Whether maps are made of the float64 abundances: sums by class, and standard deviations."""
-        return self.by is not None or self.uncertainty
+        """Whether maps are made of the float64 abundances."""
+        return bool(self.derived)
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The maps of `unmix.jobs.derived` that are written."""
+        wanted = {
+            "model": self.choice is not None, "fraction": self.by is not None, "sigma": self.uncertainty,
+            "montecarlo": self.monte_carlo is not None,
+        }  # fmt: skip
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
     @property
     def form(self) -> OutputFormat:
@@ -224,22 +259,17 @@ class Options:
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": asdict(self.choice)})
             | ({} if not self.uncertainty else {"uncertainty": True})
+            | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 
     def sums(self, endmembers: Endmembers) -> ClassSums | None:
         """Return how abundances are summed by class, if they are; `LibraryError` where the endmembers have no classes."""
         return None if self.by is None else ClassSums.of(endmembers, self.shade_normalize, self.choice is not None)
 
-    def maps(self, L: int, p: int, sums: ClassSums | None = None) -> dict[str, int]:
-        """Return the maps that are written, with the number of bands of each, for L bands and p endmembers."""
-        fractions, classes = (len(sums.bands), len(sums.names)) if sums is not None else (0, 0)
-        if self.choice is not None:
-            sizes = {"model": classes, "fraction": fractions, "rmse": 1} | ({"residual": L} if self.residual else {})
-            return sizes | ({"certificate": 3} if self.certificate else {})
-        sizes = {"abundance": p if self.top is None else min(self.top, p), "rmse": 1}
-        sizes |= {} if self.top is None else {"index": min(self.top, p)}
-        sizes |= {} if self.by is None else {"fraction": fractions}
-        has_validity = self.method_spec.nonnegative
-        sizes |= {"sigma": (fractions or p) + has_validity} if self.uncertainty else {}
+    def maps(self, L: int, p: int) -> dict[str, int]:
+        """Return the maps that are written beside `derived`, with the number of bands of each, for L bands and p endmembers."""
+        top = p if self.top is None else min(self.top, p)
+        sizes = {"abundance": top, "rmse": 1} if self.choice is None else {"rmse": 1}
+        sizes |= {} if self.top is None else {"index": top}
         sizes |= {"residual": L} if self.residual else {}
         return sizes | ({"certificate": 3} if self.certificate else {})

@@ -265,7 +265,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
-    choice: ModelChoice | None = None,
+    choice: ModelChoice | None = None, warns: bool = True,
 ) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
@@ -282,6 +282,8 @@ def plan_problem(
         bip, bil or bsq: the layout of blocks.
     choice : ModelChoice, optional
         For MESMA, whose endmembers have classes.
+    warns : bool
+        Whether nearly collinear endmembers are logged.
 
     Raises
     ------
@@ -314,7 +316,10 @@ def plan_problem(
             raise LibraryError(
                 f"{text}: above the limit of {WORST_CONDITION:g}; leave one of them out, or use `solver` active-set"
             )
-        log.warning(f"{text}: noise may be amplified that many times in their abundances; merge them or leave one out")
+        if warns:
+            log.warning(
+                f"{text}: noise may be amplified that many times in their abundances; merge them or leave one out"
+            )
     E, shift, height = centred(endmembers.matrix) if from_mean else (endmembers.matrix, np.zeros(0), 0.0)
     extended = np.vstack([E, np.full(p, height)]) if from_mean else E
     Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(extended)

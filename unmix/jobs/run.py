@@ -32,6 +32,7 @@ from ..pipeline import Seconds
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
+from .derived import derived_maps
 from .executor import Executor, LocalExecutor, Progress
 from .uncertainty import read_noise
 
@@ -125,7 +126,7 @@ class SceneRun:
                 f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
-        self.suffixes = suffixes_of(options.maps(1, 1), options.form, options.ortho)
+        self.suffixes = suffixes_of([*options.maps(1, 1), *options.derived], options.form, options.ortho)
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
         inputs = inputs_of(scene, library=library) + inputs_of(library=options.shade)
         refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs)
@@ -134,7 +135,7 @@ class SceneRun:
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
         self.classes = None if self.library is None else options.sums(self.library)
-        self.noise = None if options.noise == "auto" else read_noise(options.noise, self.used, scene.bands)
+        self.noise = None if options.noise in ("auto", "none") else read_noise(options.noise, self.used, scene.bands)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -184,7 +185,8 @@ class SceneRun:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
         classes = options.sums(problem.endmembers)
         L, p = problem.E.shape
-        maps = options.maps(L, p, classes)
+        derived = derived_maps(problem, options, scene)
+        maps = options.maps(L, p) | {name: len(one.bands) for name, one in derived.items()}
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -209,7 +211,8 @@ class SceneRun:
         )
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
-        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, classes)
+        about_derived = {name: (one.description, one.bands) for name, one in derived.items()}
+        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, about_derived)
         problem.endmembers.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)

@@ -19,7 +19,7 @@ from ..pipeline import Seconds, stream
 from ..problem import Problem
 from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
-from .uncertainty import Uncertainty
+from .derived import derived_maps
 
 log = logging.getLogger("unmix")
 # Threads that check, summarise and write a block; more would wait for Python's lock longer than they work (`unmix.io.read`).
@@ -78,8 +78,7 @@ def solve_lines(
         The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
-    classes = options.sums(problem.endmembers)
-    uncertainty = Uncertainty(problem, classes) if options.uncertainty else None
+    derived = derived_maps(problem, options, scene)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -97,14 +96,10 @@ def solve_lines(
             is_rescued = problem.solver.exact and problem.choice is None
             part.rescued = rescue(problem, raw, results, options.max_delta) if is_rescued else 0
         further = {}
-        if options.needs_float64:
+        if derived:
             masked = results["state"] != SOLVED
-            if classes is not None:
-                further["fraction"] = classes.fractions(results["abundance"], masked)
-            if classes is not None and "model" in rasters:
-                further["model"] = classes.models(results["abundance"], masked)
-            if uncertainty is not None:
-                further["sigma"] = uncertainty.of(raw, results["abundance"], masked, problem.bands)
+            for name, one in derived.items():
+                further[name] = one.of(first, raw, results["abundance"], masked)
             results = as_in_files(results)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)

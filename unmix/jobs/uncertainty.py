@@ -22,6 +22,8 @@ from ..library import ClassSums
 from ..problem import Problem
 
 VALIDITY = "validity"
+# In place of a file of noise: what each pixel's residual shows.
+AUTO = "auto"
 # Supports whose matrices are kept.
 KEPT = 1024
 
@@ -61,6 +63,22 @@ def pull(Y: Any, E: Any, A: Any, D: Any, scale: Any, dof: Any, out: Any) -> None
             if scale[j] > 0.0 and noise > 0.0:
                 least = min(least, -dual / (scale[j] * noise))
         out[n, 0], out[n, 1] = noise, least
+
+
+@compiled
+def residual_noise(Y: Any, E: Any, A: Any, held: int, out: Any) -> None:
+    """Write the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
+    L, p = E.shape
+    for n in range(Y.shape[0]):
+        square, free = 0.0, 0
+        for j in range(p):
+            free += 1 if A[n, j] != 0.0 else 0
+        for b in range(L):
+            r = Y[n, b]
+            for j in range(p):
+                r -= E[b, j] * A[n, j]
+            square += r * r
+        out[n] = (square / max(1, L - free + held)) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -122,16 +140,13 @@ class Uncertainty:
         S = parts @ (M * weights)
         return OfSupport(columns, sigma, D, np.where(alike, 0.0, scale), parts, S @ S.T)
 
-    def of(self, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray, bands: Bands) -> np.ndarray:
-        """Return the map of some lines.
+    @property
+    def description(self) -> str:
+        """What the map is."""
+        return "standard deviations"
 
-        Parameters
-        ----------
-        raw : array
-            Stored values of n lines.
-        abundance : array (n, p, samples), float64
-        masked : array (n, samples), bool
-        bands : Bands
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Return the map of some lines; see `unmix.jobs.derived.DerivedMap`.
 
         Returns
         -------
@@ -143,7 +158,7 @@ class Uncertainty:
         out = np.full((n * samples, len(self.bands)), NODATA, np.float32)
         A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)
         solved = np.flatnonzero(~masked.ravel())
-        Y = spectra(raw, self.problem.interleave, bands)
+        Y = spectra(raw, self.problem.interleave, self.problem.bands)
         used = A[solved] != 0 if self.problem.method.nonnegative else np.ones((len(solved), p), bool)
         supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
         together = solved[np.argsort(which.ravel(), kind="stable")]

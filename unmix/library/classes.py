@@ -162,6 +162,12 @@ class ClassSums:
             A band for each class, for shade if there is any, and the brightness: the sum of the classes before they are normalized.
             −9999 where masked, and, of normalized sums, where the brightness is not above 0.
         """
+        with np.errstate(over="ignore"):
+            bands = np.nan_to_num(self.values(abundance), nan=NODATA, posinf=np.inf, neginf=-np.inf).astype(np.float32)
+        return np.where(masked[:, None], np.float32(NODATA), bands)
+
+    def values(self, abundance: np.ndarray) -> np.ndarray:
+        """Return the bands of `fractions` in float64, NaN where normalized sums have a brightness that is not above 0."""
         n, _, samples = abundance.shape
         sums = np.zeros((n, len(self.names), samples))
         for c, members in enumerate(self.members):
@@ -172,9 +178,7 @@ class ClassSums:
             brightness += sums[:, c]
         if self.normalized:
             lit = brightness[:, None] > 0
-            sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, NODATA), where=lit)
+            sums = np.divide(sums, brightness[:, None], out=np.full(sums.shape, np.nan), where=lit)
         shade = [abundance[:, -1:]] if self.has_shade else []
         shade = [1.0 - brightness[:, None]] if self.rest_is_shade else shade
-        with np.errstate(over="ignore"):
-            bands = np.concatenate([sums, *shade, brightness[:, None]], axis=1).astype(np.float32)
-        return np.where(masked[:, None], np.float32(NODATA), bands)
+        return np.concatenate([sums, *shade, brightness[:, None]], axis=1)

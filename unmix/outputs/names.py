@@ -16,7 +16,7 @@ from ..io.identity import files_of
 from ..io.window import Window
 from ..library import files_of as library_files
 
-MAPS = ("abundance", "rmse", "residual", "certificate", "index", "fraction", "model", "sigma")
+MAPS = ("abundance", "rmse", "residual", "certificate", "index", "fraction", "model", "sigma", "montecarlo")
 ORTHO = "_ortho"  # follows the name of an orthorectified map
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"

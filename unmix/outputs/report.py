@@ -3,9 +3,10 @@
 import datetime
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import MAP_FIELDS
 from ..io.formats.header import words
-from ..library import ClassSums, Endmembers
+from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
@@ -37,12 +38,12 @@ def map_headers(
     how: str,
     sums: np.ndarray,
     bands: Bands,
-    classes: ClassSums | None = None,
+    derived: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({}),
 ) -> None:
     """Write the headers of all rasters; they hold no time, device, thread count, memory or path.
 
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands.
+    default bands. ``derived`` has description and names of bands of further maps.
     """
     map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     by = f"by unmix {VERSION}, {how}"
@@ -55,15 +56,8 @@ def map_headers(
         "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
-    if classes is not None:
-        kind = "shade-normalized sums" if classes.normalized else "sums"
-        fields["fraction"] = {"description": f"{kind} by class {by}", "band names": list(classes.bands)}
-        how = f"spectrum of {scene.stem}_endmembers in each class {by}, from 1; 0 is none"
-        fields["model"] = {"description": how, "band names": list(classes.names)}
-    if "sigma" in outputs.rasters:
-        of = names if classes is None else classes.bands
-        bands_of_sigma = [*of, *(["validity"] if outputs.rasters["sigma"].bands > len(of) else [])]
-        fields["sigma"] = {"description": f"standard deviations {by}", "band names": bands_of_sigma}
+    for name, (what, its_bands) in derived.items():
+        fields[name] = {"description": f"{what} {by}", "band names": list(its_bands)}
     if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
         fields["abundance"] |= {
@@ -111,7 +105,8 @@ def plan_only(
     scene: Cube, options: Options, device: str, used: Bands, folder: Path, library: Endmembers | None
 ) -> dict[str, Any]:
     """Return what `run` would do: all that is known before the scene is read."""
-    outputs = [folder / (scene.stem + name) for name in suffixes_of(options.maps(1, 1), options.form, options.ortho)]
+    maps = [*options.maps(1, 1), *options.derived]
+    outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho)]
     return {
         "input": input_of(scene),
         "dry_run": True,

@@ -16,6 +16,7 @@ from ...io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
+from ...io.window import Window
 from ...library import Endmembers, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
@@ -23,6 +24,7 @@ from ...outputs.journal import difference
 from ...outputs.names import MAPS, ORTHO, SUFFIXES
 from ...scene import ReadOptions, open_part
 from .deviations import wrong_deviations
+from .draws import wrong_draws
 from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
 
@@ -151,14 +153,8 @@ def verify_report(
             check_choices(models, maps, report, scene, bands, int(line), places, verdict)
             continue
         best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
-        if "sigma" in maps and method is not None:
-            raw = scene.read(slice(int(line), int(line) + 1), np.empty(bytes_per_line(scene), np.uint8))
-            Y = spectra(raw, scene.interleave, bands)[best[0]]
-            wrong = wrong_deviations(maps.line("sigma", int(line))[:, best[0]], library, report, method, best[1], Y)
-            verdict.faults += [
-                f"{stem}: line {line}, sample {place}: its standard deviations do not match the cube"
-                for place in best[0][wrong][:10]
-            ]
+        if method is not None and ("sigma" in maps or "montecarlo" in maps):
+            check_scatter(maps, report, scene, bands, library, method, int(line), best, verdict)
         if "fraction" in maps and method is not None:
             check_fractions(maps, report, library, method, int(line), best, verdict)
     return verdict
@@ -315,6 +311,31 @@ def check_choices(
     verdict.worst_abundance = max(verdict.worst_abundance, worst)
     for place in wrong[: 100 - len(verdict.faults)]:
         verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: is not the best model")
+
+
+def check_scatter(
+    maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, line: int,
+    solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
+) -> None:  # fmt: skip
+    """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
+    places, best = solved
+    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+    Y = spectra(raw, scene.interleave, bands)[places]
+    wrong = np.zeros(len(places), bool)
+    if "sigma" in maps:
+        wrong |= wrong_deviations(maps.line("sigma", line)[:, places], library, report, method, best, Y)
+    if "montecarlo" in maps and SOLVERS[report["solver"]].exact:
+        origin = scene.origin if isinstance(scene, Window) else (0, 0)
+        written = maps.line("montecarlo", line)[:, places]
+        wrong |= wrong_draws(
+            written, library, report, method, best, Y, (origin[0] + line, origin[1] + places),
+            lambda drawn, E: reference(drawn, E, method, report["solver"]),
+        )  # fmt: skip
+    for place in places[wrong]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(
+                f"{maps.stem}: line {line}, sample {place}: its standard deviations do not match the cube"
+            )
 
 
 def check_fractions(

@@ -1,0 +1,150 @@
+"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``python tests/bench/emit.py [SPECTRA] [PIXELS]``.
+
+A synthetic granule of 285 bands: each pixel has one spectrum each of soil, green and dry vegetation, fractions drawn evenly, a
+brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``known`` the spectra are among those that pixels are
+unmixed with (SPECTRA of each class, 20), in ``unknown`` they are others of the same classes. Prints a line of JSON for each way: RMSE
+of the fractions, the shares of truths within one and two standard deviations, microseconds a pixel.
+
+``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra, even over the
+classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic means, bounded least squares
+0 ≤ x ≤ 1, then x over its sum, added by class; mean and standard deviation over the draws.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+import unmix
+from unmix.jobs.monte_carlo import class_even
+from unmix.library import ClassSums, Endmembers
+
+DRAWS, SLOW = 20, 150
+AXIS = np.linspace(381.0, 2493.0, 285)
+# Reflectance of each class at some wavelengths, and how much a spectrum may differ from it at places 150 nm apart.
+KNOTS = (381, 550, 680, 750, 900, 1100, 1450, 1650, 1940, 2100, 2200, 2300, 2493)
+CLASSES = {
+    "soil": (0.06, 0.14, 0.2, 0.23, 0.27, 0.31, 0.31, 0.37, 0.33, 0.38, 0.33, 0.34, 0.3),
+    "pv": (0.03, 0.09, 0.04, 0.42, 0.48, 0.46, 0.16, 0.28, 0.06, 0.13, 0.15, 0.11, 0.05),
+    "npv": (0.07, 0.17, 0.26, 0.32, 0.4, 0.46, 0.36, 0.46, 0.28, 0.25, 0.33, 0.26, 0.2),
+}
+VARIATION = 0.12
+
+
+def library(of_each: int, random: np.random.Generator) -> Endmembers:
+    """Return so many spectra of each class: smooth, with one absorption each of a random place, depth and width."""
+    spectra, kinds = [], []
+    coarse = np.arange(381, 2600, 150)
+    for name, values in CLASSES.items():
+        for _ in range(of_each):
+            varied = np.interp(AXIS, KNOTS, values) * np.exp(
+                VARIATION * np.interp(AXIS, coarse, random.standard_normal(len(coarse)))
+            )
+            centre, width, depth = random.uniform(400, 2450), random.uniform(15, 80), random.uniform(0, 0.15)
+            spectra.append(varied * (1 - depth * np.exp(-0.5 * np.square((AXIS - centre) / width))))
+            kinds.append(name)
+    names = tuple(f"s{j}" for j in range(len(kinds)))
+    return Endmembers(names, np.array(spectra).T, AXIS, source="library", classes=tuple(kinds))
+
+
+def granule(E: np.ndarray, classes: np.ndarray, count: int, random: np.random.Generator):
+    """Return pixels (N, L) without noise, and the fractions of the classes (N, 3)."""
+    names = list(dict.fromkeys(classes))
+    fractions = random.dirichlet(np.ones(len(names)), count)
+    brightness = random.uniform(0.5, 1.0, (count, 1))
+    Y = np.zeros((count, len(E)))
+    for c, name in enumerate(names):
+        Y += fractions[:, [c]] * E[:, random.choice(np.flatnonzero(classes == name), count)].T
+    return brightness * Y, fractions
+
+
+def emit(Y: np.ndarray, E: np.ndarray, sums: ClassSums, sigma: np.ndarray, drawn: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of the fractions, by EMIT's algorithm."""
+    random = np.random.default_rng(0)
+    found = np.zeros((DRAWS, len(Y), len(sums.names)))
+    E = E / np.sqrt(np.square(E).mean(axis=0))
+    for d in range(DRAWS):
+        chosen = class_even(sums, drawn, random)
+        noisy = Y + sigma * random.uniform(-1, 1, len(sigma))
+        noisy = noisy / np.sqrt(np.square(noisy).mean(axis=1, keepdims=True))
+        for n, y in enumerate(noisy):
+            x = np.maximum(lsq_linear(E[:, chosen], y, (0, 1), method="bvls").x, 0)
+            x = x / x.sum()
+            for c, members in enumerate(sums.members):
+                found[d, n, c] = x[np.isin(chosen, members)].sum()
+    return found.mean(axis=0), found.std(axis=0, ddof=1)
+
+
+def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
+    """Return the maps of a run, (N, bands)."""
+    unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", method="nnls", by="class", shade_normalize=True, device="cpu",
+              overwrite=True, noise=folder / "noise.csv", classes="class", **words)  # fmt: skip
+    maps = {}
+    for name in ("fraction", "sigma", "montecarlo"):
+        if (folder / f"x_{name}.img").exists():
+            maps[name] = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(-1, len(Y)).T
+    return maps
+
+
+def show(name: str, truth: np.ndarray, mean: np.ndarray, deviation: np.ndarray, us: float, which=slice(None)) -> None:
+    """Print RMSE and coverage of some pixels."""
+    error = np.abs(mean - truth)[which]
+    within = [] if not len(error) else [round(float((error <= k * deviation[which] + 1e-9).mean()), 3) for k in (1, 2)]
+    rmse = round(float(np.sqrt(np.square(mean - truth).mean())), 4)
+    print(
+        json.dumps({"way": name, "rmse": rmse, "within": within, "pixels": len(error), "us": round(us, 1)}), flush=True
+    )
+
+
+def main(spectra: str = "20", pixels: str = "20000") -> None:
+    of_each = int(spectra)
+    drawn = max(3, 3 * of_each // 2)
+    random = np.random.default_rng(1)
+    both = library(2 * of_each, random)
+    classes = np.array(both.classes)
+    inside = np.flatnonzero(np.arange(len(classes)) % (2 * of_each) < of_each)
+    outside = np.setdiff1d(np.arange(len(classes)), inside)
+    E = both.matrix[:, inside]
+    sums = ClassSums.of(both.take(inside.tolist()), False)
+    sigma = 0.002 + 0.004 * np.square(np.linspace(-1, 1, len(AXIS)))
+    for setting, chosen in (("known", inside), ("unknown", outside)):
+        Y, truth = granule(both.matrix[:, chosen], classes[chosen], int(pixels), random)
+        Y = Y + sigma * random.standard_normal(Y.shape)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            rows = [["name", "class", *map(repr, AXIS.tolist())]]
+            rows += [[f"s{j}", classes[i], *map(repr, E[:, j].tolist())] for j, i in enumerate(inside)]
+            (folder / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+            (folder / "noise.csv").write_text("\n".join(map(repr, sigma.tolist())))
+            waves = ", ".join(map(repr, AXIS.tolist()))
+            (folder / "x.hdr").write_text(
+                f"ENVI\nsamples = {len(Y)}\nlines = 1\nbands = {len(AXIS)}\ndata type = 4\ninterleave = bip\nbyte order = 0\n"
+                f"wavelength units = Nanometers\nwavelength = {{{waves}}}\n"
+            )
+            Y.astype("<f4").tofile(folder / "x.img")
+            C = len(sums.names)
+            began = time.perf_counter()
+            maps = ours(folder, Y, uncertainty=True)
+            us = (time.perf_counter() - began) / len(Y) * 1e6
+            trusted = maps["sigma"][:, -1] >= 3
+            show(
+                f"{setting}: analytic, validity >= 3", truth, maps["fraction"][:, :C], maps["sigma"][:, :C], us, trusted
+            )
+            show(f"{setting}: analytic, all", truth, maps["fraction"][:, :C], maps["sigma"][:, :C], us)
+            for title, more in (("noise alone", {}), (f"{drawn} spectra", {"draw_spectra": drawn})):
+                began = time.perf_counter()
+                values = ours(folder, Y, monte_carlo=DRAWS, **more)["montecarlo"]
+                us = (time.perf_counter() - began) / len(Y) * 1e6
+                show(f"{setting}: {DRAWS} draws, {title}", truth, values[:, :C], values[:, C + 1 : 2 * C + 1], us)
+            began = time.perf_counter()
+            mean, deviation = emit(Y[:SLOW], E, sums, sigma, drawn)
+            us = (time.perf_counter() - began) / SLOW * 1e6
+            show(f"{setting}: EMIT", truth[:SLOW], mean, deviation, us)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,201 @@
+"""Means and deviations over draws: the generator against published values, draws against scipy, noise against noisy copies."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import KINDS, LINES, SAMPLES, L, P, write_cube
+from scipy.optimize import nnls
+
+import unmix
+from unmix.compiled.philox import normals, philox
+from unmix.jobs.monte_carlo import class_even
+from unmix.jobs.verify import verify
+from unmix.library import ClassSums
+from unmix.outputs.atomic import image_digest, record_digest
+
+CLASSES = ("soil", "tree", "npv")
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
+    ],
+)
+def test_generator(counter, key, expected):
+    """Against the values that its authors publish."""
+    words = np.array((*counter, *key), np.uint64)
+    philox(words)
+    assert " ".join(f"{int(v):08x}" for v in words[:4]) == expected
+
+
+def test_normal_numbers():
+    words, drawn = np.empty(6, np.uint64), np.empty((20_000, 7))
+    for n, row in enumerate(drawn):
+        normals(5, 3, n // 100, n % 100, words, row)
+    assert abs(drawn.mean()) < 0.01 and abs(drawn.var() - 1) < 0.015 and abs((drawn**4).mean() - 3) < 0.1
+    np.testing.assert_allclose(np.corrcoef(drawn.T), np.eye(7), atol=0.03)
+    again, other = np.empty(7), np.empty(7)
+    normals(5, 3, 1, 2, words, again)
+    normals(5, 4, 1, 2, words, other)
+    np.testing.assert_array_equal(again, drawn[102])
+    assert not np.any(again == other)
+
+
+def test_draws_are_even_over_classes():
+    sums = ClassSums(("a", "b", "c"), ((0, 1, 2, 3, 4, 5), (6,), (7, 8, 9)), False, False)
+    random = np.random.default_rng(0)
+    seen = np.zeros(10)
+    for _ in range(300):
+        chosen = class_even(sums, 6, random)
+        assert len(set(chosen)) == 6 and list(chosen) == sorted(chosen)
+        counts = [np.isin(members, chosen).sum() for members in sums.members]
+        assert counts[1] == 1 and {counts[0], counts[2]} <= {2, 3}
+        seen[chosen] += 1
+    assert np.all(seen[:6] > 80) and np.all(seen[7:] > 200)
+
+
+def run(folder, Y, *, name="x", checked=True, **words):
+    """Run a scene; return its map of draws, (lines, samples, bands), and the names of the bands."""
+    if Y is not None:
+        write_cube(folder / "x.hdr", Y.astype(np.float64), data_ignore_value=-7)
+    words = {"method": "nnls", "by": "class", "device": "cpu", "overwrite": True} | words
+    unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / name, **words)
+    if checked:
+        assert verify(folder / name / "x", everything=True).faults == []
+    header = (folder / name / "x_montecarlo.hdr").read_text()
+    bands = header.split("band names = {")[1].split("}")[0].split(", ")
+    values = np.fromfile(folder / name / "x_montecarlo.img", "<f4").reshape(-1, len(bands), SAMPLES)
+    return values.transpose(0, 2, 1), bands
+
+
+def sums_by_class(A):
+    return np.stack([A[..., [kind == name for kind in KINDS]].sum(axis=-1) for name in CLASSES], axis=-1)
+
+
+@pytest.mark.parametrize("method", ["nnls", "pcls", "fcls"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_noise_alone_against_noisy_copies(setting, method, normalized):
+    folder, E, Y, sigma = setting
+    found, bands = run(
+        folder, Y, checked=False, method=method, monte_carlo=800, noise=folder / "noise.csv", shade_normalize=normalized
+    )
+    copies = Y[..., None, :] + sigma * np.random.default_rng(1).standard_normal((LINES, SAMPLES, 800, L))
+    drawn = unmix.solve(copies, E, method=method).abundances
+    total = drawn.sum(axis=-1, keepdims=True)
+    sums = sums_by_class(drawn) / (total if normalized else 1)
+    drawn = np.concatenate([sums, *([1 - total] if method == "pcls" else []), total], axis=-1)
+    assert bands[0] == "mean of soil" and bands[-1] == "deviation of brightness" and len(bands) == 2 * drawn.shape[-1]
+    mean, deviation = np.split(found, 2, axis=-1)
+    error = drawn.std(axis=-2) * np.sqrt(2 / 800)
+    assert np.all(np.abs(mean - drawn.mean(axis=-2)) < 5 * error + 1e-6)
+    assert np.all(np.abs(deviation - drawn.std(axis=-2, ddof=1)) < 5 * error + 1e-6)
+
+
+def test_draws_of_spectra_against_scipy(setting):
+    folder, E, Y, _ = setting
+    found, _ = run(folder, Y, monte_carlo=6, draw_spectra=3, noise="none", seed=4)
+    sums = ClassSums.of(unmix.library.load(folder / "library.csv"), False)
+    random = np.random.Generator(np.random.PCG64(4))
+    draws = []
+    for _ in range(6):
+        chosen = class_even(sums, 3, random)
+        A = np.zeros((LINES, SAMPLES, P))
+        for place in np.ndindex(LINES, SAMPLES):
+            A[place][chosen] = nnls(E[:, chosen], Y[place])[0]
+        draws.append(np.concatenate([sums_by_class(A), A.sum(axis=-1, keepdims=True)], axis=-1))
+    np.testing.assert_allclose(found[..., :4], np.mean(draws, axis=0), atol=1e-6)
+    np.testing.assert_allclose(found[..., 4:], np.std(draws, axis=0, ddof=1), atol=1e-6)
+
+
+def test_noise_of_the_residual(setting):
+    """Without a file the noise is white, of the size that a pixel's residual shows."""
+    folder, E, Y, _ = setting
+    Y = Y + 0.01 * np.random.default_rng(3).standard_normal(Y.shape)
+    found, _ = run(folder, Y, monte_carlo=600)
+    solved = unmix.solve(Y, E, method="nnls")
+    k = (solved.abundances > 0).sum(axis=-1)
+    noise = solved.rmse * np.sqrt(L / (L - k))
+    copies = Y[..., None, :] + noise[..., None, None] * np.random.default_rng(1).standard_normal(
+        (LINES, SAMPLES, 600, L)
+    )
+    drawn = sums_by_class(unmix.solve(copies, E, method="nnls").abundances)
+    deviation = drawn.std(axis=-2)
+    np.testing.assert_allclose(found[..., 4:7], deviation, atol=6 * deviation.max() / np.sqrt(1200))
+
+
+def test_the_same_bytes_however_it_is_computed(setting):
+    folder, _, Y, _ = setting
+    Y = np.tile(Y, (4, 1, 1))
+    words = {"monte_carlo": 5, "draw_spectra": 4, "noise": folder / "noise.csv", "checked": False}
+    whole, _ = run(folder, Y, **words)
+    assert np.any(whole[0] != whole[3])  # the same pixels, other noise
+    for number, more in enumerate(({"threads": 1, "memory": "40K"}, {"threads": 2, "streams": 2}, {"seed": 1})):
+        other, _ = run(folder, None, name=f"o{number}", **(words | more))
+        assert np.array_equal(other, whole) == ("seed" not in more)
+    part, _ = run(folder, None, name="part", lines="5:9", **words)
+    np.testing.assert_array_equal(part, whole[5:9])
+    part, _ = run(folder, None, name="part", lines="5:9", **(words | {"checked": True}))
+
+
+def test_precision(setting):
+    """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""
+    folder, _, Y, _ = setting
+    words = {"noise": folder / "noise.csv", "checked": False}
+    best, _ = run(folder, Y, monte_carlo=1500, seed=99, **words)
+    mean, deviation = best[..., :3], best[..., 4:7]
+    clear = (mean > 5 * deviation) & (deviation > 1e-5)
+    for count in (10, 80):
+        found = [run(folder, None, monte_carlo=count, seed=seed, **words)[0] for seed in range(4)]
+        of_mean = np.concatenate([((one[..., :3] - mean) / deviation)[clear] for one in found])
+        of_deviation = np.concatenate([(one[..., 4:7] / deviation - 1)[clear] for one in found])
+        assert np.sqrt(np.square(of_mean).mean()) == pytest.approx(1 / np.sqrt(count), rel=0.3)
+        assert np.sqrt(np.square(of_deviation).mean()) == pytest.approx(1 / np.sqrt(2 * (count - 1)), rel=0.3)
+
+
+def test_masked_and_dark_pixels(setting):
+    folder, _, Y, _ = setting
+    Y[0, 0], Y[1, 1] = -7, -0.5  # nodata; nothing of any spectrum
+    found, _ = run(folder, Y, monte_carlo=4, noise=folder / "noise.csv", shade_normalize=True)
+    assert np.all(found[0, 0] == -9999)
+    assert np.all(found[1, 1, :3] == -9999) and np.all(found[1, 2] != -9999)
+
+
+def test_verify_finds_another_deviation(setting):
+    folder, _, Y, _ = setting
+    run(folder, Y, monte_carlo=5)
+    image, record = folder / "x/x_montecarlo.img", folder / "x/x_run.json"
+    values = np.fromfile(image, "<f4")
+    values[0] += 1e-3
+    values.tofile(image)
+    report = json.loads(record.read_text())
+    report["digests"]["x_montecarlo.img"] = image_digest(image, LINES)
+    report["digest"] = record_digest(report)
+    record.write_text(json.dumps(report))
+    assert "standard deviations" in verify(folder / "x/x", everything=True).faults[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"monte_carlo": 1}, "from 2 to"),
+        ({"monte_carlo": 5, "by": None}, "add `by` class"),
+        ({"draw_spectra": 3}, "add `monte_carlo`"),
+        ({"monte_carlo": 5, "draw_spectra": 2}, "from 3, one of each class, to 5"),
+        ({"monte_carlo": 5, "draw_spectra": 6}, "from 3, one of each class, to 5"),
+        ({"monte_carlo": 5, "noise": "none"}, "nothing would vary"),
+        ({"monte_carlo": 5, "seed": -1}, "must not be negative"),
+    ],
+)
+def test_bad_options(setting, words, message):
+    folder, _, Y, _ = setting
+    with pytest.raises(unmix.MethodError, match=message):
+        run(folder, Y, **words)
+    assert not (folder / "x/x_run.json").exists()
