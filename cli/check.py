@@ -9,24 +9,13 @@ import click
 
 from unmix.errors import CubeError
 
-from . import options
+from . import options, unmixing
 from .main import print_out
 
 
 @click.command("check")
 @click.argument("cube", type=click.Path(path_type=Path))
-@click.option(
-    "-e",
-    "--endmembers",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Spectral library that the run would use.",
-)
-@click.option(
-    "--select",
-    metavar="A,B*,...",
-    help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
-)
+@unmixing.library
 @options.method_as_for_run
 @options.budget
 @options.reading

@@ -105,6 +105,12 @@ shade_normalize = options.combine(
         is_flag=True,
         help="Divide the sums by class by the brightness, which takes shade out; -9999 where it is 0.",
     ),
+    click.option(
+        "--class-map",
+        is_flag=True,
+        help="Also write the class with the largest sum of each pixel, STEM_class: bytes, an ENVI Classification with names and "
+        "colours; 0 is none.",
+    ),
 )
 
 device = options.combine(

@@ -1,5 +1,6 @@
 """Fixtures that all tests share: devices, real scenes, small scenes."""
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 from unmix.devices import count_gpus, simulated
 from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs.atomic import image_digest, record_digest
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
@@ -141,3 +143,15 @@ def setting(tmp_path):
     (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
     (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
     return tmp_path, E, A @ E.T, sigma
+
+
+def falsify(stem, name, lines, change, kind="<f4"):
+    """Let ``change`` alter the values of a map in place, and give the record the digest that it has then."""
+    path, record = stem.with_name(f"{stem.name}_{name}.img"), stem.with_name(f"{stem.name}_run.json")
+    values = np.fromfile(path, kind)
+    change(values)
+    values.tofile(path)
+    report = json.loads(record.read_text())
+    report["digests"][path.name] = image_digest(path, lines)
+    report["digest"] = record_digest(report)
+    record.write_text(json.dumps(report))

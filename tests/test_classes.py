@@ -1,11 +1,11 @@
 """Shade, and sums by class: against quadprog and plain sums, and on Jasper Ridge with its library of four classes."""
 
-import json
-
+import h5py
 import numpy as np
 import pytest
 import quadprog
-from conftest import write_csv, write_cube
+import spectral
+from conftest import falsify, write_csv, write_cube
 
 import unmix
 from unmix.jobs.verify import verify
@@ -101,17 +101,9 @@ def test_sums_by_class(tmp_path, scene, method, normalize):
 
 
 def test_verify_finds_wrong_sums(tmp_path, scene):
-    from unmix.outputs.atomic import image_digest, record_digest
-
     path, library, _, _ = scene
     unmix.run(path, endmembers=library, method="pcls", by="class", device="cpu")
-    values = np.fromfile(tmp_path / "x_fraction.img", "<f4")
-    values[8] += 1e-4
-    values.tofile(tmp_path / "x_fraction.img")
-    report = json.loads((tmp_path / "x_run.json").read_text())
-    report["digests"]["x_fraction.img"] = image_digest(tmp_path / "x_fraction.img", 6)
-    report["digest"] = record_digest(report)
-    (tmp_path / "x_run.json").write_text(json.dumps(report))
+    falsify(tmp_path / "x", "fraction", 6, lambda values: np.add.at(values, 8, 1e-4))
     assert any("sums by class" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
@@ -157,6 +149,79 @@ def test_where_classes_come_from(tmp_path, scene):
             classified(parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):
         ClassSums.of(Endmembers(("a",), E[:, :1], None, source="E"), False)
+
+
+@pytest.mark.parametrize("method", ["nnls", "pcls"])
+def test_a_map_of_classes(tmp_path, scene, method):
+    """Bytes that SPy and GDAL read as a classification; made again from the sums, also where shade is taken out."""
+    path, library, E, cube = scene
+    words = {"endmembers": library, "method": method, "by": "class", "class_map": True, "shade_normalize": True}
+    unmix.run(path, device="cpu", **words)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    assert unmix.run(path, device="cpu", skip_existing=True, **words)["skipped"]
+    A = unmix.solve(cube, E, method=method).abundances
+    sums = np.stack([A[..., 0] + A[..., 2], A[..., 1] + A[..., 4], A[..., 3]], axis=-1)
+    expected = np.where(sums.max(axis=-1) > 0, sums.argmax(axis=-1) + 1, 0)
+    expected[2, 3] = 0
+    found = spectral.envi.open(str(tmp_path / "x_class.hdr"))
+    np.testing.assert_array_equal(found[:, :, 0][..., 0] if found[:, :, 0].ndim == 3 else found[:, :, 0], expected)
+    assert found.metadata["file type"] == "ENVI Classification" and found.metadata["data type"] == "1"
+    assert found.metadata["class names"] == ["unclassified", "soil", "tree", "npv"] and found.metadata["classes"] == "4"
+    assert len(found.metadata["class lookup"]) == 12 and found.metadata["class lookup"][:3] == ["0", "0", "0"]
+    assert (tmp_path / "x_class.img").stat().st_size == 6 * 7
+    falsify(tmp_path / "x", "class", 6, lambda values: values.put(9, values[9] % 3 + 1), np.uint8)
+    assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
+
+
+@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
+    path, library, *_ = scene
+    if form == "geotiff":
+        rasterio = pytest.importorskip("rasterio")
+    words = {"endmembers": library, "method": "nnls", "by": "class", "class_map": True, "device": "cpu"}
+    unmix.run(path, out_dir=tmp_path / "envi", **words)
+    unmix.run(path, out_dir=tmp_path / "o", format=form, **words)
+    assert verify(tmp_path / "o/x", path, everything=True).faults == []
+    expected = np.fromfile(tmp_path / "envi/x_class.img", np.uint8).reshape(6, 7)
+    if form == "geotiff":
+        with rasterio.open(tmp_path / "o/x_class.tif") as opened:
+            np.testing.assert_array_equal(opened.read(1), expected)
+            assert opened.dtypes == ("uint8",) and opened.nodata == 0 and opened.colormap(1)[1][:3] == (230, 159, 0)
+            assert opened.tags(1)["CLASSES"] == "0 unclassified; 1 soil; 2 tree; 3 npv"
+    else:
+        with h5py.File(tmp_path / "o/x_class.h5") as opened:
+            np.testing.assert_array_equal(opened["class"][0], expected)
+            assert opened["class"].attrs["flag_meanings"] == b"unclassified soil tree npv"
+            assert opened["class"].attrs["flag_values"].tolist() == [0, 1, 2, 3]
+
+
+def test_tables_are_not_overwritten(tmp_path, scene):
+    """A table of classes, or of noise, where the run would write its endmembers."""
+    path, library, *_ = scene
+    table = tmp_path / "o" / f"{path.stem}_endmembers.csv"
+    table.parent.mkdir()
+    table.write_text("name,kind\n" + "".join(f"e{j},k\n" for j in range(5)))
+    for words in ({"classes": f"{table}:kind"}, {"uncertainty": True, "noise": table}):
+        with pytest.raises(unmix.MethodError, match=r"_endmembers\.csv"):
+            unmix.run(path, endmembers=library, by="class", out_dir=table.parent, overwrite=True, **words)
+    assert table.read_text().startswith("name,kind")
+
+
+def test_check_knows_a_library_in_other_units(tmp_path, scene):
+    path, library, *_ = scene
+    percent = tmp_path / "percent.csv"
+    rows = [row.split(",") for row in library.read_text().splitlines()]
+    numbers = [i for i, cell in enumerate(rows[0]) if cell.replace(".", "").isdigit()]
+    for row in rows[1:]:
+        for i in numbers:
+            row[i] = repr(100 * float(row[i]))
+    percent.write_text("\n".join(",".join(row) for row in rows))
+    assert any(f["about"] == "scale" and f["severity"] != "info" for f in unmix.check(path, percent)["findings"])
+    report = unmix.check(path, percent, library_scale=100.0, classes="level_1")
+    assert [f["severity"] for f in report["findings"] if f["about"] == "scale"] == ["info"]
+    assert "has no column" in str(unmix.check(path, percent, classes="rock")["findings"])
+    with pytest.raises(unmix.MethodError, match="give one with `endmembers`"):
+        unmix.check(path, library_scale=2.0)
 
 
 def test_shade_of_a_file(tmp_path, scene):

@@ -6,13 +6,14 @@ import json
 import naive
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import falsify, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
 
 import unmix
 from unmix.jobs.verify import verify
+from unmix.library import ClassSums, load
 from unmix.methods import METHODS, ModelChoice
 
 SHADED = METHODS["pcls"]
@@ -210,8 +211,6 @@ def test_a_finished_run_is_known_again_and_an_unfinished_one_goes_on(tmp_path, c
 
 def broken_after(calls):
     """A method that fails after some calls, as a run that is cut off."""
-    from unmix.library import ClassSums
-
     original, left = ClassSums.models, [calls]
 
     def models(self, *arguments):
@@ -244,17 +243,34 @@ def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
 
 
-def test_verify_finds_another_model(tmp_path, cube):
-    from unmix.outputs.atomic import image_digest, record_digest
+def test_a_map_of_classes(tmp_path, cube):
+    unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", class_map=True, shade_normalize=True)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    bands = (tmp_path / "x_fraction.hdr").read_text().split("band names = {")[1].split("}")[0].split(", ")
+    fraction = np.fromfile(tmp_path / "x_fraction.img", "<f4").reshape(4, len(bands), -1)[:, : len(bands) - 2]
+    classes = np.fromfile(tmp_path / "x_class.img", np.uint8).reshape(4, -1)
+    expected = np.where(fraction.max(axis=1) > 0, fraction.argmax(axis=1) + 1, 0)
+    np.testing.assert_array_equal(classes, expected)
+    falsify(tmp_path / "x", "class", 4, lambda values: values.put(5, values[5] % 3 + 1), np.uint8)
+    assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
 
+
+def test_a_dry_run_counts_models(tmp_path, cube):
+    report = unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", dry_run=True)
+    sizes = [len(members) for members in ClassSums.of(load(tmp_path / "library.csv"), False).members]
+    a, b, c = sizes
+    assert report["models"] == {
+        "2 endmembers": a + b + c,
+        "3 endmembers": a * b + a * c + b * c,
+        "4 endmembers": a * b * c,
+    }
+    assert set(report["bands"]) == {"model", "fraction", "rmse"}
+    assert unmix.run(cube[0], endmembers=tmp_path / "library.csv", dry_run=True)["models"] is None
+
+
+def test_verify_finds_another_model(tmp_path, cube):
     unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma")
-    values = np.fromfile(tmp_path / "x_fraction.img", "<f4")
-    values[7] += 1e-3
-    values.tofile(tmp_path / "x_fraction.img")
-    report = json.loads((tmp_path / "x_run.json").read_text())
-    report["digests"]["x_fraction.img"] = image_digest(tmp_path / "x_fraction.img", 4)
-    report["digest"] = record_digest(report)
-    (tmp_path / "x_run.json").write_text(json.dumps(report))
+    falsify(tmp_path / "x", "fraction", 4, lambda values: np.add.at(values, 7, 1e-3))
     assert any("not the best model" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 

@@ -275,6 +275,23 @@ def test_a_dry_run_does_nothing(tmp_path, scene, truth):
     report = unmix.run(scene, endmembers=truth, dry_run=True)
     assert report["bytes_to_read"] == 7 * 70 * 20 * 2
     assert sorted(tmp_path.iterdir()) == before
+    assert report["bands"] == {"abundance": len(report["endmembers"]), "rmse": 1}
+    assert report["bytes_to_write"] == 7 * 70 * 4 * sum(report["bands"].values())
+    assert unmix.run(scene, dry_run=True)["bytes_to_write"] is None
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, scene, truth):
+    rows = truth.read_text().splitlines()
+    (tmp_path / "twice.csv").write_text("\n".join([*rows, rows[-1].replace(rows[-1].split(",")[0], "again", 1)]))
+    with pytest.raises(unmix.LibraryError, match="collinear"):
+        unmix.run(scene, endmembers=tmp_path / "twice.csv", solver="inverse", dry_run=True)
+
+
+def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
+    monkeypatch.setattr("unmix.jobs.run.LARGE", 1000)
+    with caplog.at_level("INFO", "unmix"):
+        unmix.run(scene, endmembers=truth, device="cpu")
+    assert "`top` writes the largest only" in caplog.text
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,5 +1,8 @@
 """The tables of methods and solvers, from which the choices of the command line, its help and tests are made."""
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import MethodError
@@ -113,6 +116,15 @@ class ModelChoice:
         for least, most in (("min_fraction", "max_fraction"), ("min_shade", "max_shade")):
             if not getattr(self, least) <= getattr(self, most):
                 raise MethodError(f"`{least}` {getattr(self, least):g} is above `{most}` {getattr(self, most):g}")
+
+    def count_models(self, classes: Sequence[str]) -> dict[str, int]:
+        """Return how many models of each level there are, for the classes of all spectra."""
+        members = [list(classes).count(name) for name in dict.fromkeys(classes)]
+        low, high = self.sizes
+        return {
+            f"{size + 1} endmembers": sum(math.prod(some) for some in itertools.combinations(members, size))
+            for size in range(low, high + 1)
+        }
 
     @property
     def sizes(self) -> tuple[int, int]:

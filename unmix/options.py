@@ -43,6 +43,8 @@ class Options:
         For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
     shade_normalize : bool
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
+    class_map : bool
+        Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
         Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``.
     noise : path-like, "auto" or "none"
@@ -101,6 +103,7 @@ class Options:
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
+    class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
     monte_carlo: int | None = None
@@ -152,6 +155,8 @@ class Options:
             raise MethodError(f"`by` '{self.by}': there is only class")
         if self.shade_normalize and self.by is None:
             raise MethodError("`shade_normalize` is for sums by class; add `by` class")
+        if self.class_map and self.by is None:
+            raise MethodError("`class_map` compares sums by class; add `by` class")
         self.refuse_draws()
         if self.shade is not None and not self.method_spec.has_shade:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
@@ -224,7 +229,7 @@ class Options:
         """The maps of `unmix.jobs.derived` that are written."""
         wanted = {
             "model": self.choice is not None, "fraction": self.by is not None, "sigma": self.uncertainty,
-            "montecarlo": self.monte_carlo is not None,
+            "montecarlo": self.monte_carlo is not None, "class": self.class_map,
         }  # fmt: skip
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
@@ -259,6 +264,7 @@ class Options:
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": asdict(self.choice)})
             | ({} if not self.uncertainty else {"uncertainty": True})
+            | ({} if not self.class_map else {"class_map": True})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 

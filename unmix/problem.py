@@ -158,15 +158,16 @@ class Problem:
     @functools.cached_property
     def models(self) -> Any:
         """The tables of all models (`unmix.solvers.pixels.mesma.tables.Models`), for MESMA; else (0, 0)."""
-        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, count_models, tables
+        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, tables
 
         choice = self.choice
         if choice is None:
             return np.empty((0, 0))
         (fewest, most), L = choice.sizes, float(len(self.E))
-        if most > 2 and count_models(self.endmembers.classes, most) > MOST_MODELS:
+        *_, count = choice.count_models(self.endmembers.classes or ()).values()  # of the highest level
+        if most > 2 and count > MOST_MODELS:
             raise LibraryError(
-                f"{self.endmembers.source}: {count_models(self.endmembers.classes, most)} models of {most} spectra, more than "
+                f"{self.endmembers.source}: {count} models of {most} spectra, more than "
                 f"{MOST_MODELS}; use fewer spectra (`select`) or lower `levels`"
             )
         largest = float(np.nextafter(L * choice.largest_rmse**2, np.inf))

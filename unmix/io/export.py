@@ -71,10 +71,11 @@ def require(name: str) -> OutputFormat:
 
 
 def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
-    """Return the values of a work file as a memory map, float32 (lines, bands, samples), and the fields of its header."""
+    """Return the values of a work file as a memory map (lines, bands, samples), and the fields of its header."""
     fields = read_header(header)
     shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
-    return np.memmap(image, np.dtype("<f4"), "r", shape=shape), fields
+    kind = {"4": "<f4", "1": "u1"}[fields["data type"].strip()]
+    return np.memmap(image, np.dtype(kind), "r", shape=shape), fields
 
 
 def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
@@ -90,9 +91,10 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     rasterio = gdal()
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
-    shape = {"height": lines, "width": samples, "count": bands, "dtype": "float32", "nodata": NODATA}
+    blank, is_float = float(fields["data ignore value"]), values.dtype.kind == "f"
+    shape = {"height": lines, "width": samples, "count": bands, "dtype": values.dtype.name, "nodata": blank}
     tile_sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
-    tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3,
+    tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3 if is_float else 2,
              "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
     with settings():
         with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
@@ -102,6 +104,11 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
             with rasterio.open(pair, driver="ENVI") as source:
                 georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
+            if colours_of(fields):
+                target.write_colormap(1, dict(enumerate(colours_of(fields))))
+                target.update_tags(
+                    1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
+                )
             target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
             for b, tags in enumerate(tags_of_bands(fields, bands), 1):
                 target.set_band_description(b, tags.pop("name"))
@@ -116,6 +123,12 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
                     check_read_back(out, written.read(b + 1, window=window), values[slice(*window[0]), b])
+
+
+def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
+    """Return red, green and blue of each class of a classification; of other maps none."""
+    numbers = [int(word) for word in words(fields, "class lookup") or []]
+    return [tuple(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
 
 
 def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
@@ -143,14 +156,19 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
 
     values, fields = work_file(image, header)
     lines, bands, samples = values.shape
-    tile = (1, min(TILE, lines), min(TILE, samples))
+    tile, blank = (1, min(TILE, lines), min(TILE, samples)), float(fields["data ignore value"])
     with new_hdf5(out, libver=("earliest", "v110")) as (file, target):
         file.attrs["Conventions"] = np.bytes_("CF-1.8")
         file.attrs["title"] = np.bytes_(fields.get("description", "").strip())
         data = file.create_dataset(
-            name, (bands, lines, samples), np.float32, chunks=tile, compression="gzip", shuffle=True, fillvalue=NODATA
+            name, (bands, lines, samples), values.dtype, chunks=tile, compression="gzip", shuffle=True, fillvalue=blank
         )
-        data.attrs["_FillValue"] = np.array([NODATA], np.float32)
+        data.attrs["_FillValue"] = np.array([blank], values.dtype)
+        classes = words(fields, "class names")
+        if classes:
+            data.attrs["flag_values"] = np.arange(len(classes), dtype=values.dtype)
+            meanings = " ".join("_".join(one.split()) for one in classes)
+            data.attrs["flag_meanings"] = np.bytes_(meanings.encode()[:LONGEST_ATTRIBUTE])
         names = words(fields, "band names") or [str(b + 1) for b in range(bands)]
         if sum(map(len, names)) < LONGEST_ATTRIBUTE:
             data.attrs["band_names"] = names  # GDAL shows these; `band_name` has them however long they are

@@ -15,8 +15,9 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.cube import bands_named, counted
 from ..io.formats.header import PLAUSIBLE
-from ..library import SHADE, Endmembers, duplicates, fit, load_parts, select
+from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..methods import Method, Solver, choose
+from ..options import OF_A_LIBRARY
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
 from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
@@ -54,6 +55,8 @@ def check(
     endmembers: str | os.PathLike[str] | None = None,
     *,
     select: str | None = None,
+    classes: str | None = None,
+    library_scale: float | None = None,
     method: str = "fcls",
     solver: str | None = None,
     memory: str | int = "1G",
@@ -64,7 +67,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, method, solver, memory, threads
+    cube, endmembers, select, classes, library_scale, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -81,8 +84,10 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(method, solver)
-    if endmembers is None and select is not None:
-        raise MethodError("`select` chooses from the spectra of `endmembers`")
+    of_library = {"select": select, "classes": classes, "library_scale": library_scale}
+    for name, value in of_library.items():
+        if endmembers is None and value is not None:
+            raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read)
     findings = Findings()
@@ -109,7 +114,7 @@ def check(
     }
     library = None
     if endmembers is not None:
-        library = check_library(Path(endmembers), select, scene, used, findings, facts)
+        library = check_library(Path(endmembers), of_library, scene, used, findings, facts)
     if library is not None:
         check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
     elif endmembers is None:
@@ -171,13 +176,11 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
 
 
 def check_library(
-    path: Path, wanted: str | None, scene: Cube, used: Bands, findings: Findings, facts: dict[str, Any]
+    path: Path, asked: dict[str, Any], scene: Cube, used: Bands, findings: Findings, facts: dict[str, Any]
 ) -> Endmembers | None:
     """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
     try:
-        parts = load_parts(path)
-        if wanted is not None:
-            parts = select(parts, wanted)
+        parts = prepared(load_parts(path), path, asked["classes"], asked["library_scale"], asked["select"])
         for part in parts:
             equal = duplicates(part)
             if equal:

@@ -1,11 +1,13 @@
 """Maps that are made of the float64 abundances of some lines, before these are rounded for their own map."""
 
+import colorsys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from ..errors import MethodError
 from ..io import Cube
 from ..io.window import Window
 from ..library import ClassSums
@@ -13,6 +15,11 @@ from ..options import Options
 from ..problem import Problem
 from .monte_carlo import MonteCarlo
 from .uncertainty import Uncertainty
+
+# Classes of a map of bytes.
+MOST_CLASSES = 255
+# Okabe and Ito 2008, but for black.
+COLOURS = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 
 
 class DerivedMap(Protocol):
@@ -71,6 +78,27 @@ class Models:
         return self.sums.models(abundance, masked)
 
 
+@dataclass(frozen=True)
+class Classes:
+    """The class with the largest sum."""
+
+    sums: ClassSums
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The one band."""
+        return ("class",)
+
+    @property
+    def description(self) -> str:
+        """What the map is."""
+        return "class of the largest sum, 0 where none is above 0,"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`; uint8, from 1, the first of equal ones, 0 where masked."""
+        return self.sums.largest(abundance, masked)
+
+
 Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMap]
 
 
@@ -97,8 +125,41 @@ def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: 
     return MonteCarlo(problem, sums, options.draw_choice, origin)
 
 
+def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of classes."""
+    assert sums is not None
+    if len(sums.names) > MOST_CLASSES:
+        raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
+    return Classes(sums)
+
+
 # The maps by their names; `unmix.options.Options.derived` says which are wanted.
-DERIVED: dict[str, Make] = {"model": models, "fraction": fractions, "sigma": deviations, "montecarlo": scatter}
+DERIVED: dict[str, Make] = {
+    "model": models,
+    "fraction": fractions,
+    "sigma": deviations,
+    "montecarlo": scatter,
+    "class": classes,
+}
+
+
+def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
+    """Return the fields of a map's header; those of a classification name and colour its classes."""
+    fields: dict[str, str | list[str]] = {"description": one.description, "band names": list(one.bands)}
+    if isinstance(one, Classes):
+        names = ["unclassified", *one.sums.names]
+        colours = [number for c in range(len(names)) for number in colour_of(c)]
+        fields |= {"file type": "ENVI Classification", "classes": str(len(names)), "class names": names}
+        fields |= {"class lookup": [str(number) for number in colours]}
+    return fields
+
+
+def colour_of(number: int) -> tuple[int, int, int]:
+    """Return the colour of a class: black for 0, then those that most people with colour blindness tell apart, then hues far apart."""
+    if number <= len(COLOURS):
+        return ((0, 0, 0), *COLOURS)[number]
+    red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1.0, 0.65, 0.9)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, DerivedMap]:

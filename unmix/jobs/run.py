@@ -14,7 +14,6 @@ from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line
-from ..io.export import NODATA
 from ..io.identity import Watch
 from ..io.placement import Placement
 from ..library import Endmembers, fit, load_parts, prepared
@@ -25,20 +24,22 @@ from ..outputs.completed import CompletedRun
 from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
 from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
-from ..outputs.names import LIBRARY, ORTHO, RECORD, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.names import LIBRARY, ORTHO, RECORD, blank_of, file_of, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..pipeline import Seconds
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
-from .derived import derived_maps
+from .derived import DerivedMap, derived_maps, header_fields
 from .executor import Executor, LocalExecutor, Progress
 from .uncertainty import read_noise
 
 log = logging.getLogger("unmix")
 # Reflectances are below this: snow and glint reach 1.2.
 BRIGHTEST = 3.0
+# Maps of more bytes are announced.
+LARGE = 10**9
 
 
 def run(
@@ -128,14 +129,16 @@ class SceneRun:
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
         self.suffixes = suffixes_of([*options.maps(1, 1), *options.derived], options.form, options.ortho)
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
-        inputs = inputs_of(scene, library=library) + inputs_of(library=options.shade)
+        table = file_of(options.classes) if options.classes and ":" in options.classes else None
+        noise = None if options.noise in ("auto", "none") else options.noise
+        inputs = inputs_of(scene, library=library, classes=table, noise=noise) + inputs_of(library=options.shade)
         refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs)
         self.watch = Watch(scene)
         self.library = (
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
         self.classes = None if self.library is None else options.sums(self.library)
-        self.noise = None if options.noise in ("auto", "none") else read_noise(options.noise, self.used, scene.bands)
+        self.noise = None if noise is None else read_noise(noise, self.used, scene.bands)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -144,7 +147,8 @@ class SceneRun:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
         scene, options = self.scene, self.options
         if options.dry_run:
-            return plan_only(scene, options, self.executor.name, self.used, self.folder, self.library)
+            problem, _, bands = (None, {}, {}) if self.library is None else self.plan(self.library)
+            return plan_only(scene, options, self.executor.name, self.used, self.folder, problem, bands)
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
         self.request = options.request(self.library, self.executor.name)
@@ -173,20 +177,13 @@ class SceneRun:
         scene, options, outputs = self.scene, self.options, self.outputs
         began = time.perf_counter()
         endmembers, passes = self.find_endmembers(resume)
-        given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
         extracting = time.perf_counter() - began
-        problem = plan_problem(
-            given, options.method_spec, options.solver_spec, self.used, self.nodata, scene.interleave, options.choice
-        )
-        problem = problem if self.noise is None else replace(problem, noise=self.noise)
+        problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
         classes = options.sums(problem.endmembers)
-        L, p = problem.E.shape
-        derived = derived_maps(problem, options, scene)
-        maps = options.maps(L, p) | {name: len(one.bands) for name, one in derived.items()}
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -211,11 +208,29 @@ class SceneRun:
         )
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
-        about_derived = {name: (one.description, one.bands) for name, one in derived.items()}
-        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, about_derived)
+        further = {name: header_fields(one) for name, one in derived.items()}
+        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further)
         problem.endmembers.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
+
+    def plan(self, endmembers: Endmembers) -> tuple[Problem, dict[str, DerivedMap], dict[str, int]]:
+        """Return the problem, the derived maps, and the number of bands of each map."""
+        options = self.options
+        given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
+        problem = plan_problem(
+            given,
+            options.method_spec,
+            options.solver_spec,
+            self.used,
+            self.nodata,
+            self.scene.interleave,
+            options.choice,
+        )
+        problem = problem if self.noise is None else replace(problem, noise=self.noise)
+        derived = derived_maps(problem, options, self.scene)
+        bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
+        return problem, derived, bands
 
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
         """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all."""
@@ -236,6 +251,11 @@ class SceneRun:
         scene, options, outputs = self.scene, self.options, self.outputs
         placement = scene.placement if options.ortho else None
         bands = sum(maps.values())
+        size = 4 * scene.lines * scene.samples * bands
+        if size > LARGE and options.top is None and maps.get("abundance", 0) > bands / 2:
+            log.info(
+                f"{scene.path}: writes {size / 1e9:.1f} GB, {maps['abundance']} abundances a pixel; `top` writes the largest only"
+            )
         # Work files and the files converted from them are on disk together until all are made.
         converted = bands if outputs.form.convert else 0
         placed = int(np.prod(placement.shape)) if placement is not None else 0
@@ -310,7 +330,7 @@ def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used:
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:
     """Make ``STEM_name_ortho`` from the finished ``STEM_name``, some lines at a time."""
     source = outputs.rasters[name]
-    swath = np.memmap(source.path, np.dtype("<f4"), "r", shape=(source.lines, source.bands, source.samples))
+    swath = np.memmap(source.path, source.kind, "r", shape=(source.lines, source.bands, source.samples))
     lines, samples = placement.shape
     target = outputs.raster(name + ORTHO, lines, samples, bands)
     bytes_of_line = samples * (12 * bands + 40)  # values gathered and transposed, and the indices of their pixels
@@ -319,4 +339,4 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     step = max(1, min(lines, memory // bytes_of_line))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
-        target.write(part, placement.place(swath, part, NODATA))
+        target.write(part, placement.place(swath, part, blank_of(name)))

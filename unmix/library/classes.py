@@ -136,6 +136,23 @@ class ClassSums:
                 numbers[:, c] += np.float32(j + 1) * (abundance[:, j] != 0)
         return np.where(masked[:, None], np.float32(NODATA), numbers)
 
+    def largest(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Return the class with the largest sum.
+
+        Parameters
+        ----------
+        abundance : array (n, p, samples), float64
+        masked : array (n, samples), bool
+
+        Returns
+        -------
+        array (n, 1, samples), uint8
+            From 1, the first of equal ones; 0 where no sum is above 0, or masked.
+        """
+        sums = replace(self, normalized=False).values(abundance)[:, : len(self.names)]
+        none = masked | ~(sums.max(axis=1) > 0)
+        return np.where(none, 0, sums.argmax(axis=1) + 1).astype(np.uint8)[:, None]
+
     def to_list(self) -> list[Any]:
         """Return the names of the classes, and the numbers of their spectra, as JSON has them."""
         return [list(self.names), [list(members) for members in self.members]]

@@ -23,7 +23,7 @@ from ..io.opening import open_new, open_there
 from ..io.read import brief
 from ..io.write import write_all
 from .atomic import file_digest, image_digest
-from .names import JOURNAL, MAPS, RECORD, is_ours
+from .names import JOURNAL, MAPS, RECORD, is_ours, type_of
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -203,7 +203,7 @@ def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
     """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
     assert resume.about is not None
     for name, (lines, samples, bands) in resume.about["rasters"].items():
-        path, line = folder / f"{stem}_{name}.img.part", 4 * samples * bands
+        path, line = folder / f"{stem}_{name}.img.part", type_of(name).itemsize * samples * bands
         if len(resume.checks[name]) > lines:
             raise ValueError(f"it counts more lines of {path.name} than the raster has")
         with open(path, "rb") as file:

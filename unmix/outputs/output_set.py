@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
 from ..io.formats.header import format_header
@@ -21,7 +23,7 @@ from .atomic import file_digest, finite, flush, readable, record_digest, signals
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 from .lock import Lock
-from .names import LIBRARY, LOCK, ORTHO, PART, RECORD, inputs_of, listed, of_a_run, parts_of, refuse_inputs
+from .names import LIBRARY, LOCK, ORTHO, PART, RECORD, inputs_of, listed, of_a_run, parts_of, refuse_inputs, type_of
 from .raster import Raster
 
 log = logging.getLogger("unmix")
@@ -208,7 +210,7 @@ class Outputs:
     def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
         """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
         checks = None if self.resume is None else self.resume.checks.get(name)
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks)
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, type_of(name))
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
@@ -232,7 +234,7 @@ class Outputs:
         if self.watch is not None:
             self.watch.check()  # so that all recorded lines were read before anything changed
         self.latest = (lines.stop, summary)
-        line_bytes = sum(4 * raster.samples * raster.bands for raster in self.recorded().values())
+        line_bytes = sum(raster.line_bytes for raster in self.recorded().values())
         if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line_bytes):
             self.record()
 
@@ -304,7 +306,7 @@ class Outputs:
             "bands": raster.bands,
             "header offset": 0,
             "file type": "ENVI Standard",
-            "data type": 4,
+            "data type": 4 if raster.kind == np.float32 else 1,
             "interleave": "bil",
             "byte order": 0,
         }

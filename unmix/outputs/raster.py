@@ -3,6 +3,7 @@
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,26 +11,36 @@ from ..io.opening import open_new, open_there
 from ..io.write import write_all
 from .atomic import digest_of
 
+FLOAT32 = np.dtype("<f4")
+
 
 class Raster:
-    """A float32 BIL image that is being written; lines may come in any order, each once.
+    """A BIL image that is being written; lines may come in any order, each once.
 
     Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
     be computed by many threads, and takes less time than the writing.
     """
 
-    def __init__(self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None) -> None:
-        self.path, self.lines, self.samples, self.bands = path, lines, samples, bands
+    def __init__(
+        self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
+        kind: np.dtype[Any] = FLOAT32,
+    ) -> None:  # fmt: skip
+        self.path, self.lines, self.samples, self.bands, self.kind = path, lines, samples, bands, kind
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # those of the lines that an earlier run wrote
             self.checks[: len(checks)] = checks
         # A run that lost the lock may still write to an old file of that name, so a new image gets a new file.
         self.file = open_new(path, buffering=0) if checks is None else open_there(path, "r+b", buffering=0)
 
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line."""
+        return self.kind.itemsize * self.bands * self.samples
+
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block, float32 (n, bands, samples), from any thread. ``checks`` (n,) uint32 are its lines' CRC-32, if known."""
-        values = np.ascontiguousarray(values, np.dtype("<f4"))
-        block, line = values.reshape(-1).view(np.uint8), 4 * self.bands * self.samples
+        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32, if known."""
+        values = np.ascontiguousarray(values, self.kind)
+        block, line = values.reshape(-1).view(np.uint8), self.line_bytes
         if checks is None:
             rows = block.reshape(-1, line)
             checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)

@@ -18,14 +18,13 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import MAP_FIELDS
 from ..io.formats.header import words
-from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
 from ..scene import ReadOptions
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge
-from .names import ORTHO, suffixes_of
+from .names import ORTHO, blank_of, suffixes_of
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
@@ -38,12 +37,12 @@ def map_headers(
     how: str,
     sums: np.ndarray,
     bands: Bands,
-    derived: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({}),
+    further: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> None:
     """Write the headers of all rasters; they hold no time, device, thread count, memory or path.
 
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands. ``derived`` has description and names of bands of further maps.
+    default bands. ``further`` has the fields of other maps.
     """
     map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     by = f"by unmix {VERSION}, {how}"
@@ -56,8 +55,8 @@ def map_headers(
         "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
-    for name, (what, its_bands) in derived.items():
-        fields[name] = {"description": f"{what} {by}", "band names": list(its_bands)}
+    for name, own in further.items():
+        fields[name] = own | {"description": f"{own['description']} {by}"}
     if "index" in outputs.rasters:  # only the largest abundances are written
         ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
         fields["abundance"] |= {
@@ -68,7 +67,8 @@ def map_headers(
     placed = {} if scene.placement is None else scene.placement.fields
     for name in outputs.rasters:
         location = placed if name.endswith(ORTHO) else map_fields
-        outputs.write_header(name, fields[name.removesuffix(ORTHO)] | {"data ignore value": "-9999", **location})
+        blank: dict[str, str | list[str]] = {"data ignore value": f"{blank_of(name):g}"}
+        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **blank, **location})
 
 
 def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
@@ -102,9 +102,12 @@ def input_of(scene: Cube) -> dict[str, Any]:
 
 
 def plan_only(
-    scene: Cube, options: Options, device: str, used: Bands, folder: Path, library: Endmembers | None
-) -> dict[str, Any]:
-    """Return what `run` would do: all that is known before the scene is read."""
+    scene: Cube, options: Options, device: str, used: Bands, folder: Path, problem: Problem | None, bands: dict[str, int]
+) -> dict[str, Any]:  # fmt: skip
+    """Return what `run` would do: all that is known before the scene is read.
+
+    ``problem`` and the ``bands`` of each map are known where endmembers are given.
+    """
     maps = [*options.maps(1, 1), *options.derived]
     outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho)]
     return {
@@ -116,11 +119,21 @@ def plan_only(
         "lines": scene.lines,
         "samples": scene.samples,
         "bands_used": len(used.index),
-        "endmembers": None if library is None else list(library.names),
+        "endmembers": None if problem is None else list(problem.endmembers.names),
+        "models": models_of(problem),
+        "bands": bands or None,
         "bytes_to_read": scene.lines * bytes_per_line(scene),
+        "bytes_to_write": 4 * scene.lines * scene.samples * sum(bands.values()) if bands else None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }
+
+
+def models_of(problem: Problem | None) -> dict[str, int] | None:
+    """Return how many models of each level are compared, for MESMA."""
+    if problem is None or problem.choice is None:
+        return None
+    return problem.choice.count_models(problem.endmembers.classes or ())
 
 
 def what_was_read(

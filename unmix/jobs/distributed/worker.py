@@ -25,6 +25,7 @@ from ...io import Cube
 from ...library import Endmembers
 from ...options import Options
 from ...outputs.lock import holds
+from ...outputs.names import type_of
 from ...outputs.raster import Raster
 from ...pipeline import Seconds
 from ...problem import Problem
@@ -220,7 +221,9 @@ def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
     with contextlib.ExitStack() as stack:
         rasters = {}
         for name, file in task.rasters.items():
-            rasters[name] = Raster(Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32))
+            rasters[name] = Raster(
+                Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32), type_of(name)
+            )
             stack.callback(rasters[name].file.close)
         # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.
         if not holds(Path(task.lock[0]), task.lock[1]):

@@ -21,7 +21,7 @@ from ...library import Endmembers, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.journal import difference
-from ...outputs.names import MAPS, ORTHO, SUFFIXES
+from ...outputs.names import MAPS, ORTHO, SUFFIXES, blank_of
 from ...scene import ReadOptions, open_part
 from .deviations import wrong_deviations
 from .draws import wrong_draws
@@ -149,6 +149,10 @@ def verify_report(
         check_placed(maps, scene.placement, lines, samples, verdict)
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
+        if "class" in maps and method is not None:
+            check_classes(
+                maps, len(dict.fromkeys(library.classes or ())) - method.has_shade, int(line), places, verdict
+            )
         if models is not None:
             check_choices(models, maps, report, scene, bands, int(line), places, verdict)
             continue
@@ -234,7 +238,7 @@ def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, ver
             if name + ORTHO not in maps:
                 continue
             placed = maps.line(name + ORTHO, int(line)).copy()
-            wrong = (placed[:, ~has_pixel] != NODATA).any()
+            wrong = (placed[:, ~has_pixel] != blank_of(name)).any()
             for row in np.unique(y[has_pixel]):
                 cells = has_pixel & (y == row)
                 wrong |= not np.array_equal(placed[:, cells], maps.line(name, int(row))[:, x[cells]], equal_nan=True)
@@ -336,6 +340,17 @@ def check_scatter(
             verdict.faults.append(
                 f"{maps.stem}: line {line}, sample {place}: its standard deviations do not match the cube"
             )
+
+
+def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict: Verdict) -> None:
+    """Compare the class of some pixels of a line with the sums by class, of which there are ``count``."""
+    sums = maps.line("fraction", line)[:count, places].astype(float)
+    chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
+    of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
+    wrong = np.where(chosen > 0, of_chosen < most - TOLERANCE * np.maximum(1, np.abs(most)), most > TOLERANCE)
+    for place in places[wrong | (chosen > count)]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its class has not the largest sum")
 
 
 def check_fractions(

@@ -1,7 +1,5 @@
 """The tables that all pixels share: Gram-Schmidt's coefficients of all models' spectra at unit length."""
 
-import itertools
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,9 +89,3 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) ->
             size += len(m)
     flat = [np.concatenate(part) if part else np.zeros(0) for part in parts]
     return order.astype(np.int64), begin.astype(np.int64), lengths[order], rho, scale, slack, place, *flat
-
-
-def count_models(kinds: Any, size: int) -> int:
-    """Return how many models of so many spectra there are."""
-    sizes = [list(kinds).count(kind) for kind in dict.fromkeys(kinds)]
-    return sum(math.prod(some) for some in itertools.combinations(sizes, size))
