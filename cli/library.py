@@ -1,4 +1,4 @@
-"""`unmix library`: inspect, convert and resample spectral libraries."""
+"""`unmix library`: build, inspect, convert, prune and resample spectral libraries."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that e
 
 @click.group("library")
 def command() -> None:
-    """Inspect spectral libraries, convert them to another format, or resample them to the bands of a cube.
+    """Build spectral libraries from a cube, inspect, prune or convert them, or resample them to the bands of a cube.
 
     Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of such text files.
     """
@@ -108,6 +108,70 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
         )
     for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
         print_out(str(path))
+
+
+@command.command("build")
+@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--pixels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A CSV table with the columns line and sample, from 0, and class.",
+)
+@click.option(
+    "--raster",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A raster of the size of the cube, or of the part to read, with the number of each pixel's class; 0 is none.",
+)
+@click.option(
+    "--polygons",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio (pip install 'unmix[geo]').",
+)
+@click.option(
+    "--column",
+    default="class",
+    metavar="NAME",
+    show_default=True,
+    help="The column of --pixels, or the property of --polygons, with the class.",
+)
+@click.option("--mean", is_flag=True, help="Write the mean of each class in place of its pixels.")
+@click.option(
+    "--most", type=click.IntRange(1), metavar="N", help="At most N pixels of each class, evenly spread.  [default: all]"
+)
+@OVERWRITE
+@options.reading
+@options.logs
+def build(
+    cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, most: int | None,
+    overwrite: bool, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
+) -> None:  # fmt: skip
+    """Build a library with classes from pixels of CUBE, and write it to OUT (.csv, or .sli with .hdr).
+
+    Pixels without a value in every band in use are left out. Values are scaled as a run scales them.
+    """
+    from unmix.jobs.regions import build_library
+    from unmix.outputs.atomic import write_library
+    from unmix.outputs.names import inputs_of
+
+    given = {
+        kind: file
+        for kind, file in (("pixels", pixels), ("raster", raster), ("polygons", polygons))
+        if file is not None
+    }
+    if len(given) != 1:
+        raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
+    options.set_up_log(verbose, quiet, log_file)
+    scene, used, nodata = options.open_for_reading(cube, **reading)
+    ((kind, file),) = given.items()
+    built = build_library(scene, used, nodata, kind, file, column=column, mean=mean, most=most)
+    for path in write_library(built, out, overwrite, inputs_of(scene, **given)):
+        print_out(str(path))
+    kinds = built.classes or ()
+    print_out(", ".join(f"{name}: {kinds.count(name)}" for name in dict.fromkeys(kinds)))
 
 
 @command.command("prune")

@@ -1,0 +1,199 @@
+"""Libraries built from pixels, rasters and polygons: against plain indexing of the cube."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.jobs.regions import build_library
+from unmix.library import load
+from unmix.scene import ReadOptions, open_scene
+
+LINES, SAMPLES, L = 9, 7, 5
+WAVES = [450.0, 550.0, 650.0, 850.0, 1650.0]
+MAP = "{UTM, 1, 1, 500000, 4200000, 30, 30, 11, North, WGS-84, units=Meters}"
+NUMBERS = np.zeros((LINES, SAMPLES), np.uint8)
+NUMBERS[1:4, 1:4], NUMBERS[5:9, 3:7] = 2, 5
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A cube in integers with a scale factor, a masked pixel in a region, and its values as reflectance."""
+    stored = np.random.default_rng(0).integers(100, 9000, (LINES, SAMPLES, L)).astype(np.int16)
+    stored[2, 2, 3] = -1
+    path = write_cube(
+        tmp_path / "x.hdr", stored, data_ignore_value=-1, reflectance_scale_factor=10000, map_info=MAP,
+        wavelength="{" + ", ".join(map(str, WAVES)) + "}", wavelength_units="nm",
+    )  # fmt: skip
+    return path, stored / 10000
+
+
+def table(folder, numbers, column="class"):
+    places = [(line, sample) for line, sample in np.argwhere(numbers)]
+    rows = [f"{line},{sample},{'ab'[int(numbers[line, sample] == 5)]},x" for line, sample in places]
+    (folder / "pixels.csv").write_text("\n".join([f"line,Sample,{column},note", *rows]))
+    return folder / "pixels.csv"
+
+
+def raster(folder, numbers, **fields):
+    return write_cube(folder / "classes.hdr", numbers[..., None], **fields)
+
+
+def polygons(folder, crs=True, name="kind"):
+    """The rectangles of `NUMBERS`, a hair smaller, in UTM, or in longitude and latitude."""
+    from rasterio.warp import transform
+
+    features = []
+    for number, kind in ((2, "a"), (5, "b")):
+        lines, samples = np.nonzero(number == NUMBERS)
+        west, east = 500000.0 + 30 * int(samples.min()) + 1, 500000.0 + 30 * (int(samples.max()) + 1) - 1
+        north, south = 4200000.0 - 30 * int(lines.min()) - 1, 4200000.0 - 30 * (int(lines.max()) + 1) + 1
+        xs, ys = [west, east, east, west, west], [north, north, south, south, north]
+        if not crs:
+            xs, ys = transform("EPSG:32611", "OGC:CRS84", xs, ys)
+        geometry = {"type": "Polygon", "coordinates": [list(map(list, zip(xs, ys)))]}
+        features.append({"type": "Feature", "properties": {name: kind}, "geometry": geometry})
+    document = {"type": "FeatureCollection", "features": features}
+    document |= {"crs": {"type": "name", "properties": {"name": "EPSG:32611"}}} if crs else {}
+    (folder / "polygons.geojson").write_text(json.dumps(document))
+    return folder / "polygons.geojson"
+
+
+def expected(values, number):
+    places = [tuple(place) for place in np.argwhere(number == NUMBERS) if tuple(place) != (2, 2)]
+    return places, np.array([values[place] for place in places])
+
+
+def built(path, kind, file, reading=None, **words):
+    return build_library(*open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)
+
+
+@pytest.mark.parametrize("kind", ["pixels", "raster", "polygons", "longitude"])
+def test_pixels_of_classes(tmp_path, scene, kind):
+    path, values = scene
+    if kind in ("polygons", "longitude"):
+        pytest.importorskip("rasterio")
+        file = polygons(tmp_path, crs=kind == "polygons")
+    else:
+        file = {"pixels": table, "raster": raster}[kind](tmp_path, NUMBERS)
+    kind = "polygons" if kind == "longitude" else kind
+    library = built(path, kind, file, column="kind" if kind == "polygons" else "class")
+    for number, name in ((2, "a"), (5, "b")):
+        name = f"class {number}" if kind == "raster" else name
+        members = [j for j, one in enumerate(library.classes) if one == name]
+        places, Y = expected(values, number)
+        assert [library.pixels[j] for j in members] == places
+        np.testing.assert_allclose(library.matrix[:, members], Y.T, rtol=1e-15)
+        assert library.names[members[0]] == f"{name} {places[0][0]}_{places[0][1]}"
+    assert library.wavelengths.tolist() == WAVES and len(set(library.names)) == len(library.names) == 24
+    mean = built(path, kind, file, column="kind" if kind == "polygons" else "class", mean=True)
+    np.testing.assert_allclose(mean.matrix[:, 1], expected(values, 5)[1].mean(axis=0), rtol=1e-14)
+    assert mean.names == mean.classes and mean.pixels is None
+    few = built(path, kind, file, column="kind" if kind == "polygons" else "class", most=3)
+    assert [few.classes.count(name) for name in dict.fromkeys(few.classes)] == [2, 3]  # one of three is masked
+    assert set(few.names) < set(library.names)
+
+
+def test_names_of_a_classification_and_parts_of_a_scene(tmp_path, scene):
+    path, _ = scene
+    file = raster(
+        tmp_path,
+        NUMBERS,
+        file_type="ENVI Classification",
+        classes=6,
+        class_names="{none, w, soil, x, y, tree}",
+        bands=1,
+    )
+    library = built(path, "raster", file, {"lines": "2:8", "samples": "1:6", "bands": "1-3"})
+    places = [
+        tuple(place) for place in np.argwhere(NUMBERS == 2).tolist() if place[0] >= 2
+    ]  # none is masked in these bands
+    assert list(library.classes[: len(places)]) == ["soil"] * len(places)
+    assert list(library.pixels[: len(places)]) == places and library.matrix.shape[0] == 3
+    of_part = raster(tmp_path, NUMBERS[2:8, 1:6])
+    again = built(path, "raster", of_part, {"lines": "2:8", "samples": "1:6", "bands": "1-3"})
+    np.testing.assert_array_equal(again.matrix, library.matrix)
+
+
+def test_from_the_command_line_to_models(tmp_path, scene):
+    path, _ = scene
+    out = tmp_path / "library.sli"
+    said, _ = command("library", "build", path, out, "--pixels", table(tmp_path, NUMBERS), "--most", 4)
+    assert "a: 4, b: 4" in said
+    library = load(out)
+    assert library.classes.count("b") == 4 and library.pixels is not None
+    unmix.run(path, endmembers=out, method="mesma", out_dir=tmp_path / "o")
+    rmse = np.fromfile(tmp_path / "o/x_rmse.img", "<f4").reshape(LINES, SAMPLES)
+    assert all(rmse[place] < 1e-7 for place in library.pixels)  # each is its own model
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("line,sample\n1,1\n", "has no column 'class'"),
+        ("line,sample,class\n1,-1,a\n", "row 2: line and sample are whole numbers"),
+        ("line,sample,class\n1,1,a\n9,0,a\n", "row 3: line 9, sample 0 is outside"),
+        ("line,sample,class\n2,2,a\n", "names no pixel"),
+        ("line,sample,class\n", "names no pixel"),
+        ("", "has no column 'line'"),
+    ],
+)
+def test_bad_tables(tmp_path, scene, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(unmix.LibraryError, match=message):
+        built(scene[0], "pixels", tmp_path / "t.csv")
+    with pytest.raises(unmix.LibraryError, match="cannot be read"):
+        built(scene[0], "pixels", tmp_path / "none.csv")
+
+
+def test_bad_rasters(tmp_path, scene):
+    with pytest.raises(unmix.CubeError, match="has 4 lines of 7 samples, the scene 9 of 7"):
+        built(scene[0], "raster", raster(tmp_path, NUMBERS[:4]))
+    with pytest.raises(unmix.CubeError, match="whole numbers"):
+        built(scene[0], "raster", raster(tmp_path, (NUMBERS / 2).astype(np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "is no GeoJSON"),
+        ("[]", "is no GeoJSON"),
+        ('{"type": "FeatureCollection", "features": []}', "has no polygons"),
+        (
+            '{"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [[[0, 0]]]}}',
+            "has no property",
+        ),
+        (
+            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": "x"}}',
+            "cannot be placed",
+        ),
+        (
+            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": '
+            "[[[0, 0], [1, 0], [1, 1], [0, 0]]]}}",
+            "names no pixel",
+        ),
+    ],
+)
+def test_bad_polygons(tmp_path, scene, text, message):
+    pytest.importorskip("rasterio")
+    (tmp_path / "p.geojson").write_text(text)
+    with pytest.raises(unmix.UnmixError, match=message):
+        built(scene[0], "polygons", tmp_path / "p.geojson")
+
+
+def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
+    monkeypatch.setattr("unmix.jobs.regions.MOST_SPECTRA", 5)
+    file = table(tmp_path, NUMBERS)
+    with pytest.raises(unmix.MethodError, match="use `mean` or `most`"):
+        built(scene[0], "pixels", file)
+    assert len(built(scene[0], "pixels", file, mean=True).names) == 2
+    bare = write_cube(tmp_path / "bare.hdr", np.ones((LINES, SAMPLES, L), np.float32))
+    with pytest.raises(unmix.CubeError, match="no map info"):
+        built(bare, "polygons", polygons(tmp_path), column="kind")
+    _, said = command("library", "build", scene[0], tmp_path / "o.csv", code=2)
+    assert "one of --pixels" in said
+    command("library", "build", scene[0], file, "--pixels", file, "--overwrite", code=2)
+    assert file.read_text().startswith("line,Sample")

@@ -1,0 +1,53 @@
+"""Find the pixels of a cube that are inside polygons, by GDAL."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import CubeError
+from .cube import Cube
+from .export import system_of
+from .formats.geotiff import gdal, settings
+from .formats.header import geotransform
+from .read import brief
+
+log = logging.getLogger("unmix")
+# The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.
+LONGITUDE_LATITUDE = "OGC:CRS84"
+
+
+def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, cube: Cube) -> np.ndarray:
+    """Return the number of the last polygon that holds each pixel's centre, 0 for none; int32 (lines, samples).
+
+    Parameters
+    ----------
+    numbered : sequence of (dict, int)
+        GeoJSON geometries, and a number from 1 for each.
+    system : str
+        Their coordinate system, as GDAL reads it.
+    cube : Cube
+
+    Raises
+    ------
+    CubeError
+        Where the cube has no place on a map, rasterio is not installed, or GDAL cannot place the polygons.
+    """
+    transform = geotransform(cube.fields.get("map info", ""))
+    if transform is None:
+        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
+    rasterio = gdal()
+    own = " ".join(cube.fields.get("coordinate system string", "").split()) or system_of(cube.fields)
+    if not own:
+        log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
+    with settings():
+        try:
+            from rasterio.features import rasterize
+            from rasterio.warp import transform_geom
+
+            moved = [(transform_geom(system, own, shape) if own else shape, number) for shape, number in numbered]
+            affine = rasterio.Affine.from_gdal(*transform)
+            return np.asarray(rasterize(moved, (cube.lines, cube.samples), transform=affine, dtype="int32"))
+        except Exception as error:  # whatever GDAL and rasterio raise for damaged shapes and unknown systems
+            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None

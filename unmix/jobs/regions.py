@@ -1,0 +1,245 @@
+"""Build a library from a scene: the spectra of pixels that a table names, or of regions in a raster or of polygons."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CubeError, LibraryError, MethodError
+from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
+from ..io.cube import by_pixel, counted
+from ..io.formats.header import words
+from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
+from ..io.read import brief
+from ..io.window import Window
+from ..library import Endmembers
+from ..library.spectra import make
+from ..library.table import read_rows
+
+log = logging.getLogger("unmix")
+# Spectra of a library, unless fewer are asked for.
+MOST_SPECTRA = 10_000
+# Bytes of a table or of polygons.
+LONGEST_FILE = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Pixels of a scene by class.
+
+    Attributes
+    ----------
+    numbers : array (lines, samples), int32
+        The region of each pixel of the part that is read, from 1; 0 is none.
+    classes : tuple of str
+        The class of each region.
+    """
+
+    numbers: np.ndarray
+    classes: tuple[str, ...]
+
+
+def origin_of(scene: Cube) -> tuple[int, int]:
+    """Return line and sample of the whole scene at which the part that is read begins."""
+    return scene.origin if isinstance(scene, Window) else (0, 0)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a small file; `LibraryError` where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot be read: {error.strerror or brief(error)}") from None
+    if len(raw) > LONGEST_FILE:
+        raise LibraryError(f"{path}: has more than {LONGEST_FILE} bytes")
+    return raw
+
+
+def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
+    """Return the pixels of a CSV table with columns line, sample (from 0, in the whole scene) and ``column``, their class."""
+    rows = read_rows(path, read_file(path))
+    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
+    lacking = [name for name in ("line", "sample", column.lower()) if name not in heading]
+    if lacking:
+        raise LibraryError(
+            f"{path}: has no column '{lacking[0]}'; a table of pixels has the columns line, sample and {column}"
+        )
+    places = [heading.index(name) for name in ("line", "sample", column.lower())]
+    numbers = np.zeros((scene.lines, scene.samples), np.int32)
+    first_line, first_sample = origin_of(scene)
+    kinds: dict[str, int] = {}
+    for r, row in enumerate(rows[1:], 2):
+        cells = [row[i].strip() if i < len(row) else "" for i in places]
+        if not all(cell.isascii() and cell.isdigit() and len(cell) < 10 for cell in cells[:2]):
+            raise LibraryError(
+                f"{path}: row {r}: line and sample are whole numbers from 0, not '{cells[0]}', '{cells[1]}'"
+            )
+        line, sample = int(cells[0]) - first_line, int(cells[1]) - first_sample
+        if not (0 <= line < scene.lines and 0 <= sample < scene.samples):
+            raise LibraryError(
+                f"{path}: row {r}: line {cells[0]}, sample {cells[1]} is outside of what is read of {scene.path}"
+            )
+        numbers[line, sample] = kinds.setdefault(cells[2] or "none", len(kinds) + 1)
+    return Regions(numbers, tuple(kinds))
+
+
+def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
+    """Return the classes of a raster of whole numbers, of the size of the scene or of the part that is read; 0 and nodata are none.
+
+    Names are those of an ENVI Classification; else ``class 1`` and so on.
+    """
+    raster = open_cube(path)
+    whole = scene.cube if isinstance(scene, Window) else scene
+    first_line, first_sample = origin_of(scene)
+    if (raster.lines, raster.samples) == (scene.lines, scene.samples):
+        first_line = first_sample = 0
+    elif (raster.lines, raster.samples) != (whole.lines, whole.samples):
+        raise CubeError(
+            f"{path}: has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of {whole.samples}"
+        )
+    numbers = np.zeros((scene.lines, scene.samples), np.int32)
+    for line in range(scene.lines):
+        at = line + first_line
+        raw = raster.read(slice(at, at + 1), np.empty(bytes_per_line(raster), np.uint8))
+        values = by_pixel(raw, raster.interleave)[0, first_sample : first_sample + scene.samples, 0].astype(float)
+        values = np.where(np.isfinite(values) & (values != raster.nodata), values, 0)
+        if np.any((values != np.round(values)) | (values < 0) | (values > 65535)):
+            raise CubeError(f"{path}: line {at}: classes are whole numbers from 0 to 65535")
+        numbers[line] = values
+    names = words(raster.fields, "class names") or []
+    present = [int(number) for number in np.unique(numbers) if number]
+    dense = np.searchsorted(present, numbers) + 1 if present else numbers
+    classes = tuple(names[number] if number < len(names) else f"class {number}" for number in present)
+    return Regions(np.where(numbers > 0, dense, 0).astype(np.int32), classes)
+
+
+def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
+    """Return the pixels whose centres are in the polygons of a GeoJSON file; ``column`` is the property with their class.
+
+    Raises
+    ------
+    LibraryError
+        Where the file is no GeoJSON, or a polygon has no such property.
+    CubeError
+        See `unmix.io.polygons.pixels_inside`.
+    """
+    try:
+        document = json.loads(read_file(path))
+        features = document["features"] if document["type"] == "FeatureCollection" else [document]
+        shapes = [(feature["geometry"], feature.get("properties") or {}) for feature in features]
+        shapes = [(shape, own) for shape, own in shapes if shape and shape["type"] in ("Polygon", "MultiPolygon")]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
+    if not shapes:
+        raise LibraryError(f"{path}: has no polygons")
+    kinds: dict[str, int] = {}
+    numbered = []
+    for shape, own in shapes:
+        if own.get(column) is None:
+            known = ", ".join(map(str, own)) or "none"
+            raise LibraryError(f"{path}: a polygon has no property '{column}' for its class (`column`); it has {known}")
+        numbered.append((shape, kinds.setdefault(str(own[column]), len(kinds) + 1)))
+    crs = document.get("crs") if isinstance(document, dict) else None
+    given = ((crs or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
+    return Regions(pixels_inside(numbered, given, scene), tuple(kinds))
+
+
+# What names pixels, by the options of the command.
+SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": regions_of_polygons}
+
+
+def build_library(
+    scene: Cube,
+    used: Bands,
+    nodata: float | None,
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    column: str = "class",
+    mean: bool = False,
+    most: int | None = None,
+) -> Endmembers:
+    """Return a library of pixels of a scene, or of the means of classes.
+
+    Parameters
+    ----------
+    scene, used, nodata
+        As from `unmix.scene.open_scene`.
+    kind : {"pixels", "raster", "polygons"}
+        What names the pixels: a CSV table, a raster of classes, or GeoJSON.
+    path : path-like
+    column : str
+        The column, or the property, with the classes.
+    mean : bool
+        Return the mean of each class in place of its pixels.
+    most : int, optional
+        Of each class take at most so many pixels, evenly spread over it, line by line.
+
+    Raises
+    ------
+    LibraryError, CubeError
+        Where the file cannot be read or does not fit the scene, or no pixel with values is left.
+    MethodError
+        Where the library would have more spectra than `MOST_SPECTRA`.
+    """
+    regions = SOURCES[kind](Path(path), scene, column)
+    chosen = np.zeros(regions.numbers.shape, bool)
+    for number in range(1, len(regions.classes) + 1):
+        inside = np.flatnonzero(regions.numbers == number)
+        if most is not None and len(inside) > most:
+            inside = inside[np.linspace(0, len(inside) - 1, most).round().astype(int)]
+        chosen.ravel()[inside] = True
+    if not mean and chosen.sum() > MOST_SPECTRA:
+        raise MethodError(f"{path}: {chosen.sum()} pixels are more than {MOST_SPECTRA} spectra; use `mean` or `most`")
+    total, count = np.zeros((len(regions.classes), len(used.index))), np.zeros(len(regions.classes), np.int64)
+    rows, places, left_out = [], [], 0
+    for line, samples, Y, masked in lines_of(scene, used, nodata, chosen):
+        left_out += int(masked.sum())
+        samples, Y = samples[~masked], Y[~masked]
+        if mean:
+            np.add.at(total, regions.numbers[line, samples] - 1, Y)
+            np.add.at(count, regions.numbers[line, samples] - 1, 1)
+        else:
+            rows.append(Y)
+            places += [(line, int(sample)) for sample in samples]
+    if left_out:
+        log.warning(f"{path}: {counted(left_out, 'pixel')} without a value in every band left out")
+    first = origin_of(scene)
+    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
+    fwhm = None if scene.fwhm is None else scene.fwhm[used.index]
+    if not (count.any() if mean else places):
+        raise LibraryError(f"{path}: names no pixel of {scene.path} that has values")
+    if mean:
+        kept = np.flatnonzero(count)
+        kinds = [regions.classes[c] for c in kept]
+        return make(kinds, (total[kept] / count[kept, None]).T, waves, Path(scene.path), None, kinds, fwhm)
+    order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
+    kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
+    pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)
+    names = [f"{kind} {line}_{sample}" for kind, (line, sample) in zip(kinds, pixels)]
+    return make(names, np.concatenate(rows)[order].T, waves, Path(scene.path), pixels, kinds, fwhm)
+
+
+def lines_of(
+    scene: Cube, used: Bands, nodata: float | None, chosen: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield for each line with chosen pixels: its number, their samples, their spectra (n, L), and which of them are masked."""
+    together = min(scene.lines_together, scene.lines)
+    buffer = np.empty(together * bytes_per_line(scene), np.uint8)
+    for first in range(0, scene.lines, together):
+        last = min(first + together, scene.lines)
+        if not chosen[first:last].any():
+            continue
+        raw = scene.read(slice(first, last), buffer)
+        for line in range(first, last):
+            samples = np.flatnonzero(chosen[line])
+            if len(samples):
+                at = slice(line - first, line - first + 1)
+                one = raw[:, at] if scene.interleave == "bsq" else raw[at]
+                Y, masked = spectra(one, scene.interleave, used), missing(one, scene.interleave, used, nodata)
+                yield line, samples, Y[samples], masked[samples]
