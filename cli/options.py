@@ -80,8 +80,8 @@ extraction = combine(
                  "many).  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
                  help="Algorithm that extracts endmembers: vca (random directions) or spa (successive projections, not random)."),
-    click.option("--seed", type=click.IntRange(0), default=0, metavar="S", show_default=True,
-                 help="Seed of the random directions of vca."),
+    click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,
+                 help="Seed of what is random: the directions of vca, and the draws of --monte-carlo where there are any."),
 )  # fmt: skip
 
 outputs = combine(

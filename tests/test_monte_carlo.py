@@ -6,10 +6,13 @@ from conftest import KINDS, LINES, SAMPLES, L, P, falsify, write_cube
 from scipy.optimize import nnls
 
 import unmix
+from unmix.arrays.pixels import all_bands
 from unmix.compiled.philox import normals, philox
-from unmix.jobs.monte_carlo import class_even
+from unmix.jobs.monte_carlo import class_even, noise_factor, plan_draws
 from unmix.jobs.verify import verify
-from unmix.library import ClassSums
+from unmix.library import ClassSums, load
+from unmix.methods import DrawChoice, choose
+from unmix.problem import plan_problem
 
 CLASSES = ("soil", "tree", "npv")
 
@@ -91,15 +94,18 @@ def test_noise_alone_against_noisy_copies(setting, method, normalized):
     drawn = np.concatenate([sums, *([1 - total] if method == "pcls" else []), total], axis=-1)
     assert bands[0] == "mean of soil" and bands[-1] == "deviation of brightness" and len(bands) == 2 * drawn.shape[-1]
     mean, deviation = np.split(found, 2, axis=-1)
-    error = drawn.std(axis=-2) * np.sqrt(2 / 800)
-    assert np.all(np.abs(mean - drawn.mean(axis=-2)) < 5 * error + 1e-6)
-    assert np.all(np.abs(deviation - drawn.std(axis=-2, ddof=1)) < 5 * error + 1e-6)
+    spread = np.maximum(drawn.std(axis=-2), 1e-9)
+    assert np.all(np.abs(mean - drawn.mean(axis=-2)) < 5 * spread * np.sqrt(2 / 800) + 1e-6)
+    fourth = ((drawn - drawn.mean(axis=-2, keepdims=True)) ** 4).mean(
+        axis=-2
+    ) / spread**4  # large where a class is seldom seen
+    assert np.all(np.abs(deviation - spread) < 5 * spread * np.sqrt(np.maximum(fourth - 1, 1) / 1600) + 1e-6)
 
 
 def test_draws_of_spectra_against_scipy(setting):
     folder, E, Y, _ = setting
     found, _ = run(folder, Y, monte_carlo=6, draw_spectra=3, noise="none", seed=4)
-    sums = ClassSums.of(unmix.library.load(folder / "library.csv"), False)
+    sums = ClassSums.of(load(folder / "library.csv"), False)
     random = np.random.Generator(np.random.PCG64(4))
     draws = []
     for _ in range(6):
@@ -158,18 +164,81 @@ def test_precision(setting):
 
 
 def test_masked_and_dark_pixels(setting):
+    """A fraction of nothing is unknown; the brightness is 0, and counts in every draw."""
     folder, _, Y, _ = setting
-    Y[0, 0], Y[1, 1] = -7, -0.5  # nodata; nothing of any spectrum
-    found, _ = run(folder, Y, monte_carlo=4, noise=folder / "noise.csv", shade_normalize=True)
+    Y[0, 0], Y[1, 1], Y[1, 3] = -7, -0.5, 1e-4  # nodata; nothing of any spectrum; lit in some draws
+    words = {"monte_carlo": 40, "noise": folder / "noise.csv"}
+    found, bands = run(folder, Y, shade_normalize=True, **words)
     assert np.all(found[0, 0] == -9999)
-    assert np.all(found[1, 1, :3] == -9999) and np.all(found[1, 2] != -9999)
+    assert np.all(found[1, 1, :3] == -9999) and found[1, 1, 3] == 0 and np.all(found[1, 1, 4:7] == -9999)
+    assert found[1, 1, 7] == 0 and np.all(found[1, 2] != -9999)
+    plain, _ = run(folder, Y, name="plain", **words)
+    assert bands[3] == "mean of brightness"
+    np.testing.assert_allclose(found[..., [3, 7]], plain[..., [3, 7]], rtol=1e-6)
+    falsify(folder / "x/x", "montecarlo", LINES, lambda values: values.put(0, 1.0))
+    assert "is masked, but has a montecarlo" in verify(folder / "x/x", everything=True).faults[0]
+
+
+def test_noise_of_any_size(setting):
+    """A band that is switched off by its noise, and noise whose square is no number."""
+    folder, E, Y, sigma = setting
+    for change in (lambda s: np.where(np.arange(L) == 3, 1e8, s), lambda s: s * 1e-160):
+        changed = change(sigma)
+        (folder / "wide.csv").write_text("\n".join(map(repr, changed.tolist())))
+        found, _ = run(folder, Y, monte_carlo=50, noise=folder / "wide.csv")
+        assert np.all(np.isfinite(found))
+    assert np.all(found[..., 4:] < 1e-12)
+    factor = noise_factor(E, np.where(np.arange(L) == 3, 1e8, sigma), True)
+    Q = np.linalg.qr(E)[0]
+    weighted = Q * np.where(np.arange(L) == 3, 1e8, sigma)[:, None]
+    np.testing.assert_allclose(Q.T @ factor @ factor.T @ Q, weighted.T @ weighted, rtol=1e-8, atol=1e-4)
+
+
+def test_dependent_spectra_add_no_noise(setting):
+    """The rounding of a spectrum that is a mixture of others would be a direction of its own, and another on another computer."""
+    _, E, _, sigma = setting
+    with_copies = np.column_stack([E[:, :2], 1.3 * E[:, 0], E[:, 0] + E[:, 1], np.zeros(L), E[:, 2:]])
+    np.testing.assert_allclose(noise_factor(with_copies, sigma, True), noise_factor(E, sigma, True), atol=1e-12)
+    wide = np.random.default_rng(0).random((6, 11))
+    factor = noise_factor(wide, sigma[:6], True)
+    np.testing.assert_allclose(factor @ factor.T, np.diag(sigma[:6] ** 2), atol=1e-15)
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls"])
+@pytest.mark.parametrize("case", ["twins of two classes", "more spectra than bands"])
+def test_verify_passes_over_draws_without_a_unique_answer(tmp_path, method, case):
+    random = np.random.default_rng(3)
+    bands, spectra = (40, 8) if case.startswith("twins") else (10, 30)
+    E = random.random((bands, spectra)) + 0.1
+    if case.startswith("twins"):
+        E[:, 1] = E[:, 0]
+    rows = [["name", "class", *map(str, range(1, bands + 1))]]
+    rows += [[f"e{j}", "ab"[j % 2], *(repr(float(v)) for v in E[:, j])] for j in range(spectra)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    A = random.dirichlet(np.ones(spectra - 2), (3, 6))
+    Y = A @ E[:, 2:].T
+    write_cube(tmp_path / "x.hdr", Y)
+    words = {"endmembers": tmp_path / "library.csv", "method": method, "by": "class", "device": "cpu"}
+    unmix.run(tmp_path / "x.hdr", out_dir=tmp_path / "o", monte_carlo=6, draw_spectra=spectra - 2, **words)
+    assert verify(tmp_path / "o/x", everything=True).faults == []
+
+
+def test_many_draws_share_what_they_can(setting):
+    folder, _, Y, _ = setting
+    with pytest.raises(unmix.MethodError, match="raise `memory`"):
+        run(folder, Y, monte_carlo=10_000, draw_spectra=4, memory="1M")
+    sums = ClassSums.of(load(folder / "library.csv"), False)
+    problem = plan_problem(load(folder / "library.csv"), *choose("nnls", None), all_bands(L), None, "bip")
+    draws = plan_draws(problem, sums, DrawChoice(500, 4, 0, True), 10**9)
+    assert len(draws.which) == 500 and len(draws.sets) == 4  # npv always, and all but one of the others
+    assert len(plan_draws(problem, sums, DrawChoice(500, None, 0, True), 10**9).sets) == 1
 
 
 def test_verify_finds_another_deviation(setting):
     folder, _, Y, _ = setting
     run(folder, Y, monte_carlo=5)
     falsify(folder / "x/x", "montecarlo", LINES, lambda values: np.add.at(values, 0, 1e-3))
-    assert "standard deviations" in verify(folder / "x/x", everything=True).faults[0]
+    assert "means and deviations over draws" in verify(folder / "x/x", everything=True).faults[0]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +251,10 @@ def test_verify_finds_another_deviation(setting):
         ({"monte_carlo": 5, "draw_spectra": 6}, "from 3, one of each class, to 5"),
         ({"monte_carlo": 5, "noise": "none"}, "nothing would vary"),
         ({"monte_carlo": 5, "seed": -1}, "must not be negative"),
+        ({"monte_carlo": 5, "draw_spectra": 0}, "at least 1"),
+        ({"monte_carlo": 5, "noise": "none", "draw_spectra": 5}, "nothing would vary"),
+        ({"monte_carlo": 5, "solver": "delete-only"}, "is not exact"),
+        ({"monte_carlo": 5, "draw_spectra": 6, "dry_run": True}, "from 3, one of each class, to 5"),
     ],
 )
 def test_bad_options(setting, words, message):

@@ -70,6 +70,8 @@ class DrawChoice:
     def __post_init__(self) -> None:
         if not 2 <= self.draws <= MOST_DRAWS:
             raise MethodError(f"`monte_carlo` {self.draws}: must be from 2 to {MOST_DRAWS} draws")
+        if self.spectra is not None and self.spectra < 1:
+            raise MethodError(f"`draw_spectra` {self.spectra}: must be at least 1")
         if not 0 <= self.seed < 2**63:
             raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
 

@@ -172,6 +172,10 @@ class Options:
             raise MethodError("`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`")
         if self.draw_spectra is not None and self.monte_carlo is None:
             raise MethodError("`draw_spectra` is the size of a draw; add `monte_carlo`")
+        if self.monte_carlo is not None and not self.solver_spec.exact:
+            raise MethodError(
+                f"`monte_carlo`: solver '{self.solver_spec.name}' is not exact, and draws are; use another one"
+            )
         if self.monte_carlo is not None and self.by is None:
             raise MethodError("`monte_carlo` is for sums by class; add `by` class")
         for name in ("uncertainty", "monte_carlo"):

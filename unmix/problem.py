@@ -71,6 +71,8 @@ class Problem:
         For MESMA.
     noise : array (L,) or None
         Standard deviation of each band, where it is given.
+    draws : unmix.jobs.monte_carlo.Draws or None
+        Sets of spectra, drawn at random and factored.
     """
 
     method: Method
@@ -93,6 +95,7 @@ class Problem:
     culprits: tuple[str, ...]
     choice: ModelChoice | None = None
     noise: np.ndarray | None = None
+    draws: Any = None
 
     @property
     def alike(self) -> tuple[str, ...]:

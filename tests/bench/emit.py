@@ -23,7 +23,7 @@ import unmix
 from unmix.jobs.monte_carlo import class_even
 from unmix.library import ClassSums, Endmembers
 
-DRAWS, SLOW = 20, 150
+DRAWS, SLOW, SAMPLES = 20, 150, 100
 AXIS = np.linspace(381.0, 2493.0, 285)
 # Reflectance of each class at some wavelengths, and how much a spectrum may differ from it at places 150 nm apart.
 KNOTS = (381, 550, 680, 750, 900, 1100, 1450, 1650, 1940, 2100, 2200, 2300, 2493)
@@ -86,7 +86,8 @@ def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
     maps = {}
     for name in ("fraction", "sigma", "montecarlo"):
         if (folder / f"x_{name}.img").exists():
-            maps[name] = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(-1, len(Y)).T
+            values = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(len(Y) // SAMPLES, -1, SAMPLES)
+            maps[name] = values.transpose(0, 2, 1).reshape(len(Y), -1)
     return maps
 
 
@@ -122,7 +123,8 @@ def main(spectra: str = "20", pixels: str = "20000") -> None:
             (folder / "noise.csv").write_text("\n".join(map(repr, sigma.tolist())))
             waves = ", ".join(map(repr, AXIS.tolist()))
             (folder / "x.hdr").write_text(
-                f"ENVI\nsamples = {len(Y)}\nlines = 1\nbands = {len(AXIS)}\ndata type = 4\ninterleave = bip\nbyte order = 0\n"
+                f"ENVI\nsamples = {SAMPLES}\nlines = {len(Y) // SAMPLES}\nbands = {len(AXIS)}\ndata type = 4\n"
+                "interleave = bip\nbyte order = 0\n"
                 f"wavelength units = Nanometers\nwavelength = {{{waves}}}\n"
             )
             Y.astype("<f4").tofile(folder / "x.img")

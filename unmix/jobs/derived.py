@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..blocks import cores
 from ..errors import MethodError
 from ..io import Cube
 from ..io.window import Window
@@ -16,6 +17,9 @@ from ..problem import Problem
 from .monte_carlo import MonteCarlo
 from .uncertainty import Uncertainty
 
+# Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
+# (`unmix.io.read`).
+MOST_WRITERS = 4
 # Classes of a map of bytes.
 MOST_CLASSES = 255
 # Okabe and Ito 2008, but for black.
@@ -122,7 +126,8 @@ def deviations(problem: Problem, options: Options, sums: ClassSums | None, origi
 def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
     assert sums is not None and options.draw_choice is not None
-    return MonteCarlo(problem, sums, options.draw_choice, origin)
+    threads = max(1, (options.threads or cores()) // MOST_WRITERS)
+    return MonteCarlo(problem, sums, options.draw_choice, origin, threads)
 
 
 def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
@@ -170,7 +175,7 @@ def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, D
     LibraryError
         Where sums by class are wanted, and the endmembers have no classes.
     MethodError
-        See `MonteCarlo`.
+        Where a map of classes has no room for them.
     """
     sums = options.sums(problem.endmembers)
     origin = scene.origin if isinstance(scene, Window) else (0, 0)

@@ -5,11 +5,12 @@ exactly by the method of the run. A pixel's noise depends on seed, line, sample 
 of the map depend neither on blocks nor on threads, and a part of a scene has the values of the whole.
 
 Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an orthonormal basis Q of
-the draw's k spectra, ``Q C z`` serves, C the Cholesky factor of ``Qᵀ Σ Q`` and z k normal numbers.
+the draw's k spectra, ``Q C z`` serves, C a factor of ``Qᵀ Σ Q = C Cᵀ`` and z k normal numbers. Sets of spectra and their factors are
+made once for a scene, and sent to the workers of a cluster, whose linear algebra may round otherwise.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,14 +27,95 @@ from .uncertainty import residual_noise
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
+# A spectrum of which less than this share is no mixture of those before it adds nothing to their basis but rounding.
+DEPENDENT = 1e-9
 Solve = Callable[[np.ndarray, Problem], np.ndarray]
 
 
-def solve_exactly(Y: np.ndarray, problem: Problem) -> np.ndarray:
-    """Return the abundances (N, p) of pixels (N, L)."""
-    from ..arrays.pixels import solve_pixels
+class DrawnSet(NamedTuple):
+    """Spectra that are drawn together."""
 
-    return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", 1).abundances
+    columns: np.ndarray  # (K,) their numbers in the library
+    problem: Problem
+    factor: (
+        np.ndarray
+    )  # (L, k) by which normal numbers become noise, of 1 or of the given standard deviations; zeros without noise
+
+
+class Draws(NamedTuple):
+    """All draws of a scene."""
+
+    sets: tuple[DrawnSet, ...]
+    which: tuple[int, ...]  # the set of each draw
+
+
+def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: int) -> Draws:
+    """Draw sets of spectra, and factor each once.
+
+    Parameters
+    ----------
+    problem : Problem
+        That of all spectra, with the noise of its bands if it is given.
+    sums : ClassSums
+    choice : DrawChoice
+    memory : int
+        The most bytes that the sets may take.
+
+    Raises
+    ------
+    MethodError
+        If more spectra are to be drawn than there are, or fewer than classes, nothing varies, or the sets take too much memory.
+    """
+    given = problem.endmembers
+    total = len(given.names) - given.has_shade
+    count = total if choice.spectra is None else choice.spectra
+    if not len(sums.names) <= count <= total:
+        raise MethodError(
+            f"`draw_spectra` {count}: must be from {len(sums.names)}, one of each class, to {total}, all spectra"
+        )
+    if count == total and not choice.has_noise:
+        raise MethodError("`noise` none: nothing would vary with all spectra in each draw; lower `draw_spectra`")
+    L = len(given.matrix)
+    needed = 8 * (3 * L * (count + 1) + 6 * (count + 1) ** 2) * (1 if count == total else choice.draws)
+    if needed > memory:
+        raise MethodError(
+            f"`monte_carlo` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw less"
+        )
+    random = np.random.Generator(np.random.PCG64(choice.seed))
+    all_spectra = np.arange(total)
+    drawn = [all_spectra if count == total else class_even(sums, count, random) for _ in range(choice.draws)]
+    numbers: dict[bytes, int] = {}
+    which = tuple(numbers.setdefault(columns.tobytes(), len(numbers)) for columns in drawn)
+    first = {number: draw for draw, number in reversed(list(enumerate(which)))}
+    sets = []
+    for number in range(len(numbers)):
+        columns = drawn[first[number]]
+        of_set = given.take(columns.tolist())
+        of_set = of_set.with_shade(given.matrix[:, -1]) if given.has_shade else of_set
+        bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
+        own = plan_problem(of_set, problem.method, problem.solver, bands, None, "bip", warns=False)
+        sets.append(DrawnSet(columns, own, noise_factor(of_set.matrix, problem.noise, choice.has_noise)))
+    return Draws(tuple(sets), which)
+
+
+def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
+    """Return the factor of `DrawnSet` for spectra (L, K): Gram-Schmidt, twice, that leaves out spectra which depend on those before.
+
+    A QR factorisation would keep their rounding as directions of their own, and the noise would depend on the computer.
+    """
+    basis = np.zeros((len(E), 0))
+    for e in E.T:
+        rest = e - basis @ (basis.T @ e)
+        rest = rest - basis @ (basis.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length > DEPENDENT * float(np.linalg.norm(e)):
+            basis = np.column_stack([basis, rest / length])
+    if not has_noise or not basis.shape[1]:
+        return np.zeros((len(E), 1))
+    if noise is None:
+        return np.ascontiguousarray(basis)
+    R = np.linalg.qr(noise[:, None] * basis)[1]  # QᵀΣQ = RᵀR, but nothing is squared
+    return np.ascontiguousarray(basis @ (R * np.sign(np.diag(R))[:, None]).T)
 
 
 @compiled
@@ -72,37 +154,20 @@ class MonteCarlo:
     Parameters
     ----------
     problem : Problem
-        With the noise of its bands, or None to take it, white, from each pixel's residual.
+        With its draws, and the noise of its bands, or None to take it, white, from each pixel's residual.
     sums : ClassSums
     choice : DrawChoice
     origin : (int, int)
         Line and sample of the scene at which the part that is read begins.
-
-    Raises
-    ------
-    MethodError
-        If more spectra are to be drawn than there are, or fewer than classes.
+    threads : int
+        CPU threads for a block's lines.
     """
 
-    def __init__(self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int]) -> None:
-        self.problem, self.sums, self.choice, self.origin = problem, sums, choice, origin
-        self.materials = len(problem.endmembers.names) - problem.endmembers.has_shade
-        count = choice.spectra or self.materials
-        if not len(sums.names) <= count <= self.materials:
-            raise MethodError(
-                f"`draw_spectra` {count}: must be from {len(sums.names)}, one of each class, to {self.materials}, all spectra"
-            )
-        random = np.random.Generator(np.random.PCG64(choice.seed))
-        self.subsets = [
-            np.arange(self.materials) if count == self.materials else class_even(sums, count, random)
-            for _ in range(choice.draws)
-        ]
-        problems: dict[bytes, Problem] = {}
-        for subset in self.subsets:
-            if subset.tobytes() not in problems:
-                problems[subset.tobytes()] = self.problem_of(subset)
-        self.problems = [problems[subset.tobytes()] for subset in self.subsets]
-        self.bases = [self.basis(one) for one in self.problems]
+    def __init__(
+        self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int], threads: int = 1
+    ) -> None:
+        self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
+        self.draws: Draws = problem.draws
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -112,33 +177,26 @@ class MonteCarlo:
     @property
     def description(self) -> str:
         """What the map is; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
-        n, spectra_drawn = self.choice.draws, len(self.subsets[0])
+        n, spectra_drawn = self.choice.draws, len(self.draws.sets[0].columns)
+        total = len(self.problem.endmembers.names) - self.problem.endmembers.has_shade
+        what = [f"{spectra_drawn} of {total} spectra"] * (spectra_drawn < total) + ["noise"] * self.choice.has_noise
         return (
-            f"means and standard deviations of sums by class over {n} draws of {spectra_drawn} spectra and noise, "
-            f"the deviations to {100 / np.sqrt(2 * (n - 1)):.0f} %"
+            f"means and standard deviations of sums by class over {n} draws of {' and '.join(what)}, the deviations to "
+            f"{100 / np.sqrt(2 * (n - 1)):.0f} %"
         )
 
-    def problem_of(self, subset: np.ndarray) -> Problem:
-        """Return the problem with some of the spectra, for pixels in float64."""
-        L = len(self.problem.endmembers.matrix)
-        bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
-        given = self.problem.endmembers
-        drawn = given.take(subset.tolist())
-        drawn = drawn.with_shade(given.matrix[:, -1]) if given.has_shade else drawn
-        return plan_problem(drawn, self.problem.method, self.problem.solver, bands, None, "bip", warns=False)
+    def solve(self, Y: np.ndarray, problem: Problem) -> np.ndarray:
+        """Return the abundances (N, p) of pixels (N, L)."""
+        from ..arrays.pixels import solve_pixels
 
-    def basis(self, problem: Problem) -> np.ndarray:
-        """Return the factor (L, k) by which normal numbers become noise, of 1 or of the given standard deviations."""
-        Q = np.linalg.qr(problem.endmembers.matrix)[0]
-        if not self.choice.has_noise:
-            return np.zeros((len(Q), 1))
-        if self.problem.noise is None:
-            return np.ascontiguousarray(Q)
-        weighted = Q * self.problem.noise[:, None]
-        return np.ascontiguousarray(Q @ np.linalg.cholesky(weighted.T @ weighted))
+        return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the map of some lines; see `unmix.jobs.derived.DerivedMap`."""
+        """See `unmix.jobs.derived.DerivedMap`.
+
+        Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation is −9999, where
+        there is none the mean, too.
+        """
         n, p, samples = abundance.shape
         out = np.full((n * samples, len(self.bands)), NODATA, np.float32)
         A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)
@@ -147,33 +205,33 @@ class MonteCarlo:
         for begin in range(0, len(solved), TOGETHER):
             places = solved[begin : begin + TOGETHER]
             lines, across = self.origin[0] + first + places // samples, self.origin[1] + places % samples
-            out[places] = self.of_pixels(np.ascontiguousarray(Y[places]), A[places], lines, across)
+            out[places] = self.of_pixels(np.ascontiguousarray(Y[places]), A[places], lines, across, self.solve)
         return np.ascontiguousarray(out.reshape(n, samples, -1).transpose(0, 2, 1))
 
     def of_pixels(
-        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve = solve_exactly
+        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve
     ) -> np.ndarray:
         """Return the bands of pixels (N, L) with abundances (N, p), whose places in the scene are given."""
         size, drawn = np.ones(len(Y)), np.empty_like(Y)
         if self.problem.noise is None:
             residual_noise(Y, self.problem.endmembers.matrix, A, int(self.problem.method.sum_to_one), size)
-        count = np.zeros((len(Y), 1))
-        mean = spread = np.zeros((len(Y), len(self.sums.bands)))
-        for draw, (problem, F, subset) in enumerate(zip(self.problems, self.bases, self.subsets)):
-            words, z = np.empty(6, np.uint64), np.empty(F.shape[1])
-            add_noise(Y, F, size, self.choice.seed, draw, lines, across, words, z, drawn)
+        count = mean = spread = np.zeros((len(Y), len(self.sums.bands)))
+        for draw, which in enumerate(self.draws.which):
+            columns, problem, factor = self.draws.sets[which]
+            words, z = np.empty(6, np.uint64), np.empty(factor.shape[1])
+            add_noise(Y, factor, size, self.choice.seed, draw, lines, across, words, z, drawn)
             answer = solve(drawn, problem)
             full = np.zeros((len(Y), len(self.problem.endmembers.names)))
-            full[:, subset] = answer[:, : len(subset)]
+            full[:, columns] = answer[:, : len(columns)]
             if self.problem.endmembers.has_shade:
                 full[:, -1] = answer[:, -1]
             values = self.sums.values(full.T[None])[0].T
-            known = np.isfinite(values).all(axis=1, keepdims=True)
+            known = ~np.isnan(values)
             count = count + known
             change = np.where(known, values - mean, 0.0)  # Welford (1962): no difference of large sums
             mean = mean + change / np.maximum(count, 1)
             spread = spread + np.where(known, change * (values - mean), 0.0)
         deviation = np.sqrt(spread / np.maximum(count - 1, 1))
-        values = np.hstack([np.where(count > 0, mean, NODATA), np.where(count > 1, deviation, NODATA)])
+        bands = np.hstack([np.where(count > 0, mean, NODATA), np.where(count > 1, deviation, NODATA)])
         with np.errstate(over="ignore"):
-            return values.astype(np.float32)
+            return bands.astype(np.float32)

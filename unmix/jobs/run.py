@@ -33,6 +33,7 @@ from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .derived import DerivedMap, derived_maps, header_fields
 from .executor import Executor, LocalExecutor, Progress
+from .monte_carlo import plan_draws
 from .uncertainty import read_noise
 
 log = logging.getLogger("unmix")
@@ -228,6 +229,9 @@ class SceneRun:
             options.choice,
         )
         problem = problem if self.noise is None else replace(problem, noise=self.noise)
+        sums, choice = options.sums(problem.endmembers), options.draw_choice
+        if sums is not None and choice is not None:
+            problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
         derived = derived_maps(problem, options, self.scene)
         bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
         return problem, derived, bands

@@ -19,11 +19,9 @@ from ..pipeline import Seconds, stream
 from ..problem import Problem
 from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
-from .derived import derived_maps
+from .derived import MOST_WRITERS, derived_maps
 
 log = logging.getLogger("unmix")
-# Threads that check, summarise and write a block; more would wait for Python's lock longer than they work (`unmix.io.read`).
-MOST_WRITERS = 4
 Done = Callable[[slice, Summary], None]
 
 

@@ -6,59 +6,79 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.pixels import solve_pixels
+from ...certificate import MOST_DELTA
 from ...io import Bands
 from ...library import ClassSums, Endmembers
 from ...methods import DrawChoice, Method, choose
 from ...problem import Problem, plan_problem
-from ..monte_carlo import MonteCarlo
+from ..monte_carlo import MonteCarlo, plan_draws
 
-# Systems that are solved again in a line, some seconds' work.
-MOST_SYSTEMS = 500
-TOLERANCE = 1e-5
+# Systems that are solved again, a minute's work, unless all pixels are asked for.
+MOST_SYSTEMS = 20_000
+# Relative, and absolute: abundances of two solvers differ by 1e-9, and their deviations may be no larger.
+TOLERANCE, LEAST = 1e-5, 2e-7
 
 
-def wrong_draws(
-    written: np.ndarray, library: Endmembers, report: dict[str, Any], method: Method, A: np.ndarray, Y: np.ndarray,
-    places: tuple[int, np.ndarray], solve: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> np.ndarray:  # fmt: skip
-    """Return which pixels of a line have other means or deviations than their draws, (n,) bool; only the first are looked at.
+class DrawCheck:
+    """The draws of a run, made again.
 
     Parameters
     ----------
-    written : array (bands, n), float32
     library : Endmembers
         What the run wrote.
     report : dict
         The run's record.
     method : Method
-    A, Y : arrays (n, p) and (n, L), float64
-        Abundances that were solved again, and the pixels.
-    places : (int, array (n,))
-        Line and samples of the pixels, in the scene.
-    solve : callable
-        Returns abundances (n, p) from pixels (n, L) and spectra (L, p).
+    everything : bool
+        Look at all pixels.
     """
-    asked = report["asked"]
-    choice = DrawChoice(**asked["draws"])
-    library = replace(library, has_shade=method.has_shade)
-    L = len(library.matrix)
-    bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
-    problem = plan_problem(library, method, choose(method.name)[1], bands, None, "bip", warns=False)
-    problem = problem if asked.get("noise") is None else replace(problem, noise=np.array(asked["noise"]))
-    draws = MonteCarlo(problem, ClassSums.of(library, asked["shade_normalize"]), choice, (0, 0))
-    count = min(len(A), max(1, MOST_SYSTEMS // choice.draws))
 
-    def solve_again(drawn: np.ndarray, drawn_problem: Problem) -> np.ndarray:
-        return solve(drawn, drawn_problem.endmembers.matrix)
+    def __init__(self, library: Endmembers, report: dict[str, Any], method: Method, everything: bool) -> None:
+        asked = report["asked"]
+        choice = DrawChoice(**asked["draws"])
+        library = replace(library, has_shade=method.has_shade)
+        L = len(library.matrix)
+        bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
+        problem = plan_problem(library, method, choose(method.name)[1], bands, None, "bip", warns=False)
+        problem = problem if asked.get("noise") is None else replace(problem, noise=np.array(asked["noise"]))
+        sums = ClassSums.of(library, asked["shade_normalize"])
+        problem = replace(problem, draws=plan_draws(problem, sums, choice, 2**62))
+        self.map = MonteCarlo(problem, sums, choice, (0, 0))
+        self.left = 2**62 if everything else max(choice.draws, MOST_SYSTEMS)
 
-    line, samples = places
-    expected = draws.of_pixels(
-        np.ascontiguousarray(Y[:count]),
-        np.ascontiguousarray(A[:count]),
-        np.full(count, line),
-        samples[:count],
-        solve_again,
-    )
-    wrong = np.zeros(len(A), bool)
-    wrong[:count] = (np.abs(written[:, :count].T - expected) > TOLERANCE * np.maximum(1, np.abs(expected))).any(axis=1)
-    return wrong
+    def wrong(
+        self, written: np.ndarray, A: np.ndarray, Y: np.ndarray, lines: np.ndarray, samples: np.ndarray,
+        solve: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> np.ndarray:  # fmt: skip
+        """Return which pixels have other means or deviations than their draws, (n,) bool; as many are looked at as time is left for.
+
+        Pixels are passed over of which a draw has no unique abundances, as with equal spectra of two classes.
+
+        Parameters
+        ----------
+        written : array (bands, n), float32
+        A, Y : arrays (n, p) and (n, L), float64
+            Abundances that were solved again, and the pixels.
+        lines, samples : arrays (n,)
+            Their places in the scene.
+        solve : callable
+            Returns abundances (n, p) from pixels (n, L) and spectra (L, p).
+        """
+        wrong = np.zeros(len(A), bool)
+        count = min(len(A), self.left // self.map.choice.draws)
+        if not count:
+            return wrong
+        self.left -= count * self.map.choice.draws
+        some = np.linspace(0, len(A) - 1, count).round().astype(int)
+        clear = np.ones(count, bool)
+
+        def solve_again(drawn: np.ndarray, problem: Problem) -> np.ndarray:
+            clear[:] &= solve_pixels(drawn, problem, len(problem.endmembers.names), "cpu", None).delta <= MOST_DELTA
+            return solve(drawn, problem.endmembers.matrix)
+
+        Y, A = np.ascontiguousarray(Y[some]), np.ascontiguousarray(A[some])
+        expected = self.map.of_pixels(Y, A, lines[some], samples[some], solve_again)
+        off = np.abs(written[:, some].T - expected)
+        wrong[some] = clear & ~(off <= TOLERANCE * np.abs(expected) + LEAST).all(axis=1)
+        return wrong
