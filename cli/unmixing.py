@@ -69,6 +69,16 @@ sums = options.combine(
     ),
 )
 
+weights = options.combine(
+    click.option(
+        "--weights",
+        metavar="FILE",
+        help="Weigh the bands, in pixels and library: a number for each band, a number a line; or noise, for the inverse of --noise. "
+        "Their scale has no effect. RMSE and certificate are those of the weighted bands; the RMSE without weights goes to "
+        "STEM_unweighted.",
+    ),
+)
+
 uncertainty = options.combine(
     click.option(
         "--uncertainty",
@@ -178,6 +188,7 @@ every = options.combine(
     library,
     sums,
     shade_normalize,
+    weights,
     uncertainty,
     options.extraction,
     device,

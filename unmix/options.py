@@ -43,6 +43,9 @@ class Options:
         For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
     shade_normalize : bool
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
+    weights : path-like or "noise", optional
+        Weights of the bands, which pixels and library are multiplied with: a text file with a number for each band, or the inverse of
+        ``noise``. RMSE and residuals in the unit of the bands go to ``STEM_unweighted`` and ``STEM_residual``.
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
@@ -103,6 +106,7 @@ class Options:
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
+    weights: str | os.PathLike[str] | None = None
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
@@ -166,8 +170,14 @@ class Options:
 
     def refuse_draws(self) -> None:
         """Raise `MethodError` where options of noise and draws contradict each other, or others."""
-        if self.noise != "auto" and not (self.uncertainty or self.monte_carlo):
-            raise MethodError("`noise` is for standard deviations; add `uncertainty` or `monte_carlo`")
+        if self.noise != "auto" and not (self.uncertainty or self.monte_carlo or self.weights == "noise"):
+            raise MethodError(
+                "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise"
+            )
+        if self.weights == "noise" and self.noise in ("auto", "none"):
+            raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")
+        if self.weights is not None and self.choice is not None:
+            raise MethodError("`weights`: not for mesma, whose thresholds are in the unit of the bands")
         if self.noise == "none" and (self.uncertainty or self.draw_spectra is None):
             raise MethodError("`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`")
         if self.draw_spectra is not None and self.monte_carlo is None:
@@ -233,7 +243,7 @@ class Options:
         """The maps of `unmix.jobs.derived` that are written."""
         wanted = {
             "model": self.choice is not None, "fraction": self.by is not None, "sigma": self.uncertainty,
-            "montecarlo": self.monte_carlo is not None, "class": self.class_map,
+            "montecarlo": self.monte_carlo is not None, "class": self.class_map, "unweighted": self.weights is not None,
         }  # fmt: skip
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 

@@ -3,8 +3,8 @@
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,20 @@ PLANNED_UP_TO = 1e4
 EXACT_BANDS = 2048
 # Endmembers of a length between these keep every product of the certificate within float64's range.
 SHORTEST, LONGEST = 1e-30, 1e30
+
+
+class Weighting(NamedTuple):
+    """Weights of L bands, which pixels and endmembers are multiplied with, and what these are without them."""
+
+    weights: np.ndarray  # (L,), of quadratic mean 1
+    bands: Bands
+    endmembers: Endmembers
+
+    def weighted(self) -> tuple[Bands, Endmembers]:
+        """Return bands and endmembers with the weights."""
+        gain, offset = self.bands.gain * self.weights, self.bands.offset * self.weights
+        matrix = np.ascontiguousarray(self.endmembers.matrix * self.weights[:, None])
+        return Bands(self.bands.index, gain, offset), replace(self.endmembers, matrix=matrix)
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,8 @@ class Problem:
         Standard deviation of each band, where it is given.
     draws : unmix.jobs.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
+    weighting : Weighting or None
+        Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
     """
 
     method: Method
@@ -96,6 +112,7 @@ class Problem:
     choice: ModelChoice | None = None
     noise: np.ndarray | None = None
     draws: Any = None
+    weighting: "Weighting | None" = None
 
     @property
     def alike(self) -> tuple[str, ...]:

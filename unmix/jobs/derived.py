@@ -9,13 +9,14 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import MethodError
-from ..io import Cube
+from ..io import Cube, spectra
+from ..io.export import NODATA
 from ..io.window import Window
 from ..library import ClassSums
 from ..options import Options
-from ..problem import Problem
+from ..problem import Problem, Weighting
 from .monte_carlo import MonteCarlo
-from .uncertainty import Uncertainty
+from .uncertainty import Uncertainty, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
 # (`unmix.io.read`).
@@ -103,6 +104,34 @@ class Classes:
         return self.sums.largest(abundance, masked)
 
 
+@dataclass(frozen=True)
+class Unweighted:
+    """The RMSE of the bands as they are, where they have weights."""
+
+    weighting: Weighting
+    interleave: str
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The one band."""
+        return ("rmse",)
+
+    @property
+    def description(self) -> str:
+        """What the map is."""
+        return "RMSE of the bands without their weights"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`."""
+        n, p, samples = abundance.shape
+        E, solved = self.weighting.endmembers.matrix, np.flatnonzero(~masked.ravel())
+        A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)[solved]
+        squares, out = np.empty(len(solved)), np.full(n * samples, NODATA, np.float32)
+        squares_of_residuals(spectra(raw, self.interleave, self.weighting.bands)[solved], E, A, squares)
+        out[solved] = np.sqrt(squares / len(E))
+        return out.reshape(n, 1, samples)
+
+
 Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMap]
 
 
@@ -138,6 +167,12 @@ def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: 
     return Classes(sums)
 
 
+def unweighted(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of the RMSE without weights."""
+    assert problem.weighting is not None
+    return Unweighted(problem.weighting, problem.interleave)
+
+
 # The maps by their names; `unmix.options.Options.derived` says which are wanted.
 DERIVED: dict[str, Make] = {
     "model": models,
@@ -145,6 +180,7 @@ DERIVED: dict[str, Make] = {
     "sigma": deviations,
     "montecarlo": scatter,
     "class": classes,
+    "unweighted": unweighted,
 }
 
 

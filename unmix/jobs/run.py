@@ -28,13 +28,13 @@ from ..outputs.names import LIBRARY, ORTHO, RECORD, blank_of, file_of, inputs_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
 from ..pipeline import Seconds
-from ..problem import Problem, plan_problem
+from ..problem import Problem, Weighting, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .derived import DerivedMap, derived_maps, header_fields
 from .executor import Executor, LocalExecutor, Progress
 from .monte_carlo import plan_draws
-from .uncertainty import read_noise
+from .uncertainty import read_bands
 
 log = logging.getLogger("unmix")
 # Reflectances are below this: snow and glint reach 1.2.
@@ -132,14 +132,23 @@ class SceneRun:
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
         table = file_of(options.classes) if options.classes and ":" in options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
-        inputs = inputs_of(scene, library=library, classes=table, noise=noise) + inputs_of(library=options.shade)
+        weights = None if options.weights == "noise" else options.weights
+        inputs = inputs_of(scene, library=library, classes=table, noise=noise, weights=weights) + inputs_of(
+            library=options.shade
+        )
         refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs)
         self.watch = Watch(scene)
         self.library = (
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
         self.classes = None if self.library is None else options.sums(self.library)
-        self.noise = None if noise is None else read_noise(noise, self.used, scene.bands)
+        self.noise = None if noise is None else read_bands(noise, self.used, scene.bands, "noise")
+        self.weights = None if weights is None else read_bands(weights, self.used, scene.bands, "weights")
+        if options.weights == "noise" and self.noise is not None:
+            self.weights = 1.0 / self.noise
+        if self.weights is not None:
+            self.weights = self.weights / self.weights.max()
+            self.weights = self.weights / np.sqrt(np.square(self.weights).mean())
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -154,6 +163,7 @@ class SceneRun:
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
         self.request = options.request(self.library, self.executor.name)
         self.request |= {} if self.noise is None else {"noise": self.noise.tolist()}
+        self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
         self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
         completed = CompletedRun(self.request, self.watch.identity)
@@ -195,7 +205,7 @@ class SceneRun:
         outputs.begin(identity, about)
         summary, seconds = self.fill(problem, block_plan, maps)
         report = report_of(
-            scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command
+            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command
         )
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
@@ -211,7 +221,8 @@ class SceneRun:
         description = f"{problem.method.name} ({problem.solver.name})"
         further = {name: header_fields(one) for name, one in derived.items()}
         map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further)
-        problem.endmembers.write(*map(outputs.part, LIBRARY))
+        written = problem.endmembers if problem.weighting is None else problem.weighting.endmembers
+        written.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
 
@@ -219,16 +230,16 @@ class SceneRun:
         """Return the problem, the derived maps, and the number of bands of each map."""
         options = self.options
         given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
+        used, weighting = self.used, None
+        if self.weights is not None:
+            plain = given.with_shade() if options.method_spec.has_shade else given
+            weighting = Weighting(self.weights, used, plain)
+            used, given = weighting.weighted()
         problem = plan_problem(
-            given,
-            options.method_spec,
-            options.solver_spec,
-            self.used,
-            self.nodata,
-            self.scene.interleave,
-            options.choice,
+            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
-        problem = problem if self.noise is None else replace(problem, noise=self.noise)
+        noise = self.noise if self.noise is None or self.weights is None else self.noise * self.weights
+        problem = replace(problem, noise=noise, weighting=weighting)
         sums, choice = options.sums(problem.endmembers), options.draw_choice
         if sums is not None and choice is not None:
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))

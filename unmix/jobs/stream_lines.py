@@ -98,7 +98,7 @@ def solve_lines(
             masked = results["state"] != SOLVED
             for name, one in derived.items():
                 further[name] = one.of(first, raw, results["abundance"], masked)
-            results = as_in_files(results)
+            results = as_in_files(results, problem)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
         maps = maps_of(results, options) | further
@@ -156,8 +156,11 @@ def look_again(
     return part
 
 
-def as_in_files(results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the results with abundances, RMSE and residual in float32."""
+def as_in_files(results: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
+    """Return the results with abundances, RMSE and residual in float32, the residual without the weights of the bands."""
+    if problem.weighting is not None and results["residual"].size:
+        plain = results["residual"] / problem.weighting.weights[:, None]
+        results = results | {"residual": np.where(results["state"][:, None] == SOLVED, plain, NODATA)}
     with np.errstate(over="ignore"):
         return results | {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
 

@@ -66,19 +66,24 @@ def pull(Y: Any, E: Any, A: Any, D: Any, scale: Any, dof: Any, out: Any) -> None
 
 
 @compiled
-def residual_noise(Y: Any, E: Any, A: Any, held: int, out: Any) -> None:
-    """Write the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
+def squares_of_residuals(Y: Any, E: Any, A: Any, out: Any) -> None:
+    """Write the sum over the bands of the squared residual of pixels (N, L) with abundances (N, p)."""
     L, p = E.shape
     for n in range(Y.shape[0]):
-        square, free = 0.0, 0
-        for j in range(p):
-            free += 1 if A[n, j] != 0.0 else 0
+        square = 0.0
         for b in range(L):
             r = Y[n, b]
             for j in range(p):
                 r -= E[b, j] * A[n, j]
             square += r * r
-        out[n] = (square / max(1, L - free + held)) ** 0.5
+        out[n] = square
+
+
+def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
+    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
+    squares = np.empty(len(Y))
+    squares_of_residuals(Y, E, A, squares)
+    return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
 
 
 @dataclass(frozen=True)
@@ -208,8 +213,8 @@ class Uncertainty:
         return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
 
 
-def read_noise(path: str | os.PathLike[str], bands: Bands, count: int) -> np.ndarray:
-    """Return the noise of the bands in use from a text or CSV file with a line for each band, of which the last number counts.
+def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str) -> np.ndarray:
+    """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
 
     Parameters
     ----------
@@ -217,6 +222,8 @@ def read_noise(path: str | os.PathLike[str], bands: Bands, count: int) -> np.nda
     bands : Bands
     count : int
         Bands of the cube; the file has a line for each of them, or for each in use.
+    what : str
+        What the numbers are, for messages.
 
     Raises
     ------
@@ -228,7 +235,7 @@ def read_noise(path: str | os.PathLike[str], bands: Bands, count: int) -> np.nda
             line.replace(",", " ").split() for line in Path(path).read_text(errors="replace").splitlines()[: count + 2]
         ]
     except OSError as error:
-        raise InputError(f"{path}: cannot read the noise: {error.strerror}") from None
+        raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
     values = []
     for number, row in enumerate(row for row in rows if row):
         try:
@@ -236,13 +243,13 @@ def read_noise(path: str | os.PathLike[str], bands: Bands, count: int) -> np.nda
         except ValueError:
             if number:  # the first line may be a heading
                 raise InputError(
-                    f"{path}: '{row[-1][:20]}' is no number; write the noise of a band on each line"
+                    f"{path}: '{row[-1][:20]}' is no number; write the {what} of a band on each line"
                 ) from None
     if len(values) not in (count, len(bands.index)):
         raise InputError(
-            f"{path}: {len(values)} lines of noise, but the cube has {count} bands, {len(bands.index)} in use"
+            f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"
         )
     noise = np.array(values)[bands.index] if len(values) == count else np.array(values)
     if not np.all((noise > 0) & np.isfinite(noise)):
-        raise InputError(f"{path}: the noise of every band must be above 0")
+        raise InputError(f"{path}: the {what} of every band must be above 0")
     return noise

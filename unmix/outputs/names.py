@@ -18,7 +18,19 @@ from ..io.identity import files_of
 from ..io.window import Window
 from ..library import files_of as library_files
 
-MAPS = ("abundance", "rmse", "residual", "certificate", "index", "fraction", "model", "sigma", "montecarlo", "class")
+MAPS = (
+    "abundance",
+    "rmse",
+    "residual",
+    "certificate",
+    "index",
+    "fraction",
+    "model",
+    "sigma",
+    "montecarlo",
+    "class",
+    "unweighted",
+)
 ORTHO = "_ortho"  # follows the name of an orthorectified map
 # The types of values of maps that are not float32, and what stands for no data in them; -9999 in the others.
 TYPES, BLANKS = {"class": np.dtype("u1")}, {"class": 0}

@@ -158,6 +158,7 @@ def what_was_read(
 def report_of(
     scene: Cube,
     problem: Problem,
+    used: Bands,
     device: str,
     summary: Summary,
     seconds: Seconds,
@@ -172,7 +173,7 @@ def report_of(
     say_what_is_open(scene, problem, summary)
     for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike):
         log.warning(f"{scene.path}: {sentence}")
-    return what_was_read(scene, problem.bands, problem.nodata, command, options.reading) | {
+    return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
         "exact": problem.solver.exact,

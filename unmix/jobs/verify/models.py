@@ -13,6 +13,8 @@ from ...methods import ALLOWANCE, ModelChoice
 
 # Models times pixels that are fitted again, about a minute's work.
 MOST_FITS = 2_000_000
+# Models whose pseudo-inverses are kept for all pixels; of 200 bands each takes 10 kB.
+MOST_KEPT = 20_000
 # Models fitted at a time.
 TOGETHER = 4096
 TOLERANCE = 2e-6
@@ -44,22 +46,28 @@ class ModelCheck:
         }
         self.slack = 0.0  # what a limit on the RMSE may be off, as a share of the pixel's
         self.count = sum(len(models) for parts in self.models.values() for models in parts)
+        small = self.count <= MOST_KEPT
+        self.kept = {size: list(self.inverses(size)) for size in self.models} if small else {}
 
     def fits(self, y: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield columns (M, k), abundances (M, k) and RMSE (M,) of the models of a size that the limits allow."""
+        for columns, A, inverse, along in self.kept.get(size) or self.inverses(size):
+            free = inverse @ y
+            if self.choice.limits == "viper":
+                yield self.within(columns, A, free, y, self.of_viper(free))
+                continue
+            yield self.within(columns, A, free, y, (free.min(axis=1) >= 0) & (free.sum(axis=1) <= 1))
+            held = free + (1 - free.sum(axis=1, keepdims=True)) / along.sum(axis=1, keepdims=True) * along
+            yield self.within(columns, A, held, y, held.min(axis=1) >= 0)
+
+    def inverses(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, and G⁻¹1 (M, k) of the models of a size."""
         for models in self.models[size]:
             for begin in range(0, len(models), TOGETHER):
                 columns = models[begin : begin + TOGETHER]
                 A = np.ascontiguousarray(self.E.T[columns].transpose(0, 2, 1))
                 inverse = np.linalg.pinv(A)
-                free = inverse @ y
-                if self.choice.limits == "viper":
-                    yield self.within(columns, A, free, y, self.of_viper(free))
-                    continue
-                yield self.within(columns, A, free, y, (free.min(axis=1) >= 0) & (free.sum(axis=1) <= 1))
-                along = np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2)  # G⁻¹ 1
-                held = free + (1 - free.sum(axis=1, keepdims=True)) / along.sum(axis=1, keepdims=True) * along
-                yield self.within(columns, A, held, y, held.min(axis=1) >= 0)
+                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2)
 
     def of_viper(self, a: np.ndarray) -> np.ndarray:
         """Return which abundances are within VIPER's limits."""
@@ -118,7 +126,8 @@ class ModelCheck:
                     wrong.append(int(place))
                 continue
             row = {name: values[:, n] for name, values in written.items()}
-            off = min(self.compare(Y[n], row, slack) for slack in (0.0, SLACK, -SLACK))
+            tried = (self.compare(Y[n], row, slack) for slack in (0.0, SLACK, -SLACK))
+            off = next((one for one in tried if one < np.inf), np.inf)
             wrong += [int(place)] if off == np.inf else []
             worst = max(worst, off if off < np.inf else 0.0)
         return wrong, worst

@@ -2,61 +2,34 @@
 
 import json
 import logging
-from collections.abc import Container
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
-from ...certificate import CERTIFIED, MOST_DELTA
+from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
-from ...io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from ...io.export import FORMATS, OutputFormat
+from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io.export import FORMATS
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
-from ...io.window import Window
-from ...library import Endmembers, load
+from ...library import load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.journal import difference
 from ...outputs.names import MAPS, ORTHO, SUFFIXES, blank_of
+from ...problem import Weighting
 from ...scene import ReadOptions, open_part
-from .deviations import wrong_deviations
+from .derived import check_classes, check_fractions, check_masked, check_scatter, check_unweighted, with_weighted_noise
 from .draws import DrawCheck
+from .maps import NODATA, TOLERANCE, Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
+from .references import has_others, reference
 
 log = logging.getLogger("unmix")
-# A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
-TOLERANCE = 2e-6
-NODATA = np.float32(-9999)
 # How many lines of a placed map are compared.
 PLACED_LINES = 20
-
-
-@dataclass
-class Verdict:
-    """The result of `verify`.
-
-    Attributes
-    ----------
-    by : str
-        What solved the pixels again: scipy, or ``delete-only`` itself, which has no other reference; the optimum is not checked then.
-    pixels : int
-        How many were solved again and compared.
-    worst_abundance, worst_rmse : float
-        Largest differences, relative to max(1, a) and to the pixel's norm.
-    faults : list of str
-        One line each; empty where everything is right.
-    """
-
-    by: str = "scipy"
-    pixels: int = 0
-    worst_abundance: float = 0.0
-    worst_rmse: float = 0.0
-    faults: list[str] = field(default_factory=list)
 
 
 def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
@@ -137,9 +110,14 @@ def verify_report(
         np.broadcast_to(np.asarray(report["offset"], float), len(report["bands_used"])),
     )
     library = load(stem.with_name(stem.name + "_endmembers.csv"))
-    E = library.matrix
-    if not np.array_equal(E, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
+    if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    weighting = None
+    if report.get("asked", {}).get("weights") is not None:
+        weighting = Weighting(np.array(report["asked"]["weights"]), bands, library)
+        bands, library = weighting.weighted()
+        report = with_weighted_noise(report, weighting)
+    E = library.matrix
     models = ModelCheck(library, report) if method is MESMA else None
     draws = DrawCheck(library, report, method, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.count))
@@ -159,6 +137,8 @@ def verify_report(
             continue
         best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
         check_masked(maps, int(line), places, verdict)
+        if weighting is not None:
+            check_unweighted(maps, scene, weighting, int(line), best, verdict)
         if method is not None and ("sigma" in maps or draws is not None):
             check_scatter(maps, report, scene, bands, library, method, draws, int(line), best, verdict)
         if "fraction" in maps and method is not None:
@@ -201,35 +181,6 @@ def find_cube(stem: Path, report: dict[str, Any]) -> Path:
         if path.exists():
             return path
     raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
-
-
-@dataclass
-class Maps:
-    """The maps of a run, in any format; each is opened when it is first read."""
-
-    stem: Path
-    form: OutputFormat
-    names: Container[str]
-    opened: dict[str, Cube] = field(default_factory=dict)
-    held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
-
-    def line(self, name: str, line: int) -> np.ndarray:
-        """Return one line of a map, float32 (bands, samples)."""
-        if name not in self.opened:
-            path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
-            self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
-        cube = self.opened[name]
-        # A whole chunk is kept: to read one of its lines, all of it is inflated.
-        together = min(cube.lines_together, cube.lines)
-        first = line // together * together
-        if self.held.get(name, (-1, None))[0] != first:
-            last = min(first + together, cube.lines)
-            self.held[name] = first, cube.read(slice(first, last), np.empty(together * bytes_per_line(cube), np.uint8))
-        raw = self.held[name][1]
-        return raw[:, line - first] if cube.interleave == "bsq" else raw[line - first]
-
-    def __contains__(self, name: str) -> bool:
-        return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names
 
 
 def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
@@ -295,7 +246,7 @@ def check_line(
     verdict.worst_abundance = max(verdict.worst_abundance, float(off.max(initial=0)))
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
-        written = maps.line("residual", line)[:, places].T
+        written = maps.line("residual", line)[:, places].T * report.get("weights", 1.0)
         size = np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T
         limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
         wrong[~masked] |= (np.abs(written[~masked] - residual) > limit).any(axis=1)
@@ -308,17 +259,6 @@ def check_line(
     return places[~masked][~unclear], best[~unclear]
 
 
-def has_others(Y: np.ndarray, E: np.ndarray, method: Method | None, solver: str, doubtful: np.ndarray) -> np.ndarray:
-    """Return which of the doubtful pixels have other abundances that fit as well, so that these cannot be compared; bool (n,)."""
-    unclear = np.zeros(len(Y), bool)
-    if doubtful.any() and method is not None and SOLVERS[solver].exact:
-        from ...arrays.pixels import solve
-
-        name = "fcls" if method.has_shade else method.name  # shade is one of the endmembers that the run wrote
-        unclear[doubtful] = ~(solve(Y[doubtful], E, method=name).delta <= MOST_DELTA)
-    return unclear
-
-
 def check_choices(
     models: ModelCheck, maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, line: int, places: np.ndarray,
     verdict: Verdict,
@@ -329,118 +269,3 @@ def check_choices(
     verdict.worst_abundance = max(verdict.worst_abundance, worst)
     for place in wrong[: 100 - len(verdict.faults)]:
         verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: is not the best model")
-
-
-def check_scatter(
-    maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, draws: DrawCheck | None,
-    line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
-) -> None:  # fmt: skip
-    """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
-    places, best = solved
-    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-    Y = spectra(raw, scene.interleave, bands)[places]
-    wrong = {}
-    if "sigma" in maps:
-        written = maps.line("sigma", line)[:, places]
-        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y)
-    if draws is not None:
-        origin = scene.origin if isinstance(scene, Window) else (0, 0)
-        wrong["means and deviations over draws"] = draws.wrong(
-            maps.line("montecarlo", line)[:, places], best, Y, np.full(len(places), origin[0] + line), origin[1] + places,
-            lambda drawn, E: reference(drawn, E, method, report["solver"]),
-        )  # fmt: skip
-    for what, which in wrong.items():
-        for place in places[which]:
-            if len(verdict.faults) < 100:
-                verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its {what} do not match the cube")
-
-
-def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
-    """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
-    places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "montecarlo", "class"):
-        if name in maps:
-            wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
-            verdict.faults += [
-                f"{maps.stem}: line {line}, sample {place}: is masked, but has a {name}" for place in places[wrong][:10]
-            ]
-
-
-def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict: Verdict) -> None:
-    """Compare the class of some pixels of a line with the sums by class, of which there are ``count``."""
-    sums = maps.line("fraction", line)[:count, places].astype(float)
-    chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
-    of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
-    wrong = np.where(chosen > 0, of_chosen < most - TOLERANCE * np.maximum(1, np.abs(most)), most > TOLERANCE)
-    for place in places[wrong | (chosen > count)]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its class has not the largest sum")
-
-
-def check_fractions(
-    maps: Maps, report: dict[str, Any], library: Endmembers, method: Method, line: int, solved: tuple[np.ndarray, np.ndarray],
-    verdict: Verdict,
-) -> None:  # fmt: skip
-    """Sum the abundances of some pixels by class again and compare."""
-    places, best = solved
-    materials = best[:, : best.shape[1] - method.has_shade]
-    kinds = (library.classes or ())[: materials.shape[1]]
-    sums = np.stack([materials[:, [kind == name for kind in kinds]].sum(axis=1) for name in dict.fromkeys(kinds)])
-    brightness = materials.sum(axis=1)
-    lit = brightness > 1e-4  # where it is smaller, its quotients are not known to the tolerance
-    written = maps.line("fraction", line)[:, places]
-    expected = sums / np.where(lit, brightness, 1) if report["asked"]["shade_normalize"] else sums
-    rest = [1 - brightness] * method.has_shade + [brightness]
-    expected = np.vstack([expected, *rest])
-    compared = np.ones_like(expected, bool)
-    compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
-    tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
-    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected))
-    for place in places[(off & compared).any(axis=0)]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its sums by class do not match the cube")
-
-
-def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
-    """Return abundances (N, p) by scipy, not by our solvers; a solver that is not exact has no reference but itself."""
-    if not SOLVERS[solver].exact:
-        from ...arrays.pixels import solve
-
-        return solve(Y, E, method=method.name, solver=solver).abundances
-    return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])
-
-
-def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Solve SCLS by elimination: the last abundance is 1 minus the sum of the others."""
-    if E.shape[1] == 1:
-        return np.ones(1)
-    rest = np.linalg.lstsq(E[:, :-1] - E[:, -1:], y - E[:, -1], rcond=None)[0]
-    return np.append(rest, 1 - rest.sum())
-
-
-def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Solve FCLS exactly by one NNLS: find the point of the hull of ``e_j − y`` nearest to 0.
-
-    ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
-    whatever c (Lawson and Hanson 1974, chapter 23); then SCLS on the support refines it.
-    """
-    if E.shape[1] == 1:
-        return np.ones(1)
-    D = E - y[:, None]
-    c = np.abs(D).max()
-    if c == 0:  # all endmembers are the pixel
-        c = 1.0
-    u = nnls(np.vstack([D, np.full(E.shape[1], c)]), np.append(np.zeros(len(y)), c), maxiter=100 * E.shape[1])[0]
-    support = np.flatnonzero(u > 1e-12 * u.max())
-    a = np.zeros(E.shape[1])
-    a[support] = reference_scls(E[:, support], y) if len(support) > 1 else 1.0
-    return a if a.min() >= 0 else u / u.sum()
-
-
-REFERENCES = {
-    "ucls": lambda E, y: np.linalg.lstsq(E, y, rcond=None)[0],
-    "scls": reference_scls,
-    "nnls": lambda E, y: nnls(E, y, maxiter=100 * E.shape[1])[0],
-    "fcls": reference_fcls,
-    "pcls": reference_fcls,  # shade is one of the endmembers that the run wrote
-}

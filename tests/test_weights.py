@@ -1,0 +1,124 @@
+"""Bands with weights: against the weighted problem put together by hand."""
+
+import numpy as np
+import pytest
+from conftest import LINES, SAMPLES, L, falsify, write_cube
+
+import unmix
+from unmix.jobs.verify import verify
+
+
+def run(folder, Y, *, name="x", **words):
+    """Run a scene; return its maps, each (lines, samples, bands)."""
+    write_cube(folder / "x.hdr", Y.astype(np.float64), data_ignore_value=-7)
+    words = {"method": "nnls", "device": "cpu", "overwrite": True, "residual": True} | words
+    unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / name, **words)
+    assert verify(folder / name / "x", everything=True).faults == []
+    maps = {}
+    for path in (folder / name).glob("*.img"):
+        maps[path.stem[2:]] = np.fromfile(path, "<f4").reshape(LINES, -1, SAMPLES).transpose(0, 2, 1)
+    return maps
+
+
+def weights_file(folder, values):
+    (folder / "weights.txt").write_text("\n".join(map(repr, values.tolist())))
+    return folder / "weights.txt"
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls", "scls"])
+def test_against_the_weighted_problem(setting, method):
+    folder, E, Y, _ = setting
+    random = np.random.default_rng(2)
+    Y = Y + 0.03 * random.standard_normal(Y.shape)
+    w = random.uniform(0.1, 30.0, L)
+    maps = run(folder, Y, method=method, weights=weights_file(folder, w))
+    w = w / np.sqrt(np.square(w).mean())
+    expected = unmix.solve(Y * w, E * w[:, None], method=method)
+    A = expected.abundances
+    materials = maps["abundance"][..., : A.shape[-1]]
+    np.testing.assert_allclose(materials, A, atol=1e-6)
+    np.testing.assert_allclose(maps["rmse"][..., 0], expected.rmse, rtol=1e-5)
+    residual = Y - A @ E.T
+    np.testing.assert_allclose(maps["residual"], residual, atol=1e-5)
+    np.testing.assert_allclose(maps["unweighted"][..., 0], np.sqrt(np.square(residual).mean(axis=-1)), rtol=1e-5)
+    assert np.all(
+        maps["unweighted"][..., 0] >= run(folder, Y, name="plain", method=method)["rmse"][..., 0] * (1 - 1e-6)
+    )
+    library = unmix.library.load(folder / "x/x_endmembers.csv")
+    np.testing.assert_array_equal(library.matrix[:, : E.shape[1]], E)  # the spectra are written as they are
+
+
+def test_equal_weights_change_nothing(setting):
+    folder, _, Y, _ = setting
+    Y = Y + 0.01 * np.random.default_rng(1).standard_normal(Y.shape)
+    maps = run(folder, Y, weights=weights_file(folder, np.full(L, 7.0)))
+    plain = run(folder, Y, name="plain")
+    for name in ("abundance", "rmse", "residual"):
+        np.testing.assert_array_equal(maps[name], plain[name])
+    np.testing.assert_allclose(maps["unweighted"], maps["rmse"], rtol=1e-6)
+
+
+def test_weights_of_noise(setting):
+    """The best linear estimate where bands differ in noise: nearer to the truth, and its own deviation says by how much."""
+    folder, E, Y, _ = setting
+    random = np.random.default_rng(5)
+    sigma = np.where(np.arange(L) % 2, 0.1, 0.001)
+    (folder / "noise.csv").write_text("\n".join(map(repr, sigma.tolist())))
+    noisy = Y + sigma * random.standard_normal(Y.shape)
+    words = {"method": "ucls", "noise": folder / "noise.csv", "uncertainty": True}
+    weighted, plain = run(folder, noisy, weights="noise", **words), run(folder, noisy, name="plain", **words)
+    truth = unmix.solve(Y, E, method="ucls").abundances
+    off = {name: np.abs(maps["abundance"] - truth) for name, maps in (("weighted", weighted), ("plain", plain))}
+    assert off["weighted"].mean() < 0.2 * off["plain"].mean()
+    assert np.all(weighted["sigma"] < plain["sigma"])
+    assert 0.5 < np.square(off["weighted"] / weighted["sigma"]).mean() < 1.6
+    covariance = np.linalg.inv(E.T @ (E / sigma[:, None] ** 2))
+    np.testing.assert_allclose(weighted["sigma"][0, 0], np.sqrt(np.diag(covariance)), rtol=1e-5)
+    named = weights_file(folder, 1 / sigma)
+    same = run(folder, noisy, name="named", **(words | {"weights": named}))
+    np.testing.assert_allclose(same["abundance"], weighted["abundance"], atol=1e-6)
+
+
+def test_with_all_that_is_made_of_abundances(setting):
+    folder, _, Y, _ = setting
+    Y[0, 0] = -7
+    words = {
+        "by": "class",
+        "class_map": True,
+        "uncertainty": True,
+        "monte_carlo": 4,
+        "draw_spectra": 4,
+        "certificate": True,
+    }
+    path = weights_file(folder, np.linspace(0.5, 2, L))
+    write_cube(folder / "x.hdr", Y, data_ignore_value=-7)
+    words |= {"method": "pcls", "device": "cpu", "weights": path, "noise": folder / "noise.csv"}
+    for _ in range(2):  # the second time it is skipped
+        report = unmix.run(
+            folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / "o", skip_existing=True, **words
+        )
+    assert report["skipped"] and verify(folder / "o/x", everything=True).faults == []
+    weights_file(folder, np.linspace(0.5, 3, L))
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / "o", **words)
+    falsify(folder / "o/x", "unweighted", LINES, lambda values: np.add.at(values, 3, 1e-2))
+    assert "RMSE without weights" in verify(folder / "o/x", everything=True).faults[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"weights": "noise"}, unmix.MethodError, "name a file with `noise`"),
+        ({"weights": "none.txt"}, unmix.InputError, "cannot read the weights"),
+        ({"weights": "short.txt"}, unmix.InputError, "2 lines of weights, but the cube has 24 bands"),
+        ({"weights": "zero.txt"}, unmix.InputError, "weights of every band must be above 0"),
+        ({"weights": "zero.txt", "method": "mesma"}, unmix.MethodError, "not for mesma"),
+    ],
+)
+def test_bad_weights(setting, monkeypatch, words, error, message):
+    folder, _, Y, _ = setting
+    monkeypatch.chdir(folder)
+    (folder / "short.txt").write_text("1\n2\n")
+    (folder / "zero.txt").write_text("\n".join(["1"] * (L - 1) + ["0"]))
+    with pytest.raises(error, match=message):
+        run(folder, Y, **words)

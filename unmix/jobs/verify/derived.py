@@ -1,0 +1,113 @@
+"""Verify the maps that are made of abundances: sums by class, classes, standard deviations, means over draws, RMSE without weights."""
+
+from typing import Any
+
+import numpy as np
+
+from ...io import Bands, Cube, bytes_per_line, spectra
+from ...io.window import Window
+from ...library import Endmembers
+from ...methods import Method
+from ...outputs.names import blank_of
+from ...problem import Weighting
+from .deviations import wrong_deviations
+from .draws import DrawCheck
+from .maps import NODATA, TOLERANCE, Maps, Verdict
+from .references import reference
+
+
+def check_scatter(
+    maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, draws: DrawCheck | None,
+    line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
+) -> None:  # fmt: skip
+    """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
+    places, best = solved
+    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+    Y = spectra(raw, scene.interleave, bands)[places]
+    wrong = {}
+    if "sigma" in maps:
+        written = maps.line("sigma", line)[:, places]
+        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y)
+    if draws is not None:
+        origin = scene.origin if isinstance(scene, Window) else (0, 0)
+        wrong["means and deviations over draws"] = draws.wrong(
+            maps.line("montecarlo", line)[:, places], best, Y, np.full(len(places), origin[0] + line), origin[1] + places,
+            lambda drawn, E: reference(drawn, E, method, report["solver"]),
+        )  # fmt: skip
+    for what, which in wrong.items():
+        for place in places[which]:
+            if len(verdict.faults) < 100:
+                verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its {what} do not match the cube")
+
+
+def with_weighted_noise(report: dict[str, Any], weighting: Weighting) -> dict[str, Any]:
+    """Return the record with the noise of the weighted bands."""
+    noise = report["asked"].get("noise")
+    noise = None if noise is None else np.array(noise) * weighting.weights
+    return report | {"asked": report["asked"] | {"noise": noise}, "weights": weighting.weights}
+
+
+def check_unweighted(
+    maps: Maps, scene: Cube, weighting: Weighting, line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict
+) -> None:
+    """Compute the RMSE of some pixels of a line without the weights of the bands again and compare."""
+    places, best = solved
+    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
+    Y = spectra(raw, scene.interleave, weighting.bands)[places]
+    truth = np.sqrt(np.square(Y - best @ weighting.endmembers.matrix.T).mean(axis=1))
+    off = np.abs(maps.line("unweighted", line)[0, places] - truth)
+    # Abundances within the tolerance may leave a residual of that size where weights are small.
+    limit = 1e-6 * truth + TOLERANCE * np.abs(weighting.endmembers.matrix).max() * np.maximum(
+        1, np.abs(best).sum(axis=1)
+    )
+    for place in places[~(off <= limit)]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(
+                f"{maps.stem}: line {line}, sample {place}: its RMSE without weights does not match the cube"
+            )
+
+
+def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
+    """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
+    places = places[maps.line("rmse", line)[0, places] == NODATA]
+    for name in ("fraction", "sigma", "montecarlo", "class", "unweighted"):
+        if name in maps:
+            wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
+            verdict.faults += [
+                f"{maps.stem}: line {line}, sample {place}: is masked, but has a {name}" for place in places[wrong][:10]
+            ]
+
+
+def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict: Verdict) -> None:
+    """Compare the class of some pixels of a line with the sums by class, of which there are ``count``."""
+    sums = maps.line("fraction", line)[:count, places].astype(float)
+    chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
+    of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
+    wrong = np.where(chosen > 0, of_chosen < most - TOLERANCE * np.maximum(1, np.abs(most)), most > TOLERANCE)
+    for place in places[wrong | (chosen > count)]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its class has not the largest sum")
+
+
+def check_fractions(
+    maps: Maps, report: dict[str, Any], library: Endmembers, method: Method, line: int, solved: tuple[np.ndarray, np.ndarray],
+    verdict: Verdict,
+) -> None:  # fmt: skip
+    """Sum the abundances of some pixels by class again and compare."""
+    places, best = solved
+    materials = best[:, : best.shape[1] - method.has_shade]
+    kinds = (library.classes or ())[: materials.shape[1]]
+    sums = np.stack([materials[:, [kind == name for kind in kinds]].sum(axis=1) for name in dict.fromkeys(kinds)])
+    brightness = materials.sum(axis=1)
+    lit = brightness > 1e-4  # where it is smaller, its quotients are not known to the tolerance
+    written = maps.line("fraction", line)[:, places]
+    expected = sums / np.where(lit, brightness, 1) if report["asked"]["shade_normalize"] else sums
+    rest = [1 - brightness] * method.has_shade + [brightness]
+    expected = np.vstack([expected, *rest])
+    compared = np.ones_like(expected, bool)
+    compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
+    tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
+    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected))
+    for place in places[(off & compared).any(axis=0)]:
+        if len(verdict.faults) < 100:
+            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its sums by class do not match the cube")

@@ -1,0 +1,66 @@
+"""What a verification reads and finds: the maps of a run, and the verdict on them."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...io import Cube, bytes_per_line, open_cube
+from ...io.export import OutputFormat
+
+# A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
+TOLERANCE = 2e-6
+NODATA = np.float32(-9999)
+
+
+@dataclass
+class Verdict:
+    """The result of `verify`.
+
+    Attributes
+    ----------
+    by : str
+        What solved the pixels again: scipy, or ``delete-only`` itself, which has no other reference; the optimum is not checked then.
+    pixels : int
+        How many were solved again and compared.
+    worst_abundance, worst_rmse : float
+        Largest differences, relative to max(1, a) and to the pixel's norm.
+    faults : list of str
+        One line each; empty where everything is right.
+    """
+
+    by: str = "scipy"
+    pixels: int = 0
+    worst_abundance: float = 0.0
+    worst_rmse: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Maps:
+    """The maps of a run, in any format; each is opened when it is first read."""
+
+    stem: Path
+    form: OutputFormat
+    names: Container[str]
+    opened: dict[str, Cube] = field(default_factory=dict)
+    held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
+
+    def line(self, name: str, line: int) -> np.ndarray:
+        """Return one line of a map, float32 (bands, samples)."""
+        if name not in self.opened:
+            path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
+            self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
+        cube = self.opened[name]
+        # A whole chunk is kept: to read one of its lines, all of it is inflated.
+        together = min(cube.lines_together, cube.lines)
+        first = line // together * together
+        if self.held.get(name, (-1, None))[0] != first:
+            last = min(first + together, cube.lines)
+            self.held[name] = first, cube.read(slice(first, last), np.empty(together * bytes_per_line(cube), np.uint8))
+        raw = self.held[name][1]
+        return raw[:, line - first] if cube.interleave == "bsq" else raw[line - first]
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names

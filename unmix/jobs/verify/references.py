@@ -1,0 +1,63 @@
+"""Solve pixels by scipy, for comparison."""
+
+import numpy as np
+from scipy.optimize import nnls
+
+from ...certificate import MOST_DELTA
+from ...methods import SOLVERS, Method
+
+
+def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
+    """Return abundances (N, p) by scipy, not by our solvers; a solver that is not exact has no reference but itself."""
+    if not SOLVERS[solver].exact:
+        from ...arrays.pixels import solve
+
+        return solve(Y, E, method=method.name, solver=solver).abundances
+    return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])
+
+
+def has_others(Y: np.ndarray, E: np.ndarray, method: Method | None, solver: str, doubtful: np.ndarray) -> np.ndarray:
+    """Return which of the doubtful pixels have other abundances that fit as well, so that these cannot be compared; bool (n,)."""
+    unclear = np.zeros(len(Y), bool)
+    if doubtful.any() and method is not None and SOLVERS[solver].exact:
+        from ...arrays.pixels import solve
+
+        name = "fcls" if method.has_shade else method.name  # shade is one of the endmembers that the run wrote
+        unclear[doubtful] = ~(solve(Y[doubtful], E, method=name).delta <= MOST_DELTA)
+    return unclear
+
+
+def reference_scls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Solve SCLS by elimination: the last abundance is 1 minus the sum of the others."""
+    if E.shape[1] == 1:
+        return np.ones(1)
+    rest = np.linalg.lstsq(E[:, :-1] - E[:, -1:], y - E[:, -1], rcond=None)[0]
+    return np.append(rest, 1 - rest.sum())
+
+
+def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Solve FCLS exactly by one NNLS: find the point of the hull of ``e_j − y`` nearest to 0.
+
+    ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
+    whatever c (Lawson and Hanson 1974, chapter 23); then SCLS on the support refines it.
+    """
+    if E.shape[1] == 1:
+        return np.ones(1)
+    D = E - y[:, None]
+    c = np.abs(D).max()
+    if c == 0:  # all endmembers are the pixel
+        c = 1.0
+    u = nnls(np.vstack([D, np.full(E.shape[1], c)]), np.append(np.zeros(len(y)), c), maxiter=100 * E.shape[1])[0]
+    support = np.flatnonzero(u > 1e-12 * u.max())
+    a = np.zeros(E.shape[1])
+    a[support] = reference_scls(E[:, support], y) if len(support) > 1 else 1.0
+    return a if a.min() >= 0 else u / u.sum()
+
+
+REFERENCES = {
+    "ucls": lambda E, y: np.linalg.lstsq(E, y, rcond=None)[0],
+    "scls": reference_scls,
+    "nnls": lambda E, y: nnls(E, y, maxiter=100 * E.shape[1])[0],
+    "fcls": reference_fcls,
+    "pcls": reference_fcls,  # shade is one of the endmembers that the run wrote
+}
