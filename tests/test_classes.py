@@ -144,7 +144,7 @@ def test_where_classes_come_from(tmp_path, scene):
     assert classified(parts, f"{table}:KIND", library)[0].classes == ("k0", "k0", "k1", "k1", "k2")
     table.write_text("spectrum,kind\ne0,k\n")
     for spec, words in ((f"{table}:kind", "no row is for the spectrum 'e1' and 3 more"), ("rock", "it has name, class, level_1"),
-                        (f"{tmp_path}/none.csv:kind", "No such file")):  # fmt: skip
+                        ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "No such file")):  # fmt: skip
         with pytest.raises(unmix.LibraryError, match=words):
             classified(parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):
@@ -171,6 +171,30 @@ def test_a_map_of_classes(tmp_path, scene, method):
     assert (tmp_path / "x_class.img").stat().st_size == 6 * 7
     falsify(tmp_path / "x", "class", 6, lambda values: values.put(9, values[9] % 3 + 1), np.uint8)
     assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
+
+
+def test_a_class_of_the_name_shade(tmp_path, scene):
+    path, library, *_ = scene
+    library.write_text(library.read_text().replace(",tree,", ",shade,"))
+    unmix.run(path, endmembers=library, method="pcls", by="class", class_map=True, device="cpu")
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+@pytest.mark.parametrize("top", [None, 2, 6])
+def test_verify_looks_at_pixels_with_more_than_one_answer(tmp_path, scene, top):
+    """A spectrum twice in the library: any share of the two is an answer, but nothing else is."""
+    path, library, *_ = scene
+    rows = library.read_text().splitlines()
+    library.write_text("\n".join([*rows, rows[1].replace("e0", "again").replace(",soil,", ",other,")]))
+    words = {"endmembers": library, "method": "nnls", "by": "class", "class_map": True, "device": "cpu", "top": top}
+    unmix.run(path, **words)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    bands = 6 if top is None else top
+    A = np.fromfile(tmp_path / "x_abundance.img", "<f4").reshape(6, bands, 7)
+    line, _, sample = next(place for place in np.argwhere(A > 0.3) if place[1] == 0 and tuple(place[::2]) != (2, 3))
+    at = (line * bands) * 7 + sample
+    falsify(tmp_path / "x", "abundance", 6, lambda values: values.put(at, -55.0))
+    assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
 @pytest.mark.parametrize("form", ["geotiff", "hdf5"])

@@ -81,8 +81,9 @@ def test_any_limits(seed, levels, low, high, least, most, rmse, fusion, limits):
     if levels == "3-4" and len(set(kinds)) < 2:
         return
     Y = scene(random, E, kinds, 4, 0.03)
-    compare(E, Y, kinds, levels=levels, limits=limits, min_fraction=low, max_fraction=high, min_shade=least, max_shade=most,
-            max_rmse=rmse, fusion=fusion)  # fmt: skip
+    rejecting = {"min_fraction": low, "max_fraction": high, "min_shade": least, "max_shade": most}
+    rejecting = rejecting if limits == "viper" else {}
+    compare(E, Y, kinds, levels=levels, limits=limits, max_rmse=rmse, fusion=fusion, **rejecting)
 
 
 def test_faces_make_the_constrained_optimum():
@@ -255,6 +256,21 @@ def test_a_map_of_classes(tmp_path, cube):
     assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
 
 
+def test_masked_pixels_have_no_class(tmp_path):
+    random = np.random.default_rng(1)
+    E, kinds = library(random, 8, (2, 2))
+    Y = scene(random, E, kinds, 6, 0.01).reshape(2, 3, -1).astype(np.float32)
+    Y[1, 1] = -7
+    rows = [["name", "class", *map(str, range(1, 9))]]
+    rows += [[f"e{j}", kinds[j], *(repr(float(v)) for v in E[:, j])] for j in range(4)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    path = write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-7)
+    unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", class_map=True)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    falsify(tmp_path / "x", "class", 2, lambda values: values.put(4, 2), np.uint8)
+    assert "is masked, but has a class" in verify(tmp_path / "x", everything=True).faults[0]
+
+
 def test_a_dry_run_counts_models(tmp_path, cube):
     report = unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", dry_run=True)
     sizes = [len(members) for members in ClassSums.of(load(tmp_path / "library.csv"), False).members]
@@ -280,6 +296,7 @@ def test_verify_finds_another_model(tmp_path, cube):
         ({"levels": "1-2"}, "from 2 to 4"),
         ({"levels": "x"}, "from 2 to 4"),
         ({"limits": "none"}, "there is exact and viper"),
+        ({"max_shade": 0.9}, "`max_shade` rejects models under `limits` viper"),
         ({"fusion": -1.0}, "must not be negative"),
         ({"device": "cuda"}, "on the CPU only"),
         ({"top": 2}, "neither"),
@@ -340,8 +357,8 @@ def test_a_spectrum_of_the_library_is_within_limits_that_it_meets():
     [
         {"max_rmse": 1e200},
         {"levels": "2-²"},
-        {"min_fraction": float("nan")},
-        {"min_shade": 1.0, "max_shade": 0.0},
+        {"limits": "viper", "min_fraction": float("nan")},
+        {"limits": "viper", "min_shade": 1.0, "max_shade": 0.0},
         {"fusion": np.inf},
     ],
 )

@@ -93,7 +93,7 @@ def test_pixels_of_classes(tmp_path, scene, kind):
     np.testing.assert_allclose(mean.matrix[:, 1], expected(values, 5)[1].mean(axis=0), rtol=1e-14)
     assert mean.names == mean.classes and mean.pixels is None
     few = built(path, kind, file, column="kind" if kind == "polygons" else "class", most=3)
-    assert [few.classes.count(name) for name in dict.fromkeys(few.classes)] == [2, 3]  # one of three is masked
+    assert [few.classes.count(name) for name in dict.fromkeys(few.classes)] == [3, 3]  # of those that have values
     assert set(few.names) < set(library.names)
 
 
@@ -137,6 +137,7 @@ def test_from_the_command_line_to_models(tmp_path, scene):
         ("line,sample,class\n1,-1,a\n", "row 2: line and sample are whole numbers"),
         ("line,sample,class\n1,1,a\n9,0,a\n", "row 3: line 9, sample 0 is outside"),
         ("line,sample,class\n2,2,a\n", "names no pixel"),
+        ("line,sample,class\n3,3,a\n3,3,b\n", "row 3: line 3, sample 3 has another class"),
         ("line,sample,class\n", "names no pixel"),
         ("", "has no column 'line'"),
     ],
@@ -147,6 +148,13 @@ def test_bad_tables(tmp_path, scene, text, message):
         built(scene[0], "pixels", tmp_path / "t.csv")
     with pytest.raises(unmix.LibraryError, match="cannot be read"):
         built(scene[0], "pixels", tmp_path / "none.csv")
+
+
+def test_classes_without_pixels_are_named(tmp_path, scene, caplog):
+    (tmp_path / "t.csv").write_text("line,sample,class\n2,2,masked\n1,1,a\n1,2,a\n")
+    library = built(scene[0], "pixels", tmp_path / "t.csv", most=1)
+    assert library.classes == ("a",)
+    assert "no pixel with values is of masked" in caplog.text and "1 pixel without a value" in caplog.text
 
 
 def test_bad_rasters(tmp_path, scene):
@@ -162,6 +170,13 @@ def test_bad_rasters(tmp_path, scene):
         ("[", "is no GeoJSON"),
         ("[]", "is no GeoJSON"),
         ('{"type": "FeatureCollection", "features": []}', "has no polygons"),
+        ('{"type": "Feature", "properties": [1], "geometry": {"type": "Polygon", "coordinates": []}}', "is no GeoJSON"),
+        (
+            '{"type": "Feature", "properties": "abc", "geometry": {"type": "Polygon", "coordinates": []}}',
+            "is no GeoJSON",
+        ),
+        ('{"type": "FeatureCollection", "crs": "EPSG:32611", "features": []}', "is no GeoJSON"),
+        ('{"type": "FeatureCollection", "crs": {"properties": "x"}, "features": []}', "is no GeoJSON"),
         (
             '{"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [[[0, 0]]]}}',
             "has no property",

@@ -93,6 +93,25 @@ def test_the_same_bytes_for_any_block_and_masked_pixels(setting):
     assert len(results) == 1 and np.all(found[1, 2] == -9999)
 
 
+@pytest.mark.parametrize("method", ["nnls", "ucls"])
+def test_fractions_of_nothing_have_no_deviation(setting, method):
+    folder, _, Y, _ = setting
+    Y[1, 3] = -0.1
+    found, bands = run(folder, Y, method=method, noise=folder / "noise.csv", by="class", shade_normalize=True)
+    assert np.all(found[1, 3, :3] == -9999) and (found[1, 3, bands.index("brightness")] > 0) == (method == "ucls")
+    assert np.all(found[0, 0, :3] > 0)
+
+
+def test_nearly_equal_spectra_are_no_fault(setting):
+    folder, E, Y, _ = setting
+    rows = (folder / "library.csv").read_text().splitlines()
+    copy = E[:, 0] * (1 + 1e-7 * np.random.default_rng(0).standard_normal(L))
+    (folder / "library.csv").write_text(
+        "\n".join([*rows, ",".join(["again", "soil", *(repr(float(v)) for v in copy)])])
+    )
+    run(folder, Y + 0.01 * np.random.default_rng(1).standard_normal(Y.shape), method="ucls", noise=folder / "noise.csv")
+
+
 def test_verify_finds_wrong_deviations(setting):
     folder, _, Y, _ = setting
     run(folder, Y, method="nnls", noise=folder / "noise.csv")

@@ -113,12 +113,19 @@ def test_with_all_that_is_made_of_abundances(setting):
         ({"weights": "short.txt"}, unmix.InputError, "2 lines of weights, but the cube has 24 bands"),
         ({"weights": "zero.txt"}, unmix.InputError, "weights of every band must be above 0"),
         ({"weights": "zero.txt", "method": "mesma"}, unmix.MethodError, "not for mesma"),
+        ({"weights": "tiny.txt"}, unmix.InputError, "tiny.txt: the weights of two bands differ more than"),
+        (
+            {"weights": "noise", "noise": "tiny.txt"},
+            unmix.InputError,
+            "tiny.txt: the weights of two bands differ more than",
+        ),
     ],
 )
 def test_bad_weights(setting, monkeypatch, words, error, message):
     folder, _, Y, _ = setting
     monkeypatch.chdir(folder)
-    (folder / "short.txt").write_text("1\n2\n")
+    (folder / "short.txt").write_text("1\n\n2\n")
+    (folder / "tiny.txt").write_text("\n\n".join(["1"] * (L - 1) + ["1e-310"]))
     (folder / "zero.txt").write_text("\n".join(["1"] * (L - 1) + ["0"]))
     with pytest.raises(error, match=message):
         run(folder, Y, **words)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .errors import MethodError
 
@@ -113,6 +113,12 @@ class ModelChoice:
         for name, known in (("limits", ("exact", "viper")), ("fusion_rule", ("kept", "preceding"))):
             if getattr(self, name) not in known:
                 raise MethodError(f"`{name}` '{getattr(self, name)}': there is {' and '.join(known)}")
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in ("min_fraction", "max_fraction", "min_shade", "max_shade"):
+            if self.limits == "exact" and getattr(self, name) != defaults[name]:
+                raise MethodError(
+                    f"`{name}` rejects models under `limits` viper; exact has fractions from 0 to a sum of 1"
+                )
         if not 0 <= self.fusion < LARGEST or (self.max_rmse is not None and not 0 <= self.max_rmse < LARGEST):
             raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST:g} or more")
         for least, most in (("min_fraction", "max_fraction"), ("min_shade", "max_shade")):

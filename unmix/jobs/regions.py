@@ -19,6 +19,7 @@ from ..io.window import Window
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import read_rows
+from ..problem import some_of
 
 log = logging.getLogger("unmix")
 # Spectra of a library, unless fewer are asked for.
@@ -84,7 +85,10 @@ def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
             raise LibraryError(
                 f"{path}: row {r}: line {cells[0]}, sample {cells[1]} is outside of what is read of {scene.path}"
             )
-        numbers[line, sample] = kinds.setdefault(cells[2] or "none", len(kinds) + 1)
+        kind = kinds.setdefault(cells[2] or "none", len(kinds) + 1)
+        if numbers[line, sample] not in (0, kind):
+            raise LibraryError(f"{path}: row {r}: line {cells[0]}, sample {cells[1]} has another class in a row before")
+        numbers[line, sample] = kind
     return Regions(numbers, tuple(kinds))
 
 
@@ -94,6 +98,8 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     Names are those of an ENVI Classification; else ``class 1`` and so on.
     """
     raster = open_cube(path)
+    if raster.bands > 1:
+        raise CubeError(f"{path}: has {raster.bands} bands; a raster of classes has one")
     whole = scene.cube if isinstance(scene, Window) else scene
     first_line, first_sample = origin_of(scene)
     if (raster.lines, raster.samples) == (scene.lines, scene.samples):
@@ -131,12 +137,15 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     try:
         document = json.loads(read_file(path))
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
-        shapes = [(feature["geometry"], feature.get("properties") or {}) for feature in features]
-        shapes = [(shape, own) for shape, own in shapes if shape and shape["type"] in ("Polygon", "MultiPolygon")]
+        every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
+        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in ("Polygon", "MultiPolygon")]
+        crs = dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
     if not shapes:
         raise LibraryError(f"{path}: has no polygons")
+    if len(shapes) < len(every):
+        log.warning(f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no polygons")
     kinds: dict[str, int] = {}
     numbered = []
     for shape, own in shapes:
@@ -144,9 +153,7 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
             known = ", ".join(map(str, own)) or "none"
             raise LibraryError(f"{path}: a polygon has no property '{column}' for its class (`column`); it has {known}")
         numbered.append((shape, kinds.setdefault(str(own[column]), len(kinds) + 1)))
-    crs = document.get("crs") if isinstance(document, dict) else None
-    given = ((crs or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
-    return Regions(pixels_inside(numbered, given, scene), tuple(kinds))
+    return Regions(pixels_inside(numbered, str(crs), scene), tuple(kinds))
 
 
 # What names pixels, by the options of the command.
@@ -188,27 +195,36 @@ def build_library(
         Where the library would have more spectra than `MOST_SPECTRA`.
     """
     regions = SOURCES[kind](Path(path), scene, column)
-    chosen = np.zeros(regions.numbers.shape, bool)
-    for number in range(1, len(regions.classes) + 1):
-        inside = np.flatnonzero(regions.numbers == number)
-        if most is not None and len(inside) > most:
-            inside = inside[np.linspace(0, len(inside) - 1, most).round().astype(int)]
-        chosen.ravel()[inside] = True
+    numbers, left_out = regions.numbers.copy(), 0
+    for line, samples, _, masked in lines_of(scene, used, nodata, numbers > 0):
+        left_out += int(masked.sum())
+        numbers[line, samples[masked]] = 0
+    if left_out:
+        log.warning(f"{path}: {counted(left_out, 'pixel')} without a value in every band left out")
+    counts = np.bincount(numbers.ravel(), minlength=len(regions.classes) + 1)[1:]
+    empty = [name for name, count in zip(regions.classes, counts) if count == 0]
+    if empty and counts.any():
+        log.warning(f"{path}: no pixel with values is of {some_of(empty)}")
+    chosen = numbers > 0
+    if most is not None:
+        by_class = (
+            np.argsort(numbers, axis=None, kind="stable")[-int(counts.sum()) :] if counts.any() else np.zeros(0, int)
+        )
+        chosen = np.zeros(numbers.shape, bool)
+        for inside in np.split(by_class, np.cumsum(counts)[:-1]):
+            few = np.linspace(0, len(inside) - 1, min(most, len(inside))).round().astype(int)
+            chosen.ravel()[inside[few]] = True
     if not mean and chosen.sum() > MOST_SPECTRA:
         raise MethodError(f"{path}: {chosen.sum()} pixels are more than {MOST_SPECTRA} spectra; use `mean` or `most`")
     total, count = np.zeros((len(regions.classes), len(used.index))), np.zeros(len(regions.classes), np.int64)
-    rows, places, left_out = [], [], 0
-    for line, samples, Y, masked in lines_of(scene, used, nodata, chosen):
-        left_out += int(masked.sum())
-        samples, Y = samples[~masked], Y[~masked]
+    rows, places = [], []
+    for line, samples, Y, _ in lines_of(scene, used, nodata, chosen):
         if mean:
             np.add.at(total, regions.numbers[line, samples] - 1, Y)
             np.add.at(count, regions.numbers[line, samples] - 1, 1)
         else:
             rows.append(Y)
             places += [(line, int(sample)) for sample in samples]
-    if left_out:
-        log.warning(f"{path}: {counted(left_out, 'pixel')} without a value in every band left out")
     first = origin_of(scene)
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     fwhm = None if scene.fwhm is None else scene.fwhm[used.index]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
-from ..errors import CubeError, LibraryError, MethodError
+from ..errors import CubeError, InputError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line
 from ..io.identity import Watch
 from ..io.placement import Placement
@@ -41,6 +41,8 @@ log = logging.getLogger("unmix")
 BRIGHTEST = 3.0
 # Maps of more bytes are announced.
 LARGE = 10**9
+# The least weight of a band, as a share of the largest.
+LIGHTEST = 1e-9
 
 
 def run(
@@ -145,8 +147,9 @@ class SceneRun:
         self.noise = None if noise is None else read_bands(noise, self.used, scene.bands, "noise")
         self.weights = None if weights is None else read_bands(weights, self.used, scene.bands, "weights")
         if options.weights == "noise" and self.noise is not None:
-            self.weights = 1.0 / self.noise
+            self.weights = self.noise.min() / self.noise
         if self.weights is not None:
+            refuse_weights(self.weights, weights or noise)
             self.weights = self.weights / self.weights.max()
             self.weights = self.weights / np.sqrt(np.square(self.weights).mean())
         if options.choice is not None and self.library is not None:
@@ -285,6 +288,15 @@ class SceneRun:
             outputs.journal.remove()  # there is nothing to resume
             raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
         return summary, seconds
+
+
+def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` where weights differ so much that the lightest bands would be rounding."""
+    if not weights.min() > LIGHTEST * weights.max():
+        raise InputError(
+            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
+            "weight near 0"
+        )
 
 
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:

@@ -9,7 +9,6 @@ deviations are right to some per cent.
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from ..problem import Problem
 VALIDITY = "validity"
 # In place of a file of noise: what each pixel's residual shows.
 AUTO = "auto"
+# Bytes of a file of numbers.
+LONGEST_FILE = 2**20
 # Supports whose matrices are kept.
 KEPT = 1024
 
@@ -209,6 +210,8 @@ class Uncertainty:
         for c, members in enumerate(self.sums.members):
             if not shared.parts[c].any():
                 sigma[:, c] = noise[:, 0] * max(shared.sigma[j] for j in members)
+        if self.sums.normalized:
+            sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]
         return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
 
@@ -231,13 +234,13 @@ def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str
         Where it cannot be read, has another number of lines, or a value is not above 0.
     """
     try:
-        rows: Any = [
-            line.replace(",", " ").split() for line in Path(path).read_text(errors="replace").splitlines()[: count + 2]
-        ]
+        with open(path, errors="replace") as file:
+            text = file.read(LONGEST_FILE)
     except OSError as error:
         raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
+    rows = [row for row in (line.replace(",", " ").split() for line in text.splitlines()) if row]
     values = []
-    for number, row in enumerate(row for row in rows if row):
+    for number, row in enumerate(rows):
         try:
             values.append(float(row[-1]))
         except ValueError:

@@ -12,7 +12,7 @@ from ..io.export import NODATA
 from ..io.formats.header import LONGEST_HEADER, clean
 from ..io.read import brief
 from .spectra import SHADE, Endmembers, each_once
-from .table import read_rows
+from .table import is_number, read_rows
 
 # The last map of fractions: the sum of all abundances but that of shade.
 BRIGHTNESS = "brightness"
@@ -48,6 +48,10 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     if place is None:
         known = ", ".join(cell for cell in heading if cell and not cell[0].isdigit())[:200]
         raise LibraryError(f"{table}: has no column '{column}' (`classes`); it has {known or 'no heading'}")
+    if not file and is_number(heading[place]):
+        raise LibraryError(
+            f"{table}: its column '{heading[place]}' is a band, and has no classes; name another one (`classes`)"
+        )
     body = [[*(clean(cell) for cell in row), *[""] * (len(heading) - len(row))] for row in rows[1:]]
     kinds = [row[place] or "none" for row in body]
     names = [name for part in parts for name in part.names]

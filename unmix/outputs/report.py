@@ -24,7 +24,7 @@ from ..problem import WARN_CONDITION, Problem
 from ..scene import ReadOptions
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge
-from .names import ORTHO, blank_of, suffixes_of
+from .names import ORTHO, blank_of, suffixes_of, type_of
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
@@ -123,7 +123,10 @@ def plan_only(
         "models": models_of(problem),
         "bands": bands or None,
         "bytes_to_read": scene.lines * bytes_per_line(scene),
-        "bytes_to_write": 4 * scene.lines * scene.samples * sum(bands.values()) if bands else None,
+        "bytes_to_write": scene.lines
+        * scene.samples
+        * sum(type_of(name).itemsize * count for name, count in bands.items())
+        or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }

@@ -1,4 +1,4 @@
-"""Verify standard deviations: those of some pixels again, from the inverse of the optimality conditions on their support."""
+"""Verify standard deviations: those of some pixels again, by least squares on the directions that their support leaves free."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,8 @@ from ...methods import Method
 # Abundances below this may belong to the support of one solution, and not to that of another.
 CLEAR = 1e-6
 TOLERANCE = 1e-4
+# Above this condition of a support its deviations are not known to the tolerance.
+ALIKE = 1e6
 
 
 def deviations(
@@ -19,10 +21,9 @@ def deviations(
     """Return the columns of the support of a pixel, and the covariance of their abundances."""
     F = np.flatnonzero(a) if method.nonnegative else np.arange(len(a))
     k, held = len(F), int(method.sum_to_one)
-    border = np.zeros((k + held, k + held))
-    border[:k, :k] = E[:, F].T @ E[:, F]
-    border[:k, k:] = border[k:, :k] = 1.0
-    M = (np.linalg.inv(border) @ np.vstack([E[:, F].T, np.zeros((held, len(E)))]))[:k]
+    # An orthonormal basis of the directions in which the abundances may move.
+    Z = np.linalg.svd(np.ones((1, k)))[2][1:].T if held else np.eye(k)
+    M = Z @ np.linalg.lstsq(E[:, F] @ Z, np.eye(len(E)), rcond=None)[0]
     r = y - E @ a
     weights = np.sqrt(r @ r / max(1, len(E) - k + held)) * np.ones(len(E)) if noise is None else noise
     return F, (M * weights) @ (M * weights).T
@@ -54,6 +55,11 @@ def wrong_deviations(
         if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
             continue
         F, C = deviations(E, a, y, noise, method)
+        if sums is not None and sums.normalized and not a[: len(a) - method.has_shade].sum() > 0:
+            wrong[n] = np.any(written[: len(sums.names), n] != -9999)
+            continue
+        if len(F) and np.linalg.cond(E[:, F]) > ALIKE:
+            continue
         if sums is None:
             found, expected = written[F, n], np.sqrt(np.diag(C))
         else:

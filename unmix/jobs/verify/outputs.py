@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.export import FORMATS
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
-from ...library import load
+from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.journal import difference
@@ -128,15 +129,14 @@ def verify_report(
         check_placed(maps, scene.placement, lines, samples, verdict)
     for line in np.unique(chosen // samples):
         places = chosen[chosen // samples == line] % samples
+        check_masked(maps, int(line), places, verdict)
         if "class" in maps and method is not None:
-            check_classes(
-                maps, len(dict.fromkeys(library.classes or ())) - method.has_shade, int(line), places, verdict
-            )
+            sums = ClassSums.of(replace(library, has_shade=method.has_shade), False)
+            check_classes(maps, len(sums.names), int(line), places, verdict)
         if models is not None:
             check_choices(models, maps, report, scene, bands, int(line), places, verdict)
             continue
         best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
-        check_masked(maps, int(line), places, verdict)
         if weighting is not None:
             check_unweighted(maps, scene, weighting, int(line), best, verdict)
         if method is not None and ("sigma" in maps or draws is not None):
@@ -238,8 +238,12 @@ def check_line(
     off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     rmse_off = np.abs(rmse[~masked] - truth)
-    unclear = has_others(Y[~masked], E, method, solver, off > TOLERANCE)
-    off[unclear] = 0.0
+    written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
+    unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete)
+    fits = is_answer(written_a.astype(float), complete, Y[~masked], E, method, rmse[~masked])
+    off[unclear] = np.where(fits[unclear], 0.0, np.inf)
+    best = np.where((unclear & complete)[:, None], written_a, best)
+    dropped = unclear & ~complete
     wrong[~masked] |= (off > TOLERANCE) | (rmse_off > 1e-6 * truth + 2e-8 * length / np.sqrt(L))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
@@ -256,7 +260,31 @@ def check_line(
     for place in places[wrong]:
         if len(verdict.faults) < 100:
             verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: does not match the cube")
-    return places[~masked][~unclear], best[~unclear]
+    return places[~masked][~dropped], best[~dropped]
+
+
+def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the abundances (n, p) of which the largest were written, and for which pixels these are all that are not 0."""
+    full = np.zeros((len(values), p + 1), values.dtype)
+    np.put_along_axis(full, np.clip(index, 0, p), values, axis=1)
+    in_order = (np.diff(values, axis=1) <= 0).all(axis=1) & ((index >= 0) & (index <= p)).all(axis=1)
+    full[~in_order] = np.nan
+    return full[:, 1:], values[:, -1] == 0
+
+
+def is_answer(
+    A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, method: Method | None, rmse: np.ndarray
+) -> np.ndarray:
+    """Return which abundances (n, p) satisfy the constraints and, where all are known, leave the RMSE that was written; bool (n,)."""
+    if method is None:
+        return np.ones(len(A), bool)
+    limit = TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1))
+    good = np.isfinite(A).all(axis=1)
+    good &= (A.min(axis=1) >= -limit) if method.nonnegative else True
+    over = A.sum(axis=1) - 1
+    good &= np.where(complete, np.abs(over), over) <= limit if method.sum_to_one else True
+    left = np.sqrt(np.square(Y - A @ E.T).mean(axis=1))
+    return good & (~complete | (np.abs(left - rmse) <= 1e-6 * left + limit * np.abs(E).max()))
 
 
 def check_choices(

@@ -4,7 +4,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from ...certificate import MOST_DELTA
-from ...methods import SOLVERS, Method
+from ...library import Endmembers
+from ...methods import SOLVERS, Method, choose
+from ...problem import plan_problem
 
 
 def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
@@ -20,10 +22,12 @@ def has_others(Y: np.ndarray, E: np.ndarray, method: Method | None, solver: str,
     """Return which of the doubtful pixels have other abundances that fit as well, so that these cannot be compared; bool (n,)."""
     unclear = np.zeros(len(Y), bool)
     if doubtful.any() and method is not None and SOLVERS[solver].exact:
-        from ...arrays.pixels import solve
+        from ...arrays.pixels import all_bands, solve_pixels
 
-        name = "fcls" if method.has_shade else method.name  # shade is one of the endmembers that the run wrote
-        unclear[doubtful] = ~(solve(Y[doubtful], E, method=name).delta <= MOST_DELTA)
+        names = tuple(map(str, range(E.shape[1])))
+        own = choose("fcls" if method.has_shade else method.name)  # shade is one of the endmembers that the run wrote
+        problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
+        unclear[doubtful] = ~(solve_pixels(Y[doubtful], problem, len(names), "cpu", None).delta <= MOST_DELTA)
     return unclear
 
 

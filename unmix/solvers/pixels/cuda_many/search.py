@@ -383,7 +383,8 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                     break
                 at_once = whole and number == 0
                 m = p if at_once else find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, room)
-                if m == k:
+                # After small pivots the support is swept afresh, even where no column is to join it.
+                if m == k and not (whole and number == 1 and k > 0):
                     break
                 begins = begins if at_once else int32(ones)
                 if whole and at_once:
@@ -400,7 +401,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                     multiplier = value_at(b, 0)
                 kept = keep_support(b, state, members, a, begins, k, m)
                 k = int32(kept if kept >= 0 else -kept - 1)
-                if kept < 0 or (whole and smallest > SMALL_PIVOT):
+                if kept < 0 or (at_once and smallest > SMALL_PIVOT):
                     break
             write_pixel(library, found, n, size, members, a, k, multiplier, steps, unfinished)
             cuda.syncwarp()
