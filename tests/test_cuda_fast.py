@@ -233,6 +233,13 @@ def test_stages(generation, monkeypatch, method):
     np.testing.assert_allclose(gpu["abundance"], cpu["abundance"], rtol=0, atol=1e-11)
 
 
+def test_a_worn_tableau_is_swept_afresh(generation):
+    """Pivots on two spectra alike to 1e-7 cost digits, which the sum of the abundances shows."""
+    problem, raw = make_scene("fcls", "float64", "bip", 36, 50, 6, alike=1e-7)
+    gpu, _ = solve_fast(problem, raw, 1, 6)
+    assert np.abs(gpu["abundance"].sum(axis=1) - 1).max() < 1e-14 and gpu["kappa"].max() < 1e-14
+
+
 class Given:
     """A search that finds what it was given; launched as a kernel."""
 
