@@ -1,11 +1,18 @@
 """Standard deviations against a thousand noisy copies of each pixel, and against the algebra of the bordered system."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import KINDS, LINES, SAMPLES, L, P, falsify, write_cube
 
 import unmix
+from unmix.arrays.pixels import all_bands
+from unmix.jobs.uncertainty import Uncertainty
 from unmix.jobs.verify import verify
+from unmix.library import Endmembers
+from unmix.methods import choose
+from unmix.problem import plan_problem
 
 
 def run(folder, Y, **words):
@@ -100,6 +107,30 @@ def test_fractions_of_nothing_have_no_deviation(setting, method):
     found, bands = run(folder, Y, method=method, noise=folder / "noise.csv", by="class", shade_normalize=True)
     assert np.all(found[1, 3, :3] == -9999) and (found[1, 3, bands.index("brightness")] > 0) == (method == "ucls")
     assert np.all(found[0, 0, :3] > 0)
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_the_part_that_a_support_leaves(setting, method):
+    """Of each other spectrum, from products and from itself, also where next to nothing is left."""
+    _, E, _, sigma = setting
+    random = np.random.default_rng(6)
+    others = [E[:, 0] + 10.0**power * random.standard_normal(L) for power in (-2, -4, -6, -9)]
+    spectra = np.column_stack([E, *others, E[:, 1] + 1e-3])
+    names = tuple(f"e{j}" for j in range(spectra.shape[1]))
+    problem = plan_problem(
+        Endmembers(names, spectra, None), *choose(method, None), all_bands(L), None, "bip", warns=False
+    )
+    found = Uncertainty(replace(problem, noise=sigma), None)
+    inside = np.arange(len(names)) < 4
+    shared = found.matrices(inside.tobytes())
+    F, rest = spectra[:, inside], spectra[:, ~inside]
+    base = F[:, [0]] if method == "fcls" else 0.0
+    Q = np.linalg.qr((F - base)[:, 1:] if method == "fcls" else F)[0]
+    D = (rest - base) - Q @ (Q.T @ (rest - base))
+    D -= Q @ (Q.T @ D)
+    expected = np.sqrt(np.square(D * sigma[:, None]).sum(axis=0))
+    np.testing.assert_allclose(shared.scale, expected, rtol=1e-5)
+    np.testing.assert_allclose(shared.sigma[~inside], expected / np.square(D).sum(axis=0), rtol=1e-5)
 
 
 def test_nearly_equal_spectra_are_no_fault(setting):

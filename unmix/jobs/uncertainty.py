@@ -27,25 +27,33 @@ AUTO = "auto"
 LONGEST_FILE = 2**20
 # Supports whose matrices are kept.
 KEPT = 1024
+# What is left of a spectrum, as a share of its square, below which differences of products have lost their digits.
+LITTLE = 1e-8
 
 
 @compiled
-def pull(Y: Any, E: Any, A: Any, D: Any, scale: Any, dof: Any, out: Any) -> None:
-    """Write for each pixel the noise that its residual shows, and how clearly each column of D stays out of the support.
+def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, dof: Any, out: Any) -> None:
+    """Write for each pixel the noise that its residual shows, and how clearly each other spectrum stays out of the support.
 
     Parameters
     ----------
     Y : array (N, L), float64
+        Pixels; residuals afterwards.
     E, A : arrays (L, k) and (N, k), float64
         Spectra and abundances of the support.
-    D : array (m, L), float64
-        The parts of other spectra that the support leaves, in rows.
+    rows : array (p, L), float64
+        All spectra.
+    others : array (m,), int64
+        The numbers of those that are not in the support.
+    first : int
+        The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its differences, so
+        that it needs no part of the others taken off.)
     scale : array (m,), float64
-        The standard deviation of ``d_jᵀ r``, for noise of 1 if ``dof`` is above 0.
+        The standard deviation of ``e_jᵀ r``, for noise of 1 if ``dof`` is above 0; 0 where it cannot be told from the support.
     dof : float
         Bands less free abundances; 0 where the noise is given.
     out : array (N, 2), float64
-        The noise (1 where it is given), and the least ``−d_jᵀ r`` over its standard deviation; infinite without D.
+        The noise (1 where it is given), and the least ``−e_jᵀ r`` over its standard deviation; infinite without others.
     """
     L, k = E.shape
     for n in range(Y.shape[0]):
@@ -57,12 +65,15 @@ def pull(Y: Any, E: Any, A: Any, D: Any, scale: Any, dof: Any, out: Any) -> None
             Y[n, b] = r
             square += r * r
         noise = (square / dof) ** 0.5 if dof > 0.0 else 1.0
-        for j in range(D.shape[0]):
-            dual = 0.0
+        shift = 0.0
+        for b in range(L if first >= 0 else 0):
+            shift += rows[first, b] * Y[n, b]
+        for i in range(others.shape[0]):
+            dual = -shift
             for b in range(L):
-                dual += D[j, b] * Y[n, b]
-            if scale[j] > 0.0 and noise > 0.0:
-                least = min(least, -dual / (scale[j] * noise))
+                dual += rows[others[i], b] * Y[n, b]
+            if scale[i] > 0.0 and noise > 0.0:
+                least = min(least, -dual / (scale[i] * noise))
         out[n, 0], out[n, 1] = noise, least
 
 
@@ -93,8 +104,9 @@ class OfSupport:
 
     columns: np.ndarray  # (k,)
     sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
-    D: np.ndarray  # (m, L)
-    scale: np.ndarray  # (m,)
+    others: np.ndarray  # (m,) the numbers of the other spectra
+    first: int  # the spectrum that these are differences to, where the sum is held at one; else −1
+    scale: np.ndarray  # (m,) the standard deviation of their products with the residual
     parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
     covariance: np.ndarray  # (classes + 1, classes + 1) of the sums
 
@@ -113,6 +125,10 @@ class Uncertainty:
     def __init__(self, problem: Problem, sums: ClassSums | None) -> None:
         self.problem, self.noise, self.sums = problem, problem.noise, sums
         self.E = problem.endmembers.matrix
+        self.rows = np.ascontiguousarray(self.E.T)
+        self.weights = np.ones(len(self.E)) if self.noise is None else self.noise
+        weighted = self.E * self.weights[:, None]
+        self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
         self.of_support = functools.lru_cache(KEPT)(self.matrices)
 
     @property
@@ -124,27 +140,64 @@ class Uncertainty:
     def matrices(self, support: bytes) -> OfSupport:
         """Return what the pixels with a support share; ``support`` has a byte for each endmember."""
         inside = np.frombuffer(support, bool)
-        F, p = self.E[:, inside], len(inside)
-        rest = self.E[:, ~inside]
+        F, others = self.E[:, inside], np.flatnonzero(~inside)
+        kept, first = np.flatnonzero(inside), -1
+        M = np.linalg.pinv(F)
         if self.problem.method.sum_to_one:  # differences to the first: one of the spectra may be zero
-            first = F[:, [0]]
-            others = np.linalg.pinv(F[:, 1:] - first)
-            M, rest, F = np.vstack([-others.sum(axis=0), others]), rest - first, F - first
+            first, kept = int(kept[0]), kept[1:]
+            of_kept = np.linalg.pinv(F[:, 1:] - F[:, [0]])
+            M = np.vstack([-of_kept.sum(axis=0), of_kept])
         else:
-            M = np.linalg.pinv(F)
-        weights = np.ones(len(self.E)) if self.noise is None else self.noise
-        sigma = np.zeros(p)
-        sigma[inside] = np.sqrt(np.square(M * weights).sum(axis=1))
-        D = np.ascontiguousarray((rest - F @ (M @ rest)).T)
-        scale, squares = np.sqrt(np.square(D * weights).sum(axis=1)), np.square(D).sum(axis=1)
-        alike = squares <= 1e-20 * np.square(rest).sum(axis=0)
-        sigma[~inside] = np.where(alike, np.inf, scale / np.where(alike, 1.0, squares))
+            of_kept = M
+        sigma = np.zeros(len(inside))
+        sigma[inside] = np.sqrt(np.square(M * self.weights).sum(axis=1))
+        squares, variance, size = self.left_over(of_kept, kept, others, first)
+        alike = squares <= 1e-20 * size
+        scale = np.sqrt(variance)
+        sigma[others] = np.where(alike, np.inf, scale / np.where(alike, 1.0, squares))
         columns = np.flatnonzero(inside)
         members = () if self.sums is None else self.sums.members
         parts = np.array([[float(j in some) for j in columns] for some in members]).reshape(len(members), len(columns))
         parts = np.vstack([parts, parts.sum(axis=0)])
-        S = parts @ (M * weights)
-        return OfSupport(columns, sigma, D, np.where(alike, 0.0, scale), parts, S @ S.T)
+        S = parts @ (M * self.weights)
+        return OfSupport(columns, sigma, others, first, np.where(alike, 0.0, scale), parts, S @ S.T)
+
+    def left_over(
+        self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return of what the support leaves of each other spectrum: |d|², ``dᵀΣd``, and |e|², each (m,).
+
+        From the products of all spectra, so that a support costs no product over the bands for each other spectrum; where little is
+        left of a spectrum, from itself.
+        """
+        G, V = self.products, self.spreads
+
+        def of(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            found = products[np.ix_(a, b)]
+            if first < 0:
+                return found
+            return found - products[a, first][:, None] - products[first, b][None] + products[first, first]
+
+        def own(products: np.ndarray) -> np.ndarray:
+            found = np.diag(products)[others]
+            return found if first < 0 else found - 2 * products[others, first] + products[first, first]
+
+        m = (M @ M.T) @ of(G, kept, others)
+        size = own(G)
+
+        def left(products: np.ndarray) -> np.ndarray:  # of the second order in an error of m
+            inner = of(products, kept, kept) @ m - 2 * of(products, kept, others)
+            return own(products) + (m * inner).sum(axis=0)
+
+        squares, variance = left(G), left(V)
+        little = ~(squares > LITTLE * np.diag(G)[others]) | ~(variance > LITTLE * np.diag(V)[others])
+        if little.any():
+            base = 0.0 if first < 0 else self.E[:, [first]]
+            rest, F = self.E[:, others[little]] - base, self.E[:, kept] - base
+            D = rest - F @ (M @ rest)
+            squares[little] = np.square(D).sum(axis=0)
+            variance[little] = np.square(D * self.weights[:, None]).sum(axis=0)
+        return squares, variance, size
 
     @property
     def description(self) -> str:
@@ -179,7 +232,8 @@ class Uncertainty:
         dof = max(1.0, len(self.E) - len(columns) + held) if self.noise is None else 0.0
         found = np.empty((len(Y), 2))
         F = np.ascontiguousarray(self.E[:, columns])
-        pull(Y, F, np.ascontiguousarray(A[:, columns]), shared.D, shared.scale, dof, found)
+        support = np.ascontiguousarray(A[:, columns])
+        pull(Y, F, support, self.rows, shared.others, shared.first, shared.scale, dof, found)
         noise, away = found[:, :1], found[:, 1]
         sigma = noise * shared.sigma
         with np.errstate(divide="ignore", invalid="ignore"):
