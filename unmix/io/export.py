@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError, OutputError
+from .fields import DTYPES
 from .formats.header import format_header, geotransform, read_header, words
 
 TILE = 256
@@ -74,8 +75,8 @@ def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
     """Return the values of a work file as a memory map (lines, bands, samples), and the fields of its header."""
     fields = read_header(header)
     shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
-    kind = {"4": "<f4", "1": "u1"}[fields["data type"].strip()]
-    return np.memmap(image, np.dtype(kind), "r", shape=shape), fields
+    kind = DTYPES[int(fields["data type"])].newbyteorder("<")
+    return np.memmap(image, kind, "r", shape=shape), fields
 
 
 def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:

@@ -167,3 +167,8 @@ def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
     else:
         changed = {3: tie[3] + a * samples + b * lines, 4: tie[4] + d * samples + e * lines}
     return [f" {changed[i]:.15g}" if i in changed else word for i, word in enumerate(words)]
+
+
+def origin_of(cube: Cube) -> tuple[int, int]:
+    """Return line and sample of the whole scene at which the part that is read begins."""
+    return cube.origin if isinstance(cube, Window) else (0, 0)

@@ -2,7 +2,7 @@
 
 import colorsys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from ..blocks import cores
 from ..errors import MethodError
 from ..io import Cube, spectra
-from ..io.export import NODATA
-from ..io.window import Window
+from ..io.window import origin_of
 from ..library import ClassSums
 from ..options import Options
 from ..problem import Problem, Weighting
 from .monte_carlo import MonteCarlo
-from .uncertainty import Uncertainty, squares_of_residuals
+from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
 # (`unmix.io.read`).
@@ -42,66 +41,17 @@ class DerivedMap(Protocol):
 
 
 @dataclass(frozen=True)
-class Fractions:
-    """Sums by class, shade and brightness."""
+class MapOfSums:
+    """A map that sums by class make from abundances alone."""
 
-    sums: ClassSums
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The classes, shade and brightness."""
-        return self.sums.bands
-
-    @property
-    def description(self) -> str:
-        """What the map is."""
-        return "shade-normalized sums by class" if self.sums.normalized else "sums by class"
+    bands: tuple[str, ...]
+    description: str
+    values: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of abundance and masked
+    fields: dict[str, str | list[str]] = field(default_factory=dict)  # further ones of its header
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
-        return self.sums.fractions(abundance, masked)
-
-
-@dataclass(frozen=True)
-class Models:
-    """The spectrum of each class in a pixel's model."""
-
-    sums: ClassSums
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The classes."""
-        return self.sums.names
-
-    @property
-    def description(self) -> str:
-        """What the map is."""
-        return "endmember of each class, from 1 (0 is none),"
-
-    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """See `DerivedMap`."""
-        return self.sums.models(abundance, masked)
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The class with the largest sum."""
-
-    sums: ClassSums
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The one band."""
-        return ("class",)
-
-    @property
-    def description(self) -> str:
-        """What the map is."""
-        return "class of the largest sum, 0 where none is above 0,"
-
-    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """See `DerivedMap`; uint8, from 1, the first of equal ones, 0 where masked."""
-        return self.sums.largest(abundance, masked)
+        return self.values(abundance, masked)
 
 
 @dataclass(frozen=True)
@@ -123,13 +73,14 @@ class Unweighted:
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
-        n, p, samples = abundance.shape
-        E, solved = self.weighting.endmembers.matrix, np.flatnonzero(~masked.ravel())
-        A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)[solved]
-        squares, out = np.empty(len(solved)), np.full(n * samples, NODATA, np.float32)
-        squares_of_residuals(spectra(raw, self.interleave, self.weighting.bands)[solved], E, A, squares)
-        out[solved] = np.sqrt(squares / len(E))
-        return out.reshape(n, 1, samples)
+        Y, E = spectra(raw, self.interleave, self.weighting.bands), self.weighting.endmembers.matrix
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            squares = np.empty(len(A))
+            squares_of_residuals(Y[places], E, A, squares)
+            return np.sqrt(squares[:, None] / len(E))
+
+        return map_of_solved(1, abundance, masked, values)
 
 
 Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMap]
@@ -138,13 +89,14 @@ Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMa
 def models(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of models."""
     assert sums is not None
-    return Models(sums)
+    return MapOfSums(sums.names, "endmember of each class, from 1 (0 is none),", sums.models)
 
 
 def fractions(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of sums by class."""
     assert sums is not None
-    return Fractions(sums)
+    what = "shade-normalized sums by class" if sums.normalized else "sums by class"
+    return MapOfSums(sums.bands, what, sums.fractions)
 
 
 def deviations(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
@@ -160,11 +112,15 @@ def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: 
 
 
 def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
-    """Return the map of classes."""
+    """Return the map of classes, whose header names and colours them."""
     assert sums is not None
     if len(sums.names) > MOST_CLASSES:
         raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
-    return Classes(sums)
+    names = ["unclassified", *sums.names]
+    colours = [str(number) for c in range(len(names)) for number in colour_of(c)]
+    fields: dict[str, str | list[str]] = {"file type": "ENVI Classification", "classes": str(len(names))}
+    fields |= {"class names": names, "class lookup": colours}
+    return MapOfSums(("class",), "class of the largest sum, 0 where none is above 0,", sums.largest, fields)
 
 
 def unweighted(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
@@ -185,14 +141,9 @@ DERIVED: dict[str, Make] = {
 
 
 def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
-    """Return the fields of a map's header; those of a classification name and colour its classes."""
-    fields: dict[str, str | list[str]] = {"description": one.description, "band names": list(one.bands)}
-    if isinstance(one, Classes):
-        names = ["unclassified", *one.sums.names]
-        colours = [number for c in range(len(names)) for number in colour_of(c)]
-        fields |= {"file type": "ENVI Classification", "classes": str(len(names)), "class names": names}
-        fields |= {"class lookup": [str(number) for number in colours]}
-    return fields
+    """Return the fields of a map's header."""
+    further = one.fields if isinstance(one, MapOfSums) else {}
+    return {"description": one.description, "band names": list(one.bands), **further}
 
 
 def colour_of(number: int) -> tuple[int, int, int]:
@@ -214,5 +165,4 @@ def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, D
         Where a map of classes has no room for them.
     """
     sums = options.sums(problem.endmembers)
-    origin = scene.origin if isinstance(scene, Window) else (0, 0)
-    return {name: DERIVED[name](problem, options, sums, origin) for name in options.derived}
+    return {name: DERIVED[name](problem, options, sums, origin_of(scene)) for name in options.derived}

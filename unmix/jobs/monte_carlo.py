@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.pixels import all_bands, solve_pixels
 from ..compiled.jit import compiled
 from ..compiled.philox import normals
 from ..errors import MethodError
 from ..io import spectra
-from ..io.cube import Bands
 from ..io.export import NODATA
 from ..library import ClassSums
 from ..methods import DrawChoice
 from ..problem import Problem, plan_problem
-from .uncertainty import residual_noise
+from .uncertainty import map_of_solved, residual_noise
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
@@ -37,9 +37,8 @@ class DrawnSet(NamedTuple):
 
     columns: np.ndarray  # (K,) their numbers in the library
     problem: Problem
-    factor: (
-        np.ndarray
-    )  # (L, k) by which normal numbers become noise, of 1 or of the given standard deviations; zeros without noise
+    # (L, k) by which normal numbers become noise, of 1 or of the given standard deviations; zeros without noise
+    factor: np.ndarray
 
 
 class Draws(NamedTuple):
@@ -84,18 +83,16 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
     random = np.random.Generator(np.random.PCG64(choice.seed))
     all_spectra = np.arange(total)
     drawn = [all_spectra if count == total else class_even(sums, count, random) for _ in range(choice.draws)]
-    numbers: dict[bytes, int] = {}
-    which = tuple(numbers.setdefault(columns.tobytes(), len(numbers)) for columns in drawn)
-    first = {number: draw for draw, number in reversed(list(enumerate(which)))}
-    sets = []
-    for number in range(len(numbers)):
-        columns = drawn[first[number]]
-        of_set = given.take(columns.tolist())
-        of_set = of_set.with_shade(given.matrix[:, -1]) if given.has_shade else of_set
-        bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
-        own = plan_problem(of_set, problem.method, problem.solver, bands, None, "bip", warns=False)
-        sets.append(DrawnSet(columns, own, noise_factor(of_set.matrix, problem.noise, choice.has_noise)))
-    return Draws(tuple(sets), which)
+    sets: dict[bytes, DrawnSet] = {}
+    for columns in drawn:
+        if columns.tobytes() not in sets:
+            of_set = given.take(columns.tolist())
+            of_set = of_set.with_shade(given.matrix[:, -1]) if given.has_shade else of_set
+            own = plan_problem(of_set, problem.method, problem.solver, all_bands(L), None, "bip", warns=False)
+            factor = noise_factor(of_set.matrix, problem.noise, choice.has_noise)
+            sets[columns.tobytes()] = DrawnSet(columns, own, factor)
+    order = {key: number for number, key in enumerate(sets)}
+    return Draws(tuple(sets.values()), tuple(order[columns.tobytes()] for columns in drawn))
 
 
 def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
@@ -187,8 +184,6 @@ class MonteCarlo:
 
     def solve(self, Y: np.ndarray, problem: Problem) -> np.ndarray:
         """Return the abundances (N, p) of pixels (N, L)."""
-        from ..arrays.pixels import solve_pixels
-
         return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
@@ -197,16 +192,18 @@ class MonteCarlo:
         Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation is −9999, where
         there is none the mean, too.
         """
-        n, p, samples = abundance.shape
-        out = np.full((n * samples, len(self.bands)), NODATA, np.float32)
-        A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)
-        solved = np.flatnonzero(~masked.ravel())
-        Y = spectra(raw, self.problem.interleave, self.problem.bands)
-        for begin in range(0, len(solved), TOGETHER):
-            places = solved[begin : begin + TOGETHER]
-            lines, across = self.origin[0] + first + places // samples, self.origin[1] + places % samples
-            out[places] = self.of_pixels(np.ascontiguousarray(Y[places]), A[places], lines, across, self.solve)
-        return np.ascontiguousarray(out.reshape(n, samples, -1).transpose(0, 2, 1))
+        Y, samples = spectra(raw, self.problem.interleave, self.problem.bands), abundance.shape[2]
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            out = np.empty((len(A), len(self.bands)), np.float32)
+            for begin in range(0, len(A), TOGETHER):
+                part = slice(begin, begin + TOGETHER)
+                lines, across = np.divmod(places[part], samples)
+                lines, across = self.origin[0] + first + lines, self.origin[1] + across
+                out[part] = self.of_pixels(Y[places[part]], A[part], lines, across, self.solve)
+            return out
+
+        return map_of_solved(len(self.bands), abundance, masked, values)
 
     def of_pixels(
         self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve

@@ -15,7 +15,7 @@ from ..io.cube import by_pixel, counted
 from ..io.formats.header import words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.read import brief
-from ..io.window import Window
+from ..io.window import Window, origin_of
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import read_rows
@@ -42,11 +42,6 @@ class Regions:
 
     numbers: np.ndarray
     classes: tuple[str, ...]
-
-
-def origin_of(scene: Cube) -> tuple[int, int]:
-    """Return line and sample of the whole scene at which the part that is read begins."""
-    return scene.origin if isinstance(scene, Window) else (0, 0)
 
 
 def read_file(path: Path) -> bytes:

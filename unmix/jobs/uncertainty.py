@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,6 @@ from ..library import ClassSums
 from ..problem import Problem
 
 VALIDITY = "validity"
-# In place of a file of noise: what each pixel's residual shows.
-AUTO = "auto"
 # Bytes of a file of numbers.
 LONGEST_FILE = 2**20
 # Supports whose matrices are kept.
@@ -100,6 +99,22 @@ def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np
     squares = np.empty(len(Y))
     squares_of_residuals(Y, E, A, squares)
     return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
+
+
+Values = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values: Values) -> np.ndarray:
+    """Return a map of some lines, float32 (n, count, samples), −9999 where masked.
+
+    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line, and abundances
+    (m, p).
+    """
+    n, p, samples = abundance.shape
+    solved = np.flatnonzero(~masked.ravel())
+    out = np.full((n * samples, count), NODATA, np.float32)
+    out[solved] = values(solved, np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)[solved])
+    return np.ascontiguousarray(out.reshape(n, samples, count).transpose(0, 2, 1))
 
 
 @dataclass(frozen=True)
@@ -219,18 +234,19 @@ class Uncertainty:
             Standard deviations; −9999 where masked. Of an abundance that is 0, that of the abundance it would have: with a multiple of
             it the endmember would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
         """
-        n, p, samples = abundance.shape
-        out = np.full((n * samples, len(self.bands)), NODATA, np.float32)
-        A = np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)
-        solved = np.flatnonzero(~masked.ravel())
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
-        used = A[solved] != 0 if self.problem.method.nonnegative else np.ones((len(solved), p), bool)
-        supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
-        together = solved[np.argsort(which.ravel(), kind="stable")]
-        for support, places in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
-            with np.errstate(over="ignore"), self.alone if len(places) < FEW else contextlib.nullcontext():
-                out[places] = self.of_pixels(self.of_support(support.tobytes()), Y[places], A[places])
-        return np.ascontiguousarray(out.reshape(n, samples, -1).transpose(0, 2, 1))
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            out = np.empty((len(A), len(self.bands)), np.float32)
+            used = A != 0 if self.problem.method.nonnegative else np.ones(A.shape, bool)
+            supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
+            together = np.argsort(which.ravel(), kind="stable")
+            for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
+                with np.errstate(over="ignore"), self.alone if len(some) < FEW else contextlib.nullcontext():
+                    out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some])
+            return out
+
+        return map_of_solved(len(self.bands), abundance, masked, values)
 
     def of_pixels(self, shared: OfSupport, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return the bands of pixels with one support, (N, bands)."""

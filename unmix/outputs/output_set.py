@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
+from ..io.fields import DTYPES
 from ..io.formats.header import format_header
 from ..io.identity import Watch
 from ..io.opening import make_new, write_new
@@ -306,7 +305,7 @@ class Outputs:
             "bands": raster.bands,
             "header offset": 0,
             "file type": "ENVI Standard",
-            "data type": 4 if raster.kind == np.float32 else 1,
+            "data type": next(code for code, kind in DTYPES.items() if kind == raster.kind),
             "interleave": "bil",
             "byte order": 0,
         }

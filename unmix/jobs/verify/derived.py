@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...io import Bands, Cube, bytes_per_line, spectra
-from ...io.window import Window
+from ...io.window import origin_of
 from ...library import Endmembers
 from ...methods import Method
 from ...outputs.names import blank_of
@@ -29,15 +29,13 @@ def check_scatter(
         written = maps.line("sigma", line)[:, places]
         wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y)
     if draws is not None:
-        origin = scene.origin if isinstance(scene, Window) else (0, 0)
+        origin = origin_of(scene)
         wrong["means and deviations over draws"] = draws.wrong(
             maps.line("montecarlo", line)[:, places], best, Y, np.full(len(places), origin[0] + line), origin[1] + places,
             lambda drawn, E: reference(drawn, E, method, report["solver"]),
         )  # fmt: skip
     for what, which in wrong.items():
-        for place in places[which]:
-            if len(verdict.faults) < 100:
-                verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its {what} do not match the cube")
+        verdict.accuse(maps.stem, line, places[which], f"its {what} do not match the cube")
 
 
 def with_weighted_noise(report: dict[str, Any], weighting: Weighting) -> dict[str, Any]:
@@ -60,11 +58,7 @@ def check_unweighted(
     limit = 1e-6 * truth + TOLERANCE * np.abs(weighting.endmembers.matrix).max() * np.maximum(
         1, np.abs(best).sum(axis=1)
     )
-    for place in places[~(off <= limit)]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(
-                f"{maps.stem}: line {line}, sample {place}: its RMSE without weights does not match the cube"
-            )
+    verdict.accuse(maps.stem, line, places[~(off <= limit)], "its RMSE without weights does not match the cube")
 
 
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
@@ -73,9 +67,7 @@ def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) ->
     for name in ("fraction", "sigma", "montecarlo", "class", "unweighted"):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
-            verdict.faults += [
-                f"{maps.stem}: line {line}, sample {place}: is masked, but has a {name}" for place in places[wrong][:10]
-            ]
+            verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
 
 
 def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict: Verdict) -> None:
@@ -84,9 +76,7 @@ def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict
     chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
     of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
     wrong = np.where(chosen > 0, of_chosen < most - TOLERANCE * np.maximum(1, np.abs(most)), most > TOLERANCE)
-    for place in places[wrong | (chosen > count)]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its class has not the largest sum")
+    verdict.accuse(maps.stem, line, places[wrong | (chosen > count)], "its class has not the largest sum")
 
 
 def check_fractions(
@@ -108,6 +98,4 @@ def check_fractions(
     compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
     tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
     off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected))
-    for place in places[(off & compared).any(axis=0)]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: its sums by class do not match the cube")
+    verdict.accuse(maps.stem, line, places[(off & compared).any(axis=0)], "its sums by class do not match the cube")

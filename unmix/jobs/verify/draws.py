@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.pixels import solve_pixels
+from ...arrays.pixels import all_bands, solve_pixels
 from ...certificate import MOST_DELTA
-from ...io import Bands
 from ...library import ClassSums, Endmembers
 from ...methods import DrawChoice, Method, choose
 from ...problem import Problem, plan_problem
@@ -38,8 +37,7 @@ class DrawCheck:
         asked = report["asked"]
         choice = DrawChoice(**asked["draws"])
         library = replace(library, has_shade=method.has_shade)
-        L = len(library.matrix)
-        bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
+        bands = all_bands(len(library.matrix))
         problem = plan_problem(library, method, choose(method.name)[1], bands, None, "bip", warns=False)
         problem = problem if asked.get("noise") is None else replace(problem, noise=np.array(asked["noise"]))
         sums = ClassSums.of(library, asked["shade_normalize"])

@@ -1,6 +1,6 @@
 """What a verification reads and finds: the maps of a run, and the verdict on them."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from ...io.export import OutputFormat
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6
 NODATA = np.float32(-9999)
+# Faults of pixels that are listed.
+MOST_FAULTS = 100
 
 
 @dataclass
@@ -35,6 +37,12 @@ class Verdict:
     worst_abundance: float = 0.0
     worst_rmse: float = 0.0
     faults: list[str] = field(default_factory=list)
+
+    def accuse(self, stem: Path, line: int, places: Iterable[int], what: str) -> None:
+        """Add a fault for each of some pixels of a line, as long as there are fewer than `MOST_FAULTS`."""
+        for place in places:
+            if len(self.faults) < MOST_FAULTS:
+                self.faults.append(f"{stem}: line {line}, sample {place}: {what}")
 
 
 @dataclass

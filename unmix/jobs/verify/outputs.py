@@ -257,9 +257,7 @@ def check_line(
     if "certificate" in maps and SOLVERS[solver].exact:
         kappa = maps.line("certificate", line)[0, places]
         wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
-    for place in places[wrong]:
-        if len(verdict.faults) < 100:
-            verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: does not match the cube")
+    verdict.accuse(maps.stem, line, places[wrong], "does not match the cube")
     return places[~masked][~dropped], best[~dropped]
 
 
@@ -295,5 +293,4 @@ def check_choices(
     wrong, worst = models.check(maps, report, scene, bands, line, places)
     verdict.pixels += len(places)
     verdict.worst_abundance = max(verdict.worst_abundance, worst)
-    for place in wrong[: 100 - len(verdict.faults)]:
-        verdict.faults.append(f"{maps.stem}: line {line}, sample {place}: is not the best model")
+    verdict.accuse(maps.stem, line, wrong, "is not the best model")
