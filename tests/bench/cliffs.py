@@ -1,5 +1,5 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond
-[DEVICE] [SPECTRA,...]``.
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond|resident-large
+[DEVICE] [SPECTRA,...]``. SPECTRA may hold ranges (``2-72``).
 
 Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
 synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.
@@ -7,8 +7,10 @@ Prints a line of JSON each: the median of three, in microseconds per pixel, and 
 """
 
 import json
+import multiprocessing
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -92,8 +94,8 @@ def time_scipy(E: np.ndarray) -> float:
     return round((time.perf_counter() - start) / len(Y) * 1e6, 1)
 
 
-def time_resident(p: int, condition: float | None = None, twins: int = 0, pixels: int = 1_000_000) -> None:
-    """Print the GPU's own time for 16-bit pixels that are in its memory, by the script that times its kernels."""
+def resident(p: int, condition: float | None = None, twins: int = 0, pixels: int = 1_000_000) -> list:
+    """Bring 16-bit pixels onto the GPU, for both methods; return what times their kernels."""
     import kernels
 
     from unmix.library import Endmembers
@@ -101,12 +103,47 @@ def time_resident(p: int, condition: float | None = None, twins: int = 0, pixels
     E = library(p) if condition is None else alike(p, condition, twins)
     Y = np.round(10_000 * mixtures(E, 20_000)).clip(-32768, 32767).astype(np.int16)
     spectra = Endmembers(tuple(map(str, range(p))), 10_000 * E, None, source="library")
-    for method in ("nnls", "fcls"):
-        kernels.time_kernel(Y, spectra, method, "active-set", pixels, f"cond {np.linalg.cond(E):.1e}, {twins} alike")
+    name = f"cond {np.linalg.cond(E):.1e}, {twins} alike"
+    return [kernels.ready(Y, spectra, method, "active-set", pixels, name) for method in ("nnls", "fcls")]
+
+
+def time_in_turn(case: tuple, prepared: Any, turn: Any) -> None:
+    """Prepare a case beside the others, wait until all are, then have the GPU alone."""
+    began = time.perf_counter()
+    try:
+        measures = resident(*case)
+    finally:  # whoever fails must not keep the others waiting
+        print(f"{case}: ready after {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        prepared.wait()
+    with turn:
+        for measure in measures:
+            print(json.dumps(measure()), flush=True)
+
+
+def time_resident(cases: list[tuple], together: int = 16) -> None:
+    """Print the GPU's own time of each case.
+
+    Compiling takes a core a minute and measuring a second: each case has a process; ``together`` of them prepare at a time.
+    """
+    context = multiprocessing.get_context("spawn")
+    for first in range(0, len(cases), together):
+        batch = cases[first : first + together]
+        prepared, turn = context.Barrier(len(batch)), context.Lock()
+        workers = [context.Process(target=time_in_turn, args=(case, prepared, turn)) for case in batch]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of ``9,16,33-40``."""
+    ends = [[int(end) for end in part.split("-")] for part in text.split(",") if part]
+    return [p for low, *high in ends for p in range(low, (high or [low])[0] + 1)]
 
 
 def main(what: str, device: str = "cpu", spectra: str = "") -> None:
-    chosen = [int(p) for p in spectra.split(",") if p]
+    chosen = numbers(spectra)
     if what == "p":
         for p in chosen or SPECTRA:
             E = library(p)
@@ -114,12 +151,11 @@ def main(what: str, device: str = "cpu", spectra: str = "") -> None:
                 more = {"scipy_us": time_scipy(E)} if device == "cpu" and method == "nnls" else {}
                 time_pixels(E, method, None, device, **more)
     elif what == "resident":
-        for p in chosen or SPECTRA:
-            time_resident(p)
+        time_resident([(p,) for p in chosen or SPECTRA])
+    elif what == "resident-large":
+        time_resident([(p, None, 0, 4_000_000) for p in chosen or (9, 25)])
     elif what == "resident-cond":
-        for p in chosen or CONDITIONED:
-            for condition in (1e4, 1e6, 1e8):
-                time_resident(p, condition, 2)
+        time_resident([(p, condition, 2) for p in chosen or CONDITIONED for condition in (1e4, 1e6, 1e8)])
     else:
         for p in chosen or CONDITIONED:
             for twins in (2, 5):

@@ -40,45 +40,60 @@ def orders(scene, E):
 
 
 def time_kernel(scene, library, method, solver, pixels, order):
-    """Median of ten, one JSON line."""
-    p = library.matrix.shape[1]
+    """Print the median of ten, one JSON line."""
+    print(json.dumps(ready(scene, library, method, solver, pixels, order)()), flush=True)
+
+
+def ready(scene, library, method, solver, pixels, order):
+    """Bring a block of ``pixels`` onto the GPU, solve it once and record its kernels; return what times them."""
+    L, p = library.matrix.shape
     samples = 1024
     lines = -(-pixels // samples)
-    method_spec, solver_spec = choose(method, solver)
-    problem = plan_problem(
-        library, method_spec, solver_spec, Bands(np.arange(224), np.ones(224), np.zeros(224)), None, "bip"
-    )
+    bands = Bands(np.arange(L), np.ones(L), np.zeros(L))
+    problem = plan_problem(library, *choose(method, solver), bands, None, "bip")
     machine = Cuda(0)
-    line = Line(samples, samples * 448)
+    line = Line(samples, samples * 2 * L)
     slot = machine.open(problem, line, BlockPlan(lines, lines, 1))[0]
-    raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)
-    raw.reshape(-1, 224)[:] = scene[np.arange(lines * samples) % len(scene)]
+    raw = slot.buffer.view(np.int16).reshape(lines, samples, L)
+    raw.reshape(-1, L)[:] = scene[np.arange(lines * samples) % len(scene)]
     slot.hold(slice(0, lines), raw)
     machine.submit(slot)
     machine.wait(slot)
     machine.device_slots[id(slot)].record(slot, machine)
+    fit = slot.results["kappa"] <= 1e-10
+    found = {
+        "p": p, "L": L, "method": method, "solver": solver, "order": order, "pixels": lines * samples,
+        "path": machine.path(problem, samples),
+        "fit": float(fit.mean()), "certified": float((fit & (slot.results["delta"] <= 1e-4)).mean()),
+    }  # fmt: skip
+
+    def measure():
+        median, idle = times(machine, slot)
+        return found | {
+            "ms": round(median, 3),
+            "ms_idle": round(idle, 3),
+            "Mpixel_per_s": round(lines * samples / median / 1e3, 1),
+        }
+
+    return measure
+
+
+def times(machine, slot, repeats=10):
+    """Return the median milliseconds of a recorded block's kernels, behind other work and from an idle GPU."""
     _, solve, _ = machine.device_slots[id(slot)].stages(slot, machine)
     cuda = machine.cuda
     before, after = (cuda.device_array(2**27) for _ in range(2))  # 1 GiB each
     start, stop = cuda.event(), cuda.event()
-    times = {True: [], False: []}
-    for busy in [True, False] * 10:
+    spent = {True: [], False: []}
+    for busy in [True, False] * repeats:
         if busy:
             after.copy_to_device(before, stream=machine.compute)
         start.record(machine.compute)
         solve()
         stop.record(machine.compute)
         stop.synchronize()
-        times[busy].append(cuda.event_elapsed_time(start, stop))
-    median = float(np.median(times[True]))
-    print(json.dumps({
-        "p": p, "method": method, "solver": solver, "order": order, "pixels": lines * samples, "ms": round(median, 3),
-        "ms_idle": round(float(np.median(times[False])), 3),
-        "Mpixel_per_s": round(lines * samples / median / 1e3, 1),
-        "device": "GPU", "fit": float((slot.results["kappa"] <= 1e-10).mean()), "certified": float(((slot.results["kappa"] <= 1e-10) &
-        (slot.results["delta"] <= 1e-4)).mean()),
-    }), flush=True)  # fmt: skip
-    machine.close()
+        spent[busy].append(cuda.event_elapsed_time(start, stop))
+    return float(np.median(spent[True])), float(np.median(spent[False]))
 
 
 if __name__ == "__main__":

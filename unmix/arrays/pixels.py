@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import BlockPlan
+from ..blocks import BlockPlan, cores
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError
 from ..io.cube import Bands
@@ -190,7 +190,7 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
     def finish(slot: Slot) -> None:
         assert slot.results is not None and slot.raw is not None
         if problem.solver.exact and problem.choice is None:
-            rescue(problem, slot.raw, slot.results)
+            rescue(problem, slot.raw, slot.results, threads=threads or cores())
         first = slot.lines.start * chunk
         for name, values in answers.items():
             part = values[first : first + chunk]

@@ -26,6 +26,11 @@ MOST_CLASSES = 255
 COLOURS = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 
 
+def threads_of_a_writer(options: Options) -> int:
+    """Return how many threads may work for each of the threads that write."""
+    return max(1, (options.threads or cores()) // MOST_WRITERS)
+
+
 class DerivedMap(Protocol):
     """The interface of such a map: names of its bands, what it is, and its values.
 
@@ -107,8 +112,7 @@ def deviations(problem: Problem, options: Options, sums: ClassSums | None, origi
 def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
     assert sums is not None and options.draw_choice is not None
-    threads = max(1, (options.threads or cores()) // MOST_WRITERS)
-    return MonteCarlo(problem, sums, options.draw_choice, origin, threads)
+    return MonteCarlo(problem, sums, options.draw_choice, origin, threads_of_a_writer(options))
 
 
 def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:

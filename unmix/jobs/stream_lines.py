@@ -19,7 +19,7 @@ from ..pipeline import Seconds, stream
 from ..problem import Problem
 from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
-from .derived import MOST_WRITERS, derived_maps
+from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
@@ -76,7 +76,7 @@ def solve_lines(
         The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
-    derived = derived_maps(problem, options, scene)
+    derived, threads = derived_maps(problem, options, scene), threads_of_a_writer(options)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -92,7 +92,7 @@ def solve_lines(
             checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
         elif machine.solves:
             is_rescued = problem.solver.exact and problem.choice is None
-            part.rescued = rescue(problem, raw, results, options.max_delta) if is_rescued else 0
+            part.rescued = rescue(problem, raw, results, options.max_delta, threads) if is_rescued else 0
         further = {}
         if derived:
             masked = results["state"] != SOLVED
@@ -141,7 +141,9 @@ def look_again(
     """
     part = Summary()
     changed = np.flatnonzero(counts.pixels[:, 3])
-    part.rescued = rescue(problem, raw, results, options.max_delta) if problem.solver.exact else 0
+    part.rescued = (
+        rescue(problem, raw, results, options.max_delta, threads_of_a_writer(options)) if problem.solver.exact else 0
+    )
     part.failures = failures_in(first, results)
     for name, values in count_block(results, limit=options.max_delta)._asdict().items():
         rows = getattr(counts, name)

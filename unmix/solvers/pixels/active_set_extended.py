@@ -43,7 +43,7 @@ class Work(NamedTuple):
 
     f: Any  # (p, 2) Eᵀy
     x: Any  # (p, 2) the optimum on the support, 0 elsewhere
-    w: Any  # (p, 2) duals
+    w: Any  # (2, p) duals, first and second halves
     s: Any  # (p, 2) inverse of the support's Gram matrix times ones
     T: Any  # (p, p, 2) its Cholesky factor
     a: Any  # (p,) the feasible point from which x is approached
@@ -74,9 +74,11 @@ def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, n
 
 def new_work(p: int) -> Work:
     """Return the scratch of one pixel."""
-    pairs = (np.empty((p, 2)) for _ in range(4))
     face = Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
-    return Work(*pairs, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64), face)
+    f, x, s = (np.empty((p, 2)) for _ in range(3))
+    return Work(
+        f, x, np.empty((2, p)), s, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64), face
+    )
 
 
 @compiled
@@ -165,23 +167,26 @@ def leaving_column(work, k):
 @compiled
 def find_duals(exact, work, k):
     """Compute ``w = Eᵀ(y − E x)``, under Σa = 1 less the multiplier of the sum; returns Σ|e_j||x_j|."""
-    p = work.w.shape[0]
+    high, low = work.w
+    p = high.shape[0]
     reach = 0.0
     for j in range(p):
-        high, low = work.f[j, 0], work.f[j, 1]
-        for i in range(k):
-            m = work.support[i]
-            high, low = less_product(high, low, exact.high[j, m], exact.low[j, m], work.x[m, 0], work.x[m, 1])
-        work.w[j, 0], work.w[j, 1] = high, low
+        high[j], low[j] = work.f[j, 0], work.f[j, 1]
         reach += exact.norms[j] * abs(work.x[j, 0])
+    for i in range(k):  # a row for all columns, which the compiler vectorises; U is symmetric to the last bit
+        m = work.support[i]
+        x_high, x_low = work.x[m, 0], work.x[m, 1]
+        row_high, row_low = exact.high[m], exact.low[m]
+        for j in range(p):
+            high[j], low[j] = less_product(high[j], low[j], row_high[j], row_low[j], x_high, x_low)
     if exact.sum_to_one:
         multiplier_high, multiplier_low = 0.0, 0.0
         for i in range(k):
             j = work.support[i]
-            high, low = multiply(work.x[j, 0], work.x[j, 1], work.w[j, 0], work.w[j, 1])
-            multiplier_high, multiplier_low = add(multiplier_high, multiplier_low, high, low)
+            part_high, part_low = multiply(work.x[j, 0], work.x[j, 1], high[j], low[j])
+            multiplier_high, multiplier_low = add(multiplier_high, multiplier_low, part_high, part_low)
         for j in range(p):
-            work.w[j, 0], work.w[j, 1] = add(work.w[j, 0], work.w[j, 1], -multiplier_high, -multiplier_low)
+            high[j], low[j] = add(high[j], low[j], -multiplier_high, -multiplier_low)
     return reach
 
 
@@ -216,7 +221,7 @@ def search(exact, work, size):
         rounding = unit * (size + find_duals(exact, work, k))
         largest = 0.0
         for j in range(p):
-            dual = work.w[j, 0] / exact.norms[j]
+            dual = work.w[0, j] / exact.norms[j]
             if exact.nonnegative and work.state[j] == FREE and dual > rounding and dual > largest:
                 entered, largest = j, dual
         if entered < 0 or steps >= 12 * p + 40:
@@ -233,7 +238,7 @@ def search(exact, work, size):
     violation, second_halves = UNDERFLOW, 0.0
     for j in range(p):
         margin = (rounding + sum_error * longest) * exact.norms[j]
-        dual = work.w[j, 0]
+        dual = work.w[0, j]
         free = exact.nonnegative and work.state[j] != PASSIVE
         violation += (max(dual + margin, 0.0) if free else abs(dual) + margin) ** 2
         second_halves += abs(work.x[j, 1])
@@ -249,7 +254,7 @@ def search(exact, work, size):
                 exact.norms,
                 exact.sum_to_one,
                 work.x[:, 0],
-                work.w[:, 0],
+                work.w[0],
                 0.0,
                 rounding + sum_error * longest,
                 sum_error,
