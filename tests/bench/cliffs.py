@@ -1,5 +1,6 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py p|cond|resident|resident-cond|resident-large
-[DEVICE] [SPECTRA,...]``. SPECTRA may hold ranges (``2-72``).
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py WHAT [DEVICE] [SPECTRA,...]``.
+
+WHAT is p, cond, resident, resident-cond or resident-large; SPECTRA may hold ranges (``2-72``).
 
 Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
 synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.
