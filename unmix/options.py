@@ -206,9 +206,6 @@ class Options:
             raise MethodError("mesma needs a library with classes; give one with `endmembers`")
         if self.top is not None or self.ortho:
             raise MethodError("mesma has neither `top` nor `ortho`: its maps are of models and classes")
-        if self.device not in ("auto", "cpu"):
-            raise MethodError(f"`device` {self.device}: mesma works on the CPU only, so far")
-        object.__setattr__(self, "device", "cpu")
         object.__setattr__(self, "by", "class")
         object.__setattr__(self, "choice", self.choice or ModelChoice())
 

@@ -3,6 +3,9 @@
 Jasper Ridge with SPECTRA of each of three classes of its library, levels 2 to 4, VIPER's limits and rule of fusion. Prints a line of
 JSON: seconds of each (medians of three of ours, one run of theirs on fewer pixels, as seconds per pixel), how many pixels have the same
 model, and of the others how many are within float32's rounding of theirs, or where ours has a smaller RMSE.
+
+``python tests/bench/models.py SPECTRA PIXELS DATA cuda`` compares a GPU with the CPU instead, on all pixels, and times 250 000 of
+them that are resident on the GPU.
 """
 
 import json
@@ -51,9 +54,32 @@ def theirs(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> tuple[float, np.nd
     return time.perf_counter() - began, best.reshape(len(models.em_per_class), -1).T, rmse.ravel()
 
 
-def main(spectra: str = "20", pixels: str = "10000", data: str = "") -> None:
+def on_gpu(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> None:
+    """Print how a GPU's choices differ from the CPU's, and its own time."""
+    import kernels
+
+    from unmix.library import Endmembers
+    from unmix.methods import ModelChoice
+
+    counts = np.round(Y * 1e4).astype(np.int16)
+    cpu, gpu = (unmix.mesma(counts * 1e-4, E, kinds, device=name, **LIMITS) for name in ("cpu", "cuda"))
+    same = ((cpu.abundances != 0) == (gpu.abundances != 0)).all(axis=1)
+    names = tuple(map(str, range(len(kinds))))
+    library = Endmembers(names, E, None, source="library", classes=tuple(kinds))
+    print(json.dumps(kernels.ready(
+        counts, library, "mesma", None, 250_000, "Jasper Ridge", ModelChoice(**LIMITS), 1e-4
+    )() | {
+        "compared": len(Y), "other_model": int((~same).sum()),
+        "largest_difference_of_the_same": float(np.abs(cpu.abundances - gpu.abundances)[same].max()),
+    }), flush=True)  # fmt: skip
+
+
+def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str = "cpu") -> None:
     folder = Path(data) if data else Path(__file__).parents[3] / "shared/data"
     Y, E, kinds = scene(folder, int(spectra), int(pixels))
+    if device == "cuda":
+        on_gpu(Y, E, kinds)
+        return
     seconds = []
     unmix.mesma(Y[:64], E, kinds, **LIMITS)
     for _ in range(3):

@@ -102,7 +102,13 @@ def solve(
 
 
 def mesma(
-    Y: np.ndarray, E: np.ndarray, classes: Sequence[str], *, threads: int | None = None, **choice: Any
+    Y: np.ndarray,
+    E: np.ndarray,
+    classes: Sequence[str],
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    **choice: Any,
 ) -> Solution:
     """Choose for every pixel the best model with at most one spectrum of each class.
 
@@ -114,6 +120,8 @@ def mesma(
         A library, one spectrum per column, in the unit of Y.
     classes : sequence of p str
         The class of each.
+    device : str
+        "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
         CPU threads; default is all.
     **choice
@@ -145,7 +153,7 @@ def mesma(
     names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
     library = Endmembers(names, E, None, source="E", classes=tuple(classes))
     problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip", ModelChoice(**choice))
-    return solve_pixels(Y, problem, E.shape[1], "cpu", threads)
+    return solve_pixels(Y, problem, E.shape[1], device, threads)
 
 
 def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

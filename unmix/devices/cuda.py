@@ -98,6 +98,10 @@ class Cuda:
             from ..solvers.pixels.cuda_qr import QrSolver
 
             return QrSolver
+        if problem.pixel == "mesma":
+            from ..solvers.pixels.mesma.cuda import ModelsSolver
+
+            return ModelsSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver
         from ..solvers.pixels.cuda_many.driver import ManySolver
 

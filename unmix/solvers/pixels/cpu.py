@@ -13,7 +13,7 @@ from ...certificate import Face, face_shapes
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
-from .mesma.search import new_best
+from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import Own, Results, Stored, Tile, tile_rows, tile_solver
 from .working_set import ALL_AT_ONCE, new_working_set
@@ -25,7 +25,7 @@ def new_work(L: int, p: int, solver: str) -> Any:
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
     if solver == "mesma":
-        return new_best(p, WIDE.width)
+        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)

@@ -227,14 +227,14 @@ def by_models(ops: Width) -> Any:
             left = length * length if k <= 0 else 0.0
             for c in range(k):
                 tile.A[models.order[best.spectra[k, c, s]], s] = best.abundances[k, c, s]
-                best.duals[best.spectra[k, c, s]] = 0.0
+                best.duals[best.spectra[k, c, s], s] = 0.0
             for b in range(plan.E.shape[0] if k > 0 else 0):
                 r = tile.Y[b, s]
                 for c in range(k):
                     r -= plan.E[b, models.order[best.spectra[k, c, s]]] * best.abundances[k, c, s]
                 left += r * r
                 for c in range(k):
-                    best.duals[best.spectra[k, c, s]] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
+                    best.duals[best.spectra[k, c, s], s] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
             kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
             error = best.error[k, s] if k >= 0 else 0.0
             tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa

@@ -1,6 +1,7 @@
 """Find the best models of a tile's pixels, choose among their sizes, and prove the optimum."""
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from ....certificate import ROUNDING, UNDERFLOW
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import ONE, Width
+from .scan import merit_function, pair_function, scans
+from .tables import ALPHA, BETA, FIRST, SECOND, SLACK, THIRD
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
@@ -34,41 +37,17 @@ class Best(NamedTuple):
     next_most: Any  # (1, w) the next
     which: Any  # (1, w) the spectrum with the largest
     needed: Any  # (1, w) what a merit has to reach
-    x: Any  # (3,) abundances of a model
-    spread: Any  # (3,) how they change with their sum
-    duals: Any  # (p,)
+    x: Any  # (3, w) abundances of a model
+    spread: Any  # (3, w) how they change with their sum
+    duals: Any  # (p, w)
 
 
-def new_best(p: int, width: int) -> Best:
-    """Allocate the scratch of a tile."""
+def best_shapes(p: int, width: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Return shape and type of each field of `Best`."""
     n = MOST_SPECTRA
-    levels = [np.empty((n + 1, width)) for _ in range(3)]
-    return Best(
-        *levels, np.empty((n + 1, n, width), np.int64), np.empty((n + 1, n, width)), np.empty((n + 1, width)),
-        np.empty((p, width)), np.empty((p, width)), *(np.empty((1, width)) for _ in range(5)), np.empty(n), np.empty(n), np.empty(p),
-    )  # fmt: skip
-
-
-@functools.cache
-def merit_function(ops: Width) -> Any:
-    """Return ``merit``: what a model takes off the squared error, −1e300 where the limits reject it.
-
-    Under the limits ``exact``, where its fractions sum to more than one, it is that of the face of the sum, if that is feasible. (If
-    they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``, λ >= 0.)
-    """
-    select = ops.select
-
-    @inlined
-    def merit(models, gained, least, most, total, slack):
-        nothing = gained * 0.0 - 1e300
-        if models.exact:
-            over = total - 1.0
-            return select(over > 0.0, gained - over * over * slack, select(least >= 0.0, gained, nothing))
-        inside = (least >= models.lowest) & (most <= models.highest)
-        inside = inside & (1.0 - total >= models.least_shade) & (1.0 - total <= models.most_shade)
-        return select(inside, gained, nothing)
-
-    return merit
+    levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
+    shapes = *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), (n, width), spectra
+    return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
 
 
 _merit = merit_function(ONE)
@@ -80,18 +59,19 @@ def solve_model(models, best, s, k, i, j, m, t_j, t_m):
 
     G is the Gram matrix of the model's spectra.
     """
-    x, spread, rho, lengths = best.x, best.spread, models.rho, models.lengths
+    x, spread, rho = best.x, best.spread, models.rho
+    lengths, weights = models.lengths, models.weights
     x0, x1, x2 = best.u[i, s], 0.0, 0.0
-    w0, w1, w2 = 1.0 / lengths[i], 0.0, 0.0  # the coefficients of the vector of ones, by the same elimination
+    w0, w1, w2 = weights[i], 0.0, 0.0  # the coefficients of the vector of ones, by the same elimination
     if k > 1:
         scale = models.scale[i, j]
-        ones = (1.0 / lengths[j] - rho[i, j] * w0) * scale
+        ones = (weights[j] - rho[i, j] * w0) * scale
         x1, w1 = t_j, ones
         if k > 2:
-            at = models.place[i, j] + m
-            alpha, beta = models.alpha[at], models.beta[at]
+            at = 6 * (models.place[i, j] + m)
+            alpha, beta = models.triples[at + ALPHA], models.triples[at + BETA]
             x2 = t_m * alpha
-            w2 = (alpha * (1.0 / lengths[m] - rho[i, m] * w0) + beta * ones) * alpha
+            w2 = (alpha * (weights[m] - rho[i, m] * w0) + beta * ones) * alpha
             across = -beta / alpha
             x1 -= across * x2
             w1 -= across * w2
@@ -102,14 +82,14 @@ def solve_model(models, best, s, k, i, j, m, t_j, t_m):
         if k > 2:
             x0 -= rho[i, m] * x2
             w0 -= rho[i, m] * w2
-    x[0], spread[0] = x0 / lengths[i], w0 / lengths[i]
-    total = spread[0]
+    x[0, s], spread[0, s] = x0 / lengths[i], w0 / lengths[i]
+    total = spread[0, s]
     if k > 1:
-        x[1], spread[1] = x1 / lengths[j], w1 / lengths[j]
-        total += spread[1]
+        x[1, s], spread[1, s] = x1 / lengths[j], w1 / lengths[j]
+        total += spread[1, s]
     if k > 2:
-        x[2], spread[2] = x2 / lengths[m], w2 / lengths[m]
-        total += spread[2]
+        x[2, s], spread[2, s] = x2 / lengths[m], w2 / lengths[m]
+        total += spread[2, s]
     return total
 
 
@@ -132,8 +112,8 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
     x = best.x
     total, least, most = 0.0, np.inf, -np.inf
     for c in range(k):
-        total += x[c]
-        least, most = min(least, x[c]), max(most, x[c])
+        total += x[c, s]
+        least, most = min(least, x[c, s]), max(most, x[c, s])
     held = 0.0
     if models.exact:
         if total <= 1.0 and not least >= 0.0:
@@ -144,8 +124,8 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
             error += missing * missing / rate
             least = np.inf
             for c in range(k):
-                x[c] += missing / rate * best.spread[c]
-                least = min(least, x[c])
+                x[c, s] += missing / rate * best.spread[c, s]
+                least = min(least, x[c, s])
             if not (least >= 0.0 and error < best.limit[k, s]):
                 return
     elif not (
@@ -156,7 +136,7 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
         best.second[k, s], best.error[k, s], best.summed[k, s] = best.error[k, s], error, held
         best.spectra[k, 0, s], best.spectra[k, 1, s], best.spectra[k, 2, s] = i, j, m
         for c in range(k):
-            best.abundances[k, c, s] = x[c]
+            best.abundances[k, c, s] = x[c, s]
     else:
         best.second[k, s] = error
     set_limits(models, best, s)
@@ -171,19 +151,6 @@ def consider_ones(models, best, s):
             consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
 
 
-@functools.cache
-def pair_function(ops: Width) -> Any:
-    """Return ``pair``, which returns t and the fractions of a model of two spectra; ``u_i`` and ``u_j`` are their products."""
-
-    @inlined
-    def pair(models, i, j, u_i, u_j):
-        t = (u_j - u_i * models.rho[i, j]) * models.scale[i, j]
-        x = t * models.scale[i, j]
-        return t, (u_i - x * models.rho[i, j]) * (1.0 / models.lengths[i]), x * (1.0 / models.lengths[j])
-
-    return pair
-
-
 _pair = pair_function(ONE)
 
 
@@ -193,7 +160,7 @@ def consider_two(models, best, s, i, j):
     first = best.u[i, s]
     rest = best.square[0, s] - first * first
     t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
-    gained = _merit(models, t * t, min(f_i, f_j), max(f_i, f_j), f_i + f_j, models.slack[i, j])
+    gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j])
     if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
         consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
 
@@ -204,12 +171,11 @@ def consider_three(models, best, s, i, j, m):
     first = best.u[i, s]
     t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
     rest = best.square[0, s] - first * first - t_j * t_j
-    at = models.place[i, j] + m
-    t = models.alpha[at] * best.less[m, s] + models.beta[at] * t_j
-    f_i, f_j, f_m = g_i + models.first[at] * t, g_j + models.second[at] * t, models.third[at] * t
-    least, most = min(min(f_i, f_j), f_m), max(max(f_i, f_j), f_m)
-    gained = _merit(models, t * t, least, most, f_i + f_j + f_m, models.slack3[at])
-    if rest - gained < best.limit[3, s] and models.alpha[at] > 0.0:
+    triples, at = models.triples, 6 * (models.place[i, j] + m)
+    t = triples[at + ALPHA] * best.less[m, s] + triples[at + BETA] * t_j
+    f_i, f_j, f_m = g_i + triples[at + FIRST] * t, g_j + triples[at + SECOND] * t, triples[at + THIRD] * t
+    gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK])
+    if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
         consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
 
 
@@ -217,50 +183,16 @@ def consider_three(models, best, s, i, j, m):
 def search_function(ops: Width) -> Any:
     """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile.
 
-    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once. The best of them, where it
-    is below a pixel's limit, is then looked at alone, and the others where the next is below it as well. Class sets come in order,
-    then spectra in the order of the library.
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
+    where it is below a pixel's limit, is then looked at alone, and the others where the next is below it as well. Class sets come in
+    order, then spectra in the order of the library.
     """
-    load, store, select, broadcast, any_lane, fma = (
-        ops.load,
-        ops.store,
-        ops.select,
-        ops.broadcast,
-        ops.any_lane,
-        ops.fma,
-    )
-    merit, pair = merit_function(ops), pair_function(ops)
-
-    @inlined
-    def larger(a, b):
-        return select(a > b, a, b)
-
-    @inlined
-    def needs(models, best, along, k):
-        """Return what t² has to reach; less a part of |y|², since t may be rounded otherwise where models are looked at one by one."""
-        return load(best.square, 0) * (1.0 - 1e-12) - along - load(best.limit, k)
-
-    @inlined
-    def keep(best, most, next_most, which, needed):
-        store(best.most, 0, most)
-        store(best.next_most, 0, next_most)
-        store(best.which, 0, which)
-        store(best.needed, 0, needed)
+    load, store = ops.load, ops.store
+    scan_twos, scan_threes = scans(ops)
 
     @compiled
     def search_twos(models, best, count, i, start, stop):
-        u_i = load(best.u, i)
-        needed = needs(models, best, u_i * u_i, 2)
-        most, next_most, which = broadcast(-1e300), broadcast(-1e300), broadcast(0.0)
-        for j in range(start, stop):
-            t, f_i, f_j = pair(models, i, j, u_i, load(best.u, j))
-            highest, lowest = larger(f_i, f_j), select(f_i > f_j, f_j, f_i)
-            value = merit(models, t * t, lowest, highest, f_i + f_j, models.slack[i, j])
-            next_most = larger(next_most, select(value > most, most, value))
-            which = select(value > most, broadcast(float(j)), which)
-            most = larger(value, most)
-        if any_lane(most >= needed):
-            keep(best, most, next_most, which, needed)
+        if scan_twos(models, best, i, start, stop):
             for s in range(count):
                 if best.most[0, s] >= best.needed[0, s]:
                     first = int(best.which[0, s])
@@ -271,24 +203,7 @@ def search_function(ops: Width) -> Any:
 
     @compiled
     def search_threes(models, best, count, i, j, start, stop):
-        less, at = best.less, models.place[i, j]
-        u_i = load(best.u, i)
-        t_j, g_i, g_j = pair(models, i, j, u_i, load(best.u, j))
-        needed = needs(models, best, u_i * u_i + t_j * t_j, 3)
-        most, next_most, which = broadcast(-1e300), broadcast(-1e300), broadcast(0.0)
-        for m in range(start, stop):
-            t = fma(load(less, m), broadcast(models.alpha[at + m]), t_j * models.beta[at + m])
-            f_i = fma(t, broadcast(models.first[at + m]), g_i)
-            f_j = fma(t, broadcast(models.second[at + m]), g_j)
-            f_m = t * models.third[at + m]
-            lowest = select(f_i > f_j, f_j, f_i)
-            lowest, highest = select(lowest > f_m, f_m, lowest), larger(larger(f_i, f_j), f_m)
-            value = merit(models, t * t, lowest, highest, f_i + f_j + f_m, models.slack3[at + m])
-            next_most = larger(next_most, select(value > most, most, value))
-            which = select(value > most, broadcast(float(m)), which)
-            most = larger(value, most)
-        if any_lane(most >= needed):
-            keep(best, most, next_most, which, needed)
+        if scan_threes(models, best, i, j, start, stop):
             for s in range(count):
                 if best.most[0, s] >= best.needed[0, s]:
                     first = int(best.which[0, s])
@@ -378,7 +293,7 @@ def choose_level(models, best, s):
                 others = min(others, best.error[k, s] if is_other else best.second[k, s])
         if k < models.fewest:
             continue
-        rmse = np.sqrt(error / models.bands)
+        rmse = math.sqrt(error / models.bands)
         reference = kept if models.against_kept else preceding
         if rmse < np.inf and (reference == np.inf or reference - rmse >= models.fusion):
             kept = rmse
@@ -403,7 +318,7 @@ def prove(models, best, s, k, L, y_norm, r_norm):
     for c in range(k):
         at = spectra[k, c, s]
         total += a[k, c, s]
-        weighted += a[k, c, s] * best.duals[at]
+        weighted += a[k, c, s] * best.duals[at, s]
         sizes += abs(a[k, c, s]) * lengths[at]
         shortest = min(shortest, lengths[at])
     held = best.summed[k, s] > 0.0
@@ -412,7 +327,7 @@ def prove(models, best, s, k, L, y_norm, r_norm):
     largest, squares = 0.0, UNDERFLOW
     for c in range(k):
         at = spectra[k, c, s]
-        dual = abs(best.duals[at] - multiplier) / lengths[at]
+        dual = abs(best.duals[at, s] - multiplier) / lengths[at]
         largest = max(largest, dual)
         squares += (dual + rounding) ** 2
     trace = 1.0
@@ -425,4 +340,6 @@ def prove(models, best, s, k, L, y_norm, r_norm):
         trace = (3.0 - x * x - y * y - z * z) / determinant if determinant > 0.0 else np.inf
     off = abs(total - 1.0) if held else 0.0
     kappa = max(largest / y_norm if y_norm > 0.0 else largest, off)
-    return kappa, np.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * ROUNDING * total * (1.0 if held else 0.0)
+    return kappa, math.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * ROUNDING * total * (
+        1.0 if held else 0.0
+    )

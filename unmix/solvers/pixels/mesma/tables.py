@@ -8,6 +8,9 @@ import numpy as np
 TOO_ALIKE = 1e-8
 # Models of three spectra whose tables are held: 48 bytes each.
 MOST_MODELS = 10_000_000
+# Places in a model's six numbers of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g; what t
+# adds to the fraction of the first, the second and the third; and 1/(1ᵀG⁻¹1).
+ALPHA, BETA, FIRST, SECOND, THIRD, SLACK = range(6)
 
 
 class Models(NamedTuple):
@@ -16,16 +19,12 @@ class Models(NamedTuple):
     order: Any  # (p,) int64: the number of each in the library
     begin: Any  # (classes + 1,) int64: the first of each class, and p
     lengths: Any  # (p,)
+    weights: Any  # (p,) 1 / lengths
     rho: Any  # (p, p) products of the spectra at unit length
     scale: Any  # (p, p) 1/√(1 − ρ²), the second less the first, for classes in ascending order; 0 where refused
     slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
-    place: Any  # (p, p) int64: where a pair's third ones begin in the following, less the number of the first of them
-    alpha: Any  # 1/√g of the third
-    beta: Any  # less its product with the second, over √g
-    third: Any  # what t adds to the fraction of the third,
-    second: Any  # of the second
-    first: Any  # and of the first
-    slack3: Any  # 1/(1ᵀG⁻¹1) of three
+    place: Any  # (p, p) int64: where a pair's third ones begin in ``triples``, less the number of the first of them
+    triples: Any  # (6 models of three,): six coefficients each, see `ALPHA` to `SLACK`
     most: int  # spectra of a model: 1 to 3
     fewest: int
     exact: bool  # a >= 0, sum of at most one; else the following reject
@@ -40,7 +39,7 @@ class Models(NamedTuple):
 
 
 def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) -> tuple[Any, ...]:
-    """Return the tables of `Models`, from ``order`` to ``slack3``; classes are in the order of their lower-case names.
+    """Return the tables of `Models`, from ``order`` to ``triples``; classes are in the order of their lower-case names.
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) ->
     along = (v - rho * v[:, None]) * scale  # its second Gram-Schmidt coefficient
     slack = 1.0 / (np.square(v)[:, None] + np.square(along))
     place = np.zeros((p, p), np.int64)
-    parts: list[list[np.ndarray]] = [[] for _ in range(6)]
+    parts: list[np.ndarray] = []
     size = 0
     after = begin[number[order] + 1]  # the first spectrum of the next class
     for i in range(p if most > 2 else 0):
@@ -80,12 +79,11 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) ->
             last = alpha * (v[m] - rho[i, m] * v[i]) - beta * along[i, j]
             second = scale[i, j] * beta
             columns = (
-                alpha, -beta, alpha * v[m], -second * v[j], (rho[i, j] * second - rho[i, m] * alpha) * v[i],
+                alpha, -beta, (rho[i, j] * second - rho[i, m] * alpha) * v[i], -second * v[j], alpha * v[m],
                 1.0 / (v[i] ** 2 + along[i, j] ** 2 + last**2),
             )  # fmt: skip
-            for part, column in zip(parts, columns):
-                part.append(column)
+            parts.append(np.stack(columns, axis=1))
             place[i, j] = size - m[0]
             size += len(m)
-    flat = [np.concatenate(part) if part else np.zeros(0) for part in parts]
-    return order.astype(np.int64), begin.astype(np.int64), lengths[order], rho, scale, slack, place, *flat
+    triples = np.concatenate(parts).ravel() if parts else np.zeros(0)
+    return order.astype(np.int64), begin.astype(np.int64), lengths[order], v, rho, scale, slack, place, triples
