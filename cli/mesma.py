@@ -58,6 +58,7 @@ default = ModelChoice()
     "--max-rmse", type=float, metavar="RMSE", help="Reject models with a larger RMSE.  [default: 0.025 for viper]"
 )
 @unmixing.shade_normalize
+@unmixing.device
 @unmixing.running
 @options.reading
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
@@ -72,7 +73,7 @@ def command(
     Writes STEM_model (a band for each class: the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (a band
     for each class, shade, and the brightness, which is the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done,
     STEM_run.json. All models are compared; none is drawn at random. Thresholds are in the unit of the scaled cube: the defaults are for
-    reflectance from 0 to 1. It runs on the CPU. Interrupted runs, lists of cubes and exit codes are as for run.
+    reflectance from 0 to 1. Interrupted runs, lists of cubes and exit codes are as for run.
     """
     settings |= {"method": "mesma"}
     return unmix_scenes(cubes, listed, shard, as_json, uncertified, progress_kind, (verbose, quiet, log_file), settings)

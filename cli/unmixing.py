@@ -167,6 +167,14 @@ running = options.combine(
         show_default=True,
         help="File format of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
     ),
+    click.option(
+        "--rgb",
+        metavar="A,B,C",
+        help="Endmembers or classes that are red, green and blue in STEM_browse.png.  [default: the three with the largest sums]",
+    ),
+    click.option(
+        "--no-browse", "browse", is_flag=True, flag_value=False, default=True, help="Write no STEM_browse.png."
+    ),
 )
 
 selected_maps = options.combine(

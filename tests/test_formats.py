@@ -287,6 +287,7 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
         "s_endmembers.csv",
         "s_endmembers.sli",
         "s_endmembers.hdr",
+        "s_browse.png",
         "s_run.json",
     }
     assert {path.name for path in (tmp_path / form).iterdir()} == expected

@@ -37,6 +37,7 @@ HOUSE = {
     "endmembers": (("io", "library", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy"}),
     "devices": (("compiled", "solvers/pixels", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
+    "pictures": (("io", "errors"), {"numpy"}),
     "outputs": (
         ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",
          "_version"),
@@ -48,7 +49,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "jobs": (
-        ("arrays", "outputs", "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
+        ("arrays", "outputs", "pictures", "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),
         {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed"},
     ),

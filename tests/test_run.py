@@ -358,7 +358,7 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
     assert verify(tmp_path / "scene", sample=10).pixels == 10
     random = np.random.default_rng(0)
     files = [path for path in sorted(tmp_path.glob("scene_*")) if "truth" not in path.name and path.suffix != ".json"]
-    assert len(files) == 11
+    assert len(files) == 12
     for path in files:
         good = path.read_bytes()
         for place in random.integers(0, len(good), 12):

@@ -84,6 +84,10 @@ class Options:
     top : int, optional
         Write only this many abundances of each pixel, the largest first, to ``STEM_abundance``, and the numbers of their endmembers to
         ``STEM_index`` (from 1; 0 where there is none).
+    browse : bool
+        Also write ``STEM_browse.png``, a picture of the abundances, or with ``by`` of the sums by class.
+    rgb : str, optional
+        The endmembers or classes that are red, green and blue in it, ``A,B,C``; default are the three with the largest sums.
     dry_run : bool
         Report what would be done, and write nothing.
     max_delta : float
@@ -129,6 +133,8 @@ class Options:
     format: str = "envi"
     ortho: bool = False
     top: int | None = None
+    browse: bool = True
+    rgb: str | None = None
     dry_run: bool = False
     max_delta: float = MOST_DELTA
     reading: ReadOptions = field(default_factory=ReadOptions)
@@ -164,6 +170,10 @@ class Options:
         self.refuse_draws()
         if self.shade is not None and not self.method_spec.has_shade:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
+        if self.rgb is not None and not self.browse:
+            raise MethodError("`rgb` chooses the colours of the browse image, which is not to be written")
+        if self.rgb is not None and self.top is not None:
+            raise MethodError("`rgb`: with `top` each pixel shows its largest abundance in that endmember's colour")
         if self.library_scale is not None and not 1e-30 < self.library_scale < 1e30:
             raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
@@ -276,6 +286,8 @@ class Options:
             | ({} if self.choice is None else {"choice": asdict(self.choice)})
             | ({} if not self.uncertainty else {"uncertainty": True})
             | ({} if not self.class_map else {"class_map": True})
+            | ({} if self.browse else {"browse": False})
+            | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 

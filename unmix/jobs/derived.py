@@ -1,6 +1,5 @@
 """Maps that are made of the float64 abundances of some lines, before these are rounded for their own map."""
 
-import colorsys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,6 +12,7 @@ from ..io import Cube, spectra
 from ..io.window import origin_of
 from ..library import ClassSums
 from ..options import Options
+from ..pictures.colours import colour_of
 from ..problem import Problem, Weighting
 from .monte_carlo import MonteCarlo
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
@@ -22,8 +22,6 @@ from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 MOST_WRITERS = 4
 # Classes of a map of bytes.
 MOST_CLASSES = 255
-# Okabe and Ito 2008, but for black.
-COLOURS = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 
 
 def threads_of_a_writer(options: Options) -> int:
@@ -148,14 +146,6 @@ def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
     """Return the fields of a map's header."""
     further = one.fields if isinstance(one, MapOfSums) else {}
     return {"description": one.description, "band names": list(one.bands), **further}
-
-
-def colour_of(number: int) -> tuple[int, int, int]:
-    """Return the colour of a class: black for 0, then those that most people with colour blindness tell apart, then hues far apart."""
-    if number <= len(COLOURS):
-        return ((0, 0, 0), *COLOURS)[number]
-    red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1.0, 0.65, 0.9)
-    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, DerivedMap]:

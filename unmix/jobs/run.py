@@ -27,6 +27,7 @@ from ..outputs.judgement import collected_warnings
 from ..outputs.names import LIBRARY, ORTHO, RECORD, blank_of, file_of, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, plan_only, report_of
+from ..pictures.browse import bands_shown, browse_of
 from ..pipeline import Seconds
 from ..problem import Problem, Weighting, plan_problem
 from ..scene import check_scale, open_scene
@@ -130,7 +131,9 @@ class SceneRun:
                 f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
         self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
-        self.suffixes = suffixes_of([*options.maps(1, 1), *options.derived], options.form, options.ortho)
+        self.suffixes = suffixes_of(
+            [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
+        )
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
         table = file_of(options.classes) if options.classes and ":" in options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
@@ -194,10 +197,13 @@ class SceneRun:
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
+        classes = options.sums(problem.endmembers)
+        names = problem.endmembers.names if classes is None else classes.names
+        if options.rgb is not None:  # before all the work
+            bands_shown(names, [], options.rgb)
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
-        classes = options.sums(problem.endmembers)
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -224,6 +230,10 @@ class SceneRun:
         description = f"{problem.method.name} ({problem.solver.name})"
         further = {name: header_fields(one) for name, one in derived.items()}
         map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further)
+        if options.browse:
+            totals = summary.sums.tolist() if classes is None else [one["mean"] for one in classes.means(summary.sums)]
+            values = {name: raster.values() for name, raster in outputs.rasters.items()}
+            outputs.write_browse(browse_of(values, names, totals, options.rgb))
         written = problem.endmembers if problem.weighting is None else problem.weighting.endmembers
         written.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)

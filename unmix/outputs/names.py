@@ -35,17 +35,19 @@ ORTHO = "_ortho"  # follows the name of an orthorectified map
 # The types of values of maps that are not float32, and what stands for no data in them; -9999 in the others.
 TYPES, BLANKS = {"class": np.dtype("u1")}, {"class": 0}
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
+BROWSE = "_browse.png"
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
 
 
-def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False) -> tuple[str, ...]:
-    """Return the suffixes of a run's outputs: of these maps in this format, of the endmembers and, last, of the record."""
-    kinds = ("", ORTHO) if ortho else ("",)
-    return (*(f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings), *LIBRARY, RECORD)
+def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, browse: bool = False) -> tuple[str, ...]:
+    """Return the suffixes of a run's outputs: of these maps in this format, of endmembers and picture and, last, of the record."""
+    kinds, picture = ("", ORTHO) if ortho else ("",), (BROWSE,) if browse else ()
+    files = (f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings)
+    return (*files, *LIBRARY, *picture, RECORD)
 
 
 # The suffixes of the outputs of all possible runs.
-SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS.values() for suffix in suffixes_of(MAPS, form, True)))
+SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS.values() for suffix in suffixes_of(MAPS, form, True, True)))
 
 
 def type_of(name: str) -> np.dtype[Any]:
@@ -78,7 +80,7 @@ def parts_of(suffixes: Sequence[str], maps: Iterable[str] = ()) -> list[str]:
     These are all suffixes of the same maps, and of further ``maps``: maps of every format are first written as ENVI files.
     """
     wanted = {map_of(suffix) for suffix in suffixes} | set(maps)
-    return [suffix for suffix in SUFFIXES if map_of(suffix) in wanted or suffix in (*LIBRARY, RECORD)]
+    return [suffix for suffix in SUFFIXES if map_of(suffix) in wanted or suffix in (*LIBRARY, BROWSE, RECORD)]
 
 
 def map_of(suffix: str) -> str:

@@ -22,7 +22,20 @@ from .atomic import file_digest, finite, flush, readable, record_digest, signals
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 from .lock import Lock
-from .names import LIBRARY, LOCK, ORTHO, PART, RECORD, inputs_of, listed, of_a_run, parts_of, refuse_inputs, type_of
+from .names import (
+    BROWSE,
+    LIBRARY,
+    LOCK,
+    ORTHO,
+    PART,
+    RECORD,
+    inputs_of,
+    listed,
+    of_a_run,
+    parts_of,
+    refuse_inputs,
+    type_of,
+)
 from .raster import Raster
 
 log = logging.getLogger("unmix")
@@ -311,6 +324,10 @@ class Outputs:
         }
         write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
 
+    def write_browse(self, image: bytes) -> None:
+        """Write ``STEM_browse.png``."""
+        write_new(self.part(BROWSE), image)
+
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and rename all `.part` files to their final names, `run.json` last."""
         if self.watch is not None:
@@ -323,7 +340,7 @@ class Outputs:
                 digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
                 del digests[f"{self.stem}_{name}.img"]
         for path in self.parts:
-            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"]):
+            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"], [".png", ".part"]):
                 digests[path.name[: -len(".part")]] = file_digest(path)
                 flush(path)
         report["digests"] = digests

@@ -37,6 +37,10 @@ class Raster:
         """Bytes of a line."""
         return self.kind.itemsize * self.bands * self.samples
 
+    def values(self) -> np.ndarray:
+        """Return what is written, as a memory map (lines, bands, samples)."""
+        return np.memmap(self.path, self.kind, "r", shape=(self.lines, self.bands, self.samples))
+
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32, if known."""
         values = np.ascontiguousarray(values, self.kind)

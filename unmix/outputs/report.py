@@ -109,7 +109,7 @@ def plan_only(
     ``problem`` and the ``bands`` of each map are known where endmembers are given.
     """
     maps = [*options.maps(1, 1), *options.derived]
-    outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho)]
+    outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho, options.browse)]
     return {
         "input": input_of(scene),
         "dry_run": True,

@@ -1,0 +1,98 @@
+"""Compose a run's browse image: three maps as red, green and blue, clear where pixels are masked."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..errors import MethodError
+from ..io.export import NODATA
+from .colours import colour_of
+from .png import png
+
+# The longest side of a browse image, in pixels.
+MOST = 1024
+
+
+def thinned(lines: int, samples: int, most: int = MOST) -> tuple[slice, slice]:
+    """Return every k-th line and sample, so that neither side has more than ``most``."""
+    step = max(1, -(-max(lines, samples) // most))
+    return slice(0, lines, step), slice(0, samples, step)
+
+
+def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = None) -> list[int]:
+    """Return the numbers of the bands that are shown as red, green and blue.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The endmembers or classes.
+    sums : sequence of float
+        The sum of each over the scene: by default those with the three largest are shown.
+    rgb : str, optional
+        Their names instead, one to three, separated by commas.
+
+    Raises
+    ------
+    MethodError
+        Where there is no such name, or there are more than three.
+    """
+    if rgb is None:
+        order = sorted(range(len(names)), key=lambda j: -sums[j])
+        return order[:3] if len(names) >= 3 else order[:1]
+    wanted = [word.strip() for word in rgb.split(",")]
+    for word in wanted:
+        if word not in names:
+            some = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+            raise MethodError(f"`rgb` {rgb}: there is no '{word}'; there are {some}")
+    if len(wanted) > 3:
+        raise MethodError(f"`rgb` {rgb}: name at most three, for red, green and blue")
+    return [list(names).index(word) for word in wanted]
+
+
+def of_shares(values: np.ndarray, masked: np.ndarray) -> bytes:
+    """Return one to three maps as red, green and blue, as a PNG file.
+
+    Parameters
+    ----------
+    values : array (n, h, w), float
+        Shares; 0 is dark and 1 bright, and what is beyond is clipped. One alone is grey.
+    masked : array (h, w), bool
+        Pixels that are clear.
+    """
+    n, h, w = values.shape
+    image = np.zeros((h, w, 4), np.uint8)
+    shares = np.round(255 * np.clip(np.nan_to_num(values), 0, 1)).astype(np.uint8)
+    image[..., : 3 if n == 1 else n] = np.moveaxis(shares, 0, -1)
+    image[..., 3] = 255
+    image[masked] = 0
+    return png(image)
+
+
+def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> bytes:
+    """Return the endmember with the largest share by its colour, as bright as its share; arrays (h, w); numbers count from 1."""
+    colours = np.array([colour_of(j) for j in range(int(numbers.max(initial=0)) + 1)])
+    bright = colours[np.maximum(numbers, 0).astype(int)] * np.clip(np.nan_to_num(shares), 0, 1)[..., None]
+    image = np.concatenate([np.round(bright), np.full((*masked.shape, 1), 255.0)], axis=-1).astype(np.uint8)
+    image[masked] = 0
+    return png(image)
+
+
+def browse_of(maps: Mapping[str, np.ndarray], names: Sequence[str], sums: Sequence[float], rgb: str | None) -> bytes:
+    """Return the browse image of a run, at most `MOST` pixels wide and high: of larger scenes every k-th line and sample.
+
+    Parameters
+    ----------
+    maps : mapping of arrays (lines, bands, samples)
+        The run's maps; read as far as they are shown.
+    names : sequence of str
+        The bands of ``fraction``, where there is that map, else those of ``abundance``.
+    sums, rgb
+        See `bands_shown`.
+    """
+    lines, _, samples = maps["rmse"].shape
+    rows, columns = thinned(lines, samples)
+    masked = maps["rmse"][rows, 0, columns] == NODATA
+    if "index" in maps:
+        return of_largest(maps["index"][rows, 0, columns], maps["abundance"][rows, 0, columns], masked)
+    values = maps["fraction" if "fraction" in maps else "abundance"]
+    return of_shares(np.stack([values[rows, b, columns] for b in bands_shown(names, sums, rgb)]), masked)
