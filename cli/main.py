@@ -30,6 +30,7 @@ COMMANDS = {
     "nmf": "Find endmembers and abundances together, by non-negative factorisation.",
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",
+    "report": "Write one HTML file about a run or a folder of runs.",
     "verify": "Check the outputs of a finished run against its cube.",
     "bench": "Time a run and compare it with a plain copy of the same data.",
     "synth": "Make a synthetic scene with known truth.",

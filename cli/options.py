@@ -162,8 +162,10 @@ class LogFileHandler(logging.FileHandler):
 def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logger:
     """Send the package's log to stderr, and to a file if one is named; return the logger."""
     log = logging.getLogger("unmix")
-    log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO)
-    log.handlers = [StderrHandler()]
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    # What is shown is the handlers' business: run.json has the warnings of a quiet run too.
+    shown = logging.ERROR if quiet else logging.NOTSET
+    log.handlers = [StderrHandler(shown)]
     log.handlers[0].setFormatter(LogLine())
     if log_file == "-":
         raise click.UsageError("--log-file -: the log goes to stderr anyway; name a file")
@@ -177,6 +179,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
             handler = LogFileHandler(log_file, encoding="utf-8")
         except OSError as error:
             raise click.UsageError(f"--log-file {log_file}: {error.strerror}") from None
+        handler.setLevel(shown)
         handler.setFormatter(DatedLine("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
     return log

@@ -37,12 +37,12 @@ HOUSE = {
     "endmembers": (("io", "library", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy"}),
     "devices": (("compiled", "solvers/pixels", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
-    "pictures": (("io", "errors"), {"numpy"}),
     "outputs": (
         ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",
          "_version"),
         {"numpy"},
     ),
+    "pictures": (("outputs", "io", "errors"), {"numpy"}),
     "arrays": (
         ("rescue", "devices", "problem", "pipeline", "certificate", "compiled", "methods", "io", "library", "blocks", "errors",
          "solvers/pixels", "solvers/nnls", "solvers/nnqp", "solvers/nmf", "solvers/bands"),
@@ -53,7 +53,7 @@ HOUSE = {
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),
         {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed"},
     ),
-    "__init__": (("jobs", "arrays", "options", "scene", "library", "io", "errors", "_version"), set()),
+    "__init__": (("jobs", "arrays", "pictures", "options", "scene", "library", "io", "errors", "_version"), set()),
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 MOST_MODULES, MOST_LINES, LONGEST_FUNCTION = 13, 460, 80

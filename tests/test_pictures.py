@@ -1,15 +1,24 @@
 """Pictures and pages of runs: what a browser or another reader makes of them is what the maps hold."""
 
+import base64
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+
 import numpy as np
 import pytest
 from conftest import write_cube
 from matplotlib import image as reader
+from test_cli import unmix as command
 
 import unmix
 from unmix.io import open_cube
+from unmix.jobs.verify import verify
 from unmix.pictures.browse import bands_shown, of_shares, thinned
 from unmix.pictures.colours import MAGMA, VIRIDIS, ramp
 from unmix.pictures.png import png
+from unmix.pictures.views import BINS, views_of
 
 
 @pytest.fixture
@@ -110,3 +119,194 @@ def test_colours_are_those_of_matplotlib(name, ours):
 
     theirs = 255 * matplotlib.colormaps[name](np.linspace(0, 1, 255))
     assert np.abs(ramp(ours)[:255] - theirs).max() <= 4
+
+
+class Page(HTMLParser):
+    """What a browser would show of a page, as far as the standard library reads it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.words, self.addresses, self.styles = [], [], [], 0
+        self.feed(path.read_text())
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        if self.tags[-1:] not in (["style"], ["script"]):
+            self.words.append(data)
+
+    @property
+    def images(self):
+        return [
+            base64.b64decode(address.partition(",")[2]) for address in self.addresses if address.startswith("data:")
+        ]
+
+
+def test_the_page_of_a_scene(tmp_path, scene):
+    report = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, certificate=True, rgb="water,soil,road")
+    path = unmix.report(tmp_path / "s")
+    page = Page(path)
+    assert path == tmp_path / "s_report.html" and path.stat().st_size < 2**21
+    assert f"{report['pixels']['certified']} of 1199 pixels certified" in page.text and "1 masked" in page.text
+    for words in ("soil", "tree", "road", "water", "red water, green soil, blue road", "run.json", "log₁₀ κ"):
+        assert words in page.text, words
+    assert len(page.images) == 6 and page.images[0] == (tmp_path / "s_browse.png").read_bytes()
+    assert all(address.startswith("data:image/png") for address in page.addresses)
+    again = unmix.report(tmp_path / "s_abundance.hdr", tmp_path / "again.html")
+    assert again.read_bytes() == path.read_bytes()
+    assert verify(tmp_path / "s").faults == []
+
+
+def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
+    cube = open_cube(tmp_path / "s_abundance.hdr")
+    values = cube.read(slice(0, 30), np.empty(30 * 40 * 4 * 4, np.uint8)).copy()
+    views = views_of(cube, [2, 0], ["road", "soil"], 15, summed=True)
+    for view, expected in zip(views, (values[:, 2], values[:, 0], values.sum(axis=1, dtype=np.float32))):
+        present = values[:, 0] != -9999
+        counts = np.histogram(np.clip(expected[present], 0, 1), BINS, (0, 1))[0]
+        assert np.abs(view.counts - counts).sum() <= 2  # a value on an edge
+        assert view.solved == 1199 and view.mean == pytest.approx(expected[present].mean(dtype=float))
+        np.testing.assert_array_equal(view.picture, np.where(present, expected, np.nan)[::3, ::3])
+
+
+def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
+    cube = open_cube(tmp_path / "s_abundance.hdr")
+    whole = views_of(cube, range(4), "abcd", 11)
+    monkeypatch.setattr("unmix.pictures.views.BLOCK", 7 * 40 * 4 * 4)
+    for one, other in zip(whole, views_of(cube, range(4), "abcd", 11)):
+        np.testing.assert_array_equal(one.picture, other.picture)
+        np.testing.assert_array_equal(one.counts, other.counts)
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def hostile(tmp_path, scene):
+    """A run whose names are markup."""
+    text = (
+        (tmp_path / "e.csv")
+        .read_text()
+        .replace("soil", HOSTILE)
+        .replace("tree", '"><img src=x onerror=alert(1)>')
+        .replace("road", "“ü”")
+    )
+    (tmp_path / "e.csv").write_text(text.replace('"><img', '"""><img').replace("alert(1)>,", 'alert(1)>",'))
+    for ending in (".hdr", ".img"):
+        shutil.move(tmp_path / f"s{ending}", tmp_path / f"a&b 'c'{ending}")
+    unmix.run(tmp_path / "a&b 'c'.hdr", endmembers=tmp_path / "e.csv", scale=10000)
+    return unmix.report(tmp_path / "a&b 'c'")
+
+
+def test_hostile_names_are_text(tmp_path, scene):
+    page = Page(hostile(tmp_path, scene))
+    assert (
+        page.tags.count("script") == 0
+        and HOSTILE in page.text
+        and "onerror=alert(1)" in page.text
+        and "“ü”" in page.text
+    )
+    assert not any(address == "x" for address in page.addresses)
+    folder = Page(unmix.report(tmp_path))
+    assert folder.tags.count("script") == 1 and "a&b 'c'" in folder.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"top": 2},
+        {"format": "hdf5"},
+        {"format": "geotiff"},
+        {"method": "ucls"},
+        {"method": "nnls", "uncertainty": True},
+    ],
+)
+def test_every_kind_of_run_has_a_page(tmp_path, scene, words):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
+    page = Page(unmix.report(tmp_path / "s"))
+    assert "1199 of 1199 pixels certified" in page.text and len(page.images) >= 4
+
+
+def test_models_and_factors_have_pages(tmp_path, scene):
+    text = (tmp_path / "e.csv").read_text().splitlines()
+    rows = [f"{line},{kind}" for line, kind in zip(text, ("class", "a", "b", "a", "b"))]
+    (tmp_path / "e.csv").write_text("\n".join(rows) + "\n")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, method="mesma", class_map=True, out_dir=tmp_path / "m")
+    assert "Sums by class" in Page(unmix.report(tmp_path / "m/s")).text
+    unmix.nmf_scene(scene, count=2, out_dir=tmp_path / "n", steps=5)
+    assert "1199 pixels solved" in Page(unmix.report(tmp_path / "n/s")).text
+    assert (tmp_path / "n/s_browse.png").exists() and verify(tmp_path / "n/s").faults == []
+
+
+def test_the_page_of_a_folder_shows_failures_first(tmp_path, scene):
+    for name in ("good", "also", "damaged"):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "maps" / name)
+    (tmp_path / "maps/damaged/s_run.json").write_text("{")
+    (tmp_path / "maps/cut_run.journal.part").write_text("")
+    out, _ = command("report", tmp_path / "maps", "-o", tmp_path / "all.html")
+    page = Page(tmp_path / "all.html")
+    assert out.strip() == str(tmp_path / "all.html") and "2 of 4 runs are finished, with no pixel open" in page.text
+    states = re.findall(r"is damaged|unfinished|finished(?!,)", page.text)
+    assert sorted(states[:2]) == ["is damaged", "unfinished"] and states[2:] == ["finished", "finished"]
+    assert len(page.images) == 2
+
+
+def test_pages_that_cannot_be(tmp_path, scene):
+    (tmp_path / "empty").mkdir()
+    assert "holds no finished run" in command("report", tmp_path / "empty", code=1)[1]
+    assert "no finished run" in command("report", tmp_path / "nothing", code=1)[1]
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
+    (tmp_path / "mine.html").write_text("mine")
+    assert "exists already" in command("report", tmp_path / "s", "-o", tmp_path / "mine.html", code=1)[1]
+    assert (tmp_path / "mine.html").read_text() == "mine"
+    assert (
+        "one run or folder" in command("report", tmp_path / "s", tmp_path / "s", "-o", tmp_path / "x.html", code=2)[1]
+    )
+    record = tmp_path / "s_run.json"
+    record.write_text('{"digests": {"s_rmse.img": 3}, "pixels": 7}')
+    assert "is damaged" in command("report", tmp_path / "s", code=1)[1] and not (tmp_path / "s_report.html").exists()
+    record.write_text("[]")
+    assert "is damaged" in command("report", tmp_path / "s", code=1)[1]
+
+
+def test_a_quiet_run_records_its_warnings(tmp_path, scene):
+    text = (tmp_path / "e.csv").read_text().splitlines()
+    (tmp_path / "e.csv").write_text("\n".join(text[:3]) + "\n")
+    _, err = command("run", scene, "-e", tmp_path / "e.csv", "--scale", "10000", "-q")
+    assert err == "" and "the fit is poor" in Page(unmix.report(tmp_path / "s")).text
+
+
+CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wide", "scheme"), [(375, "dark"), (1280, "light")])
+def test_in_a_browser(tmp_path, scene, wide, scheme):
+    """No request leaves, nothing is wider than the window, every image is shown, the console stays empty, nothing is run."""
+    browsers = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no browser")
+    pages = [hostile(tmp_path, scene), unmix.report(tmp_path)]
+    with browsers.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context(
+            viewport={"width": wide, "height": 800}, color_scheme=scheme, offline=True
+        ).new_page()
+        said, asked = [], []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url.partition(":")[0]))
+        for path in pages:
+            page.goto(f"file://{os.fspath(path)}".replace("&", "%26"))
+            assert page.evaluate("document.documentElement.scrollWidth") == wide
+            assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
+        page.click("th button >> nth=1")
+        page.emulate_media(media="print")
+        assert page.evaluate("document.body.innerText.length") > 50
+        browser.close()
+    assert said == [] and set(asked) <= {"file", "data"}

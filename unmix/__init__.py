@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .jobs.run import run
     from .library import Endmembers
     from .options import Options
+    from .pictures.write import report
     from .scene import ReadOptions
 
 _LAZY = {
@@ -39,7 +40,7 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
+    "report": ".pictures.write", "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
 
@@ -81,6 +82,7 @@ __all__ = [
     "nnls",
     "nnqp",
     "open_cube",
+    "report",
     "run",
     "select_bands",
     "solve",

@@ -41,6 +41,7 @@ from ..outputs.atomic import finite
 from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import map_headers, what_was_read
+from ..pictures.browse import bands_shown, browse_of
 from ..scene import ReadOptions, open_scene
 from ..solvers.pixels.gather import Stored, floats_function
 
@@ -113,7 +114,7 @@ def nmf_scene(
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
-    suffixes = suffixes_of(("abundance", "rmse"), form)
+    suffixes = suffixes_of(("abundance", "rmse"), form, browse=True)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=endmembers))
     watch = Watch(scene)
     with one_device(device, threads) as machine, Outputs(folder, scene.stem, form, suffixes, watch) as outputs:
@@ -160,6 +161,9 @@ def nmf_scene(
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
         map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used)
+        values = {name: raster.values() for name, raster in outputs.rasters.items()}
+        outputs.write_browse(browse_of(values, factors.names, sums.tolist(), None))
+        report["browse"] = [factors.names[j] for j in bands_shown(factors.names, sums.tolist())]
         factors.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
     return finite(report) | {"stem": scene.stem}

@@ -1,6 +1,5 @@
 """`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,9 @@ from ...io.placement import Placement
 from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
+from ...outputs.finished import record_of, stem_of_outputs
 from ...outputs.journal import difference
-from ...outputs.names import MAPS, ORTHO, SUFFIXES, blank_of
+from ...outputs.names import MAPS, ORTHO, RECORD, blank_of
 from ...problem import Weighting
 from ...scene import ReadOptions, open_part
 from .derived import check_classes, check_fractions, check_masked, check_scatter, check_unweighted, with_weighted_noise
@@ -55,26 +55,11 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
         Where the scene cannot be read.
     """
     stem = stem_of_outputs(Path(stem))
-    record = stem.with_name(stem.name + "_run.json")
-    try:
-        report = json.loads(record.read_text())
-    except OSError as error:
-        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
-    except ValueError as error:
-        raise OutputError(f"{record}: is damaged: {error}") from None
+    record, report = stem.with_name(stem.name + RECORD), record_of(stem)
     try:
         return verify_report(stem, report, cube, everything, sample)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
         raise OutputError(f"{record}: is damaged: {type(error).__name__}: {error}") from None
-
-
-def stem_of_outputs(path: Path) -> Path:
-    """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
-    ends = [suffix for suffix in SUFFIXES if path.name.endswith(suffix) and path.name != suffix]
-    candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), path.with_suffix("")]
-    finished = [stem for stem in candidates if stem.with_name(stem.name + "_run.json").exists()]
-    likely = candidates[1] if ends or path.suffix.lower() in (".hdr", ".img") else path
-    return (finished or [likely])[0]
 
 
 def verify_report(

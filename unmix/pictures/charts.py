@@ -1,0 +1,89 @@
+"""Draw histograms and spectra as SVG, in the colours of the page around them."""
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+WIDE, HIGH = 640, 240
+LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
+
+
+def number(value: float) -> str:
+    """Return a coordinate, rounded so that it is the same text everywhere."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+def steps_of(low: float, high: float, most: int = 6) -> list[float]:
+    """Return round numbers between two others, for an axis."""
+    if not high > low:
+        return [low]
+    step = 10.0 ** np.floor(np.log10((high - low) / most))
+    for factor in (1, 2, 5, 10):
+        if (high - low) / (step * factor) <= most:
+            step *= factor
+            break
+    return [float(k * step) for k in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
+
+
+def bars(
+    counts: Sequence[int] | np.ndarray, low: float, high: float, what: str, size: tuple[int, int] = (320, 120)
+) -> str:
+    """Return a histogram between two values; ``what`` is read out in its place, and names the axis."""
+    (wide, high_), below = size, 14
+    top = max(1, int(max(counts, default=0)))
+    width = wide / max(1, len(counts))
+    shapes = "".join(
+        f'<rect x="{number(k * width)}" y="{number((high_ - below) * (1 - n / top))}" width="{number(max(width - 0.5, 0.5))}" '
+        f'height="{number((high_ - below) * n / top)}"/>'
+        for k, n in enumerate(counts)
+        if n
+    )
+    ends = f'<text x="0" y="{high_ - 2}">{low:.3g}</text><text x="{wide}" y="{high_ - 2}" text-anchor="end">{high:.3g}</text>'
+    middle = f'<text x="{wide / 2}" y="{high_ - 2}" text-anchor="middle">{escape(what)}</text>'
+    return (
+        f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what)}: histogram">'
+        f"<title>{escape(what)}</title>{shapes}{ends}{middle}</svg>"
+    )
+
+
+def lines(
+    at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float
+) -> str:
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``."""
+    order = np.argsort(at, kind="stable")
+    at, spectra = at[order], spectra[order]
+    low, high = min(0.0, float(spectra.min())), float(spectra.max())
+    high = high if high > low else low + 1.0
+    first, last = float(at[0]), float(at[-1]) if at[-1] > at[0] else float(at[0]) + 1.0
+
+    def x(value: float) -> float:
+        return LEFT + (WIDE - LEFT - RIGHT) * (value - first) / (last - first)
+
+    def y(value: float) -> float:
+        return TOP + (HIGH - TOP - BELOW) * (high - value) / (high - low)
+
+    parts = []
+    for value in steps_of(low, high, 5):
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
+        )
+        parts.append(f'<text x="{LEFT - 6}" y="{number(y(value) + 4)}" text-anchor="end">{value:g}</text>')
+    parts += [
+        f'<text x="{number(x(value))}" y="{HIGH - BELOW + 16}" text-anchor="middle">{value:g}</text>'
+        for value in steps_of(first, last, 8)
+    ]
+    parts.append(f'<text x="{(LEFT + WIDE) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
+    cuts = np.flatnonzero(np.diff(at) > gap) + 1
+    for j, name in enumerate(names):
+        for piece in np.split(np.arange(len(at)), cuts):
+            points = " ".join(f"{number(x(at[b]))},{number(y(spectra[b, j]))}" for b in piece)
+            shape = (
+                f'<polyline points="{points}"'
+                if len(piece) > 1
+                else f'<circle cx="{points.split(",")[0]}" cy="{points.split(",")[1]}" r="1.5"'
+            )
+            parts.append(
+                f'{shape} style="color:{colours[j]}"><title>{escape(name)}</title></{shape[1:].split(" ")[0]}>'
+            )
+    return f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="spectra of the endmembers">{"".join(parts)}</svg>'

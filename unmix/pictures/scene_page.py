@@ -1,0 +1,262 @@
+"""The page of a finished run: the verdict, pictures and histograms of its maps, the spectra, the record."""
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CubeError, LibraryError, printable
+from ..outputs.finished import FinishedRun
+from .charts import bars, lines
+from .colours import MAGMA, VIRIDIS, colour_of, ramp
+from .png import png
+from .views import View, views_of
+
+# The longest sides of a map's picture, for so many maps at most: a page stays below 2 MB.
+SIDES = ((4, 512), (9, 360), (16, 256), (48, 176))
+# The most endmembers or classes whose maps are shown: those with the largest means.
+MOST_SHOWN = 48
+# Histogram of κ: decades.
+KAPPA = (-18.0, -8.0)
+
+
+def text(value: Any) -> str:
+    """Return any value as text of a page: nothing in it is markup, and no character is unprintable."""
+    return escape(printable(str(value)))
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits that count."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def part(name: str) -> str:
+    """Return the text of a file of this package."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def document(title: str, body: str, script: str = "") -> str:
+    """Return a page that needs no other file, and may load none; ``script`` names a file of this package."""
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'" + (
+        "; script-src 'unsafe-inline'" if script else ""
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<meta name="generator" content="unmix"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{title}</title><style>{part('page.css')}</style></head>\n<body>\n{body}\n"
+        + (f"<script>{part(script)}</script>" if script else "")
+        + "</body></html>\n"
+    )
+
+
+def embedded(image: bytes) -> str:
+    """Return an image as an address that holds it."""
+    return "data:image/png;base64," + base64.b64encode(image).decode()
+
+
+def coloured(view: View, colours: np.ndarray) -> bytes:
+    """Return a view as an image, in 255 colours between its ends and clear where there is no value."""
+    with np.errstate(invalid="ignore"):
+        shares = np.clip((view.picture - view.low) / (view.high - view.low), 0, 1)
+    return png(np.where(np.isnan(shares), 255, np.round(254 * np.nan_to_num(shares))).astype(np.uint8), colours)
+
+
+def figure(view: View, colours: np.ndarray, caption: str, size: tuple[int, int] = (240, 64)) -> str:
+    """Return a map with its histogram, of that size."""
+    name = text(view.name)
+    return (
+        f'<figure><img src="{embedded(coloured(view, colours))}" alt="map of {name}"><figcaption><b>{name}</b> {caption}</figcaption>'
+        f"{bars(view.counts, view.low, view.high, '', size)}</figure>"
+    )
+
+
+def legend(colours: np.ndarray, low: str, high: str) -> str:
+    """Return a bar with the colours of maps and what its ends are."""
+    stops = ",".join("#" + bytes(colours[k, :3]).hex() for k in range(0, 255, 254 // 8))
+    return (
+        f'<div class="ramp" style="background:linear-gradient(90deg,{stops})"></div><div class="ends"><span>{low}</span>'
+        f"<span>{high}</span></div>"
+    )
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """Return what the run proved and how well the model fits, first of all."""
+    pixels, fit = report.get("pixels", {}), report.get("fit", {}).get("relative_rmse", {})
+    solved, certified = pixels.get("solved", 0), pixels.get("certified")
+    parts = []
+    poor = (certified is not None and certified < solved) or bool(report.get("warnings"))
+    if certified is not None:
+        parts.append(f"<strong>{certified} of {solved} pixels certified</strong>")
+        parts.append(f"worst κ {report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}")
+    else:
+        parts.append(f"<strong>{solved} pixels solved</strong>")
+    if pixels.get("fit_certified"):
+        parts.append(f"{pixels['fit_certified']} pixels: only the fit is certified")
+    if pixels.get("failed"):
+        parts.append(f'<span class="poor">{pixels["failed"]} not certified</span>')
+    for kind, what in (
+        ("masked", "masked"),
+        ("partly_nodata", "with some bands missing"),
+        ("rescued", "solved again in double-double"),
+    ):
+        if pixels.get(kind):
+            parts.append(f"{pixels[kind]} {what}")
+    if fit:
+        parts.append(
+            f"relative RMSE {percent(fit['median'])} in the median pixel, {percent(fit['percentile_95'])} at the 95th percentile, "
+            f"{percent(fit['maximum'])} at worst"
+        )
+    warnings = "".join(f"<li>{text(warning)}</li>" for warning in report.get("warnings", []))
+    return f'<div class="verdict{" poor" * poor}"><p>{"</p><p>".join(parts)}</p></div>' + (
+        f'<h2>Read before use</h2><ul class="warnings">{warnings}</ul>' if warnings else ""
+    )
+
+
+def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
+    """Yield a heading and views for each kind of map with shares: sums by class, then abundances."""
+    for name, heading in (("fraction", "Sums by class"), ("abundance", "Abundances")):
+        if not run.has(name):
+            continue
+        cube = run.open(name)
+        names = list(band_names(cube.fields.get("band names", ""), cube.bands))
+        is_ranked = run.has("index") and name == "abundance"
+        chosen = list(range(cube.bands))
+        if len(chosen) > MOST_SHOWN:
+            means = [one.get("mean", 0.0) for one in run.report.get("abundances", [])]
+            ranked = sorted(chosen, key=lambda b: -(means[b] if b < len(means) else 0.0))
+            chosen = sorted(ranked[:MOST_SHOWN])
+            heading += f": the {MOST_SHOWN} of {cube.bands} with the largest means"
+        side = next(side for count, side in SIDES if len(chosen) <= count)
+        views = views_of(cube, chosen, [names[b] for b in chosen], side, summed=name == "abundance" and not is_ranked)
+        yield heading, views
+
+
+def band_names(given: str, count: int) -> Sequence[str]:
+    """Return the names of a map's bands from its header, ``{a, b}``; numbers where there are none."""
+    names = [word.strip() for word in given.strip().strip("{}").split(",")]
+    return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
+
+
+def spectra_section(run: FinishedRun) -> str:
+    """Return the endmembers' spectra with gaps at bands that are not in use, and where each is from."""
+    library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
+    shown = list(range(len(library.names)))[:MOST_SHOWN]
+    colours = ["#" + bytes(colour_of(j + 1)).hex() for j in shown]
+    at = library.wavelengths if library.wavelengths is not None else np.arange(1.0, len(library.matrix) + 1)
+    spacing = float(np.median(np.abs(np.diff(at)))) if len(at) > 1 else 1.0
+    axis = "wavelength (nm)" if library.wavelengths is not None else "band"
+    chart = lines(at, library.matrix[:, shown], [library.names[j] for j in shown], colours, axis, 2.5 * spacing)
+    pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
+    rows = []
+    by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
+    for j in shown:
+        one = by_name.get(library.names[j], {})
+        place = f"line {pixels[j][0]}, sample {pixels[j][1]}" if pixels[j] else ""
+        kind = library.classes[j] if library.classes else ""
+        rows.append(
+            f'<tr><td><span class="key" style="color:{colours[j]}"></span>{text(library.names[j])}</td><td>{text(kind)}</td>'
+            f"<td>{place}</td>" + "".join(f'<td class="number">{cell}</td>' for cell in cover(one)) + "</tr>"
+        )
+    more = f"<p>{len(library.names) - len(shown)} more are in STEM_endmembers.csv.</p>" * (
+        len(library.names) > len(shown)
+    )
+    head = "".join(
+        f"<th{' class=number' * (k > 2)}>{word}</th>"
+        for k, word in enumerate(("endmember", "class", "pixel", "mean", "largest", "above 1 %"))
+    )
+    source = text(run.report.get("endmembers", {}).get("source", ""))
+    return (
+        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use</p>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+    )
+
+
+def cover(one: dict[str, Any]) -> list[str]:
+    """Return mean, largest abundance and share of pixels above 1 %, as far as they are known."""
+    known = one.get("mean"), one.get("maximum"), one.get("share_above_1_percent")
+    return [f"{value:.3f}" if value is not None else "" for value in known[:2]] + [
+        "" if known[2] is None else percent(known[2])
+    ]
+
+
+def fit_section(run: FinishedRun, sums: View | None) -> str:
+    """Return the map of RMSE and histograms of what tells of fit and proof."""
+    report, charts = run.report, []
+    counted = report.get("fit", {}).get("relative_rmse_histogram")
+    if counted and counted["counts"]:
+        low = float(np.log10(counted["begins"]))
+        high = low + len(counted["counts"]) / counted["bins_an_octave"] * float(np.log10(2))
+        charts.append(bars(counted["counts"], round(low, 2), round(high, 2), "log₁₀ relative RMSE"))
+    if run.has("certificate"):
+        kappa = views_of(run.open("certificate"), [0], ["κ"], 8, *KAPPA, logarithm=True)[0]
+        charts.append(bars(kappa.counts, *KAPPA, "log₁₀ κ"))
+    steps = report.get("steps")  # a number of all pixels together, where the method has no steps of a pixel
+    if isinstance(steps, dict) and steps:
+        steps = {int(key): count for key, count in steps.items()}
+        charts.append(bars([steps.get(k, 0) for k in range(max(steps) + 1)], 0, max(steps), "steps of the search"))
+    if sums is not None and sums.counts.max() < sums.solved:
+        charts.append(bars(sums.counts, sums.low, sums.high, "sum of the abundances"))
+    return f'<h2>Fit and proof</h2><div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+def rmse_figure(run: FinishedRun) -> str:
+    """Return the map of RMSE, from zero to the largest value that is not rare."""
+    cube = run.open("rmse")
+    top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
+    view = views_of(cube, [0], ["RMSE"], SIDES[0][1], 0.0, top)[0]
+    common = view.picture[~np.isnan(view.picture)]
+    view.high = float(np.percentile(common, 99.5)) * 1.0 if common.size else top
+    view = views_of(cube, [0], ["RMSE"], SIDES[0][1], 0.0, view.high if view.high > 0 else top)[0]
+    colours = ramp(MAGMA)
+    return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
+
+
+def scene_page(run: FinishedRun) -> str:
+    """Return the page of a finished run.
+
+    Raises
+    ------
+    CubeError
+        Where a map cannot be read.
+    """
+    report, colours = run.report, ramp(VIRIDIS)
+    method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
+    about = (
+        f"{text(method)} with {len(report.get('endmembers', {}).get('names', []))} endmembers on {text(report.get('device', '?'))}, "
+        f"{report.get('lines')} lines of {report.get('samples')} samples, {report.get('seconds', {}).get('total', 0):.3g} s"
+    )
+    browse = run.browse()
+    colour_names = ("red", "green", "blue") if len(report.get("browse") or []) > 1 else ("bright",)
+    shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
+    caption = f"<figcaption><b>{text(run.stem.name)}_browse.png</b> {shown}</figcaption>"
+    picture = f'<figure><img src="{embedded(browse)}" alt="browse image">{caption}</figure>' if browse else ""
+    sections, sums = [], None
+    for heading, views in share_maps(run):
+        if views[-1].name == "sum of the abundances":
+            sums = views.pop()
+        shown = "".join(figure(view, colours, f"mean {view.mean:.3f}") for view in views)
+        sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
+    try:
+        spectra = spectra_section(run)
+    except (LibraryError, CubeError) as error:
+        spectra = f'<p class="poor">{text(error)}</p>'
+    command = " ".join(map(str, report.get("command") or []))
+    record = json.dumps(
+        {key: value for key, value in report.items() if key not in ("digests", "sizes")}, indent=1, ensure_ascii=False
+    )
+    body = "\n".join([
+        f"<h1>{text(run.stem.name)}</h1>", f'<p class="quiet">{about}</p>', verdict(report),
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, fit_section(run, sums), spectra,
+        f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
+        f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
+    ])  # fmt: skip
+    return document(f"{text(run.stem.name)} – unmix", body)
+
+
+def lines_of(record: str) -> str:
+    """Return text with its lines, each printable."""
+    return "\n".join(text(line) for line in record.splitlines())

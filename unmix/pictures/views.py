@@ -1,0 +1,108 @@
+"""Read a finished map once, block by block: a thinned picture of each band, and an exact histogram of all its values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..io import Cube, bytes_per_line
+from ..io.cube import by_pixel
+from .browse import thinned
+
+# Bins of a histogram.
+BINS = 50
+# Bytes that are read at a time.
+BLOCK = 2**25
+
+
+@dataclass
+class View:
+    """A band of a map, as it is shown.
+
+    Attributes
+    ----------
+    name : str
+    picture : array (h, w), float32
+        Every k-th line and sample; NaN where there is no value.
+    counts : array (`BINS`,), int64
+        Pixels with a value in each bin between ``low`` and ``high``; those beyond are in the first and the last.
+    low, high : float
+        The ends of the histogram and of the colours.
+    solved : int
+        Pixels with a value.
+    total, largest : float
+        The sum and the largest of them.
+    """
+
+    name: str
+    picture: np.ndarray
+    low: float
+    high: float
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    solved: int = 0
+    total: float = 0.0
+    largest: float = -np.inf
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values; 0 where there are none."""
+        return self.total / max(1, self.solved)
+
+    def count(self, values: np.ndarray) -> None:
+        """Add values to the histogram."""
+        if values.size == 0:
+            return
+        scale = BINS / (self.high - self.low)
+        with np.errstate(invalid="ignore", over="ignore"):
+            places = np.clip((values - np.float32(self.low)) * np.float32(scale), 0, BINS - 1)
+        self.counts += np.bincount(np.nan_to_num(places).astype(np.int8), minlength=BINS)
+        self.solved += values.size
+        self.total += float(values.sum(dtype=float))
+        self.largest = max(self.largest, float(values.max()))
+
+
+def views_of(
+    cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float = 0.0, high: float = 1.0,
+    summed: bool = False, logarithm: bool = False,
+) -> list[View]:  # fmt: skip
+    """Return views of some bands of a map.
+
+    Parameters
+    ----------
+    cube : Cube
+        The map; read once, a block at a time.
+    bands : sequence of int
+        Which, from 0, in this order.
+    names : sequence of str
+        What they are called.
+    most : int
+        The longest side of a picture.
+    low, high : float
+        The ends of the histograms.
+    summed : bool
+        Add a view of the sum of all bands of the map.
+    logarithm : bool
+        Take log10 of the values; 0 counts as ``low``.
+    """
+    rows, columns = thinned(cube.lines, cube.samples, most)
+    shape = len(range(*rows.indices(cube.lines))), len(range(*columns.indices(cube.samples)))
+    titles = [*names, *["sum of the abundances"] * summed]
+    views = [View(name, np.full(shape, np.nan, np.float32), low, high) for name in titles]
+    together = min(cube.lines, max(1, BLOCK // bytes_per_line(cube)))
+    together = max(together, min(cube.lines, cube.lines_together))
+    buffer = np.empty(together * bytes_per_line(cube), np.uint8)
+    for first in range(0, cube.lines, together):
+        last = min(first + together, cube.lines)
+        block = by_pixel(cube.read(slice(first, last), buffer), cube.interleave)
+        has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata
+        taken = [block[..., b] for b in bands] + [block.sum(axis=2, dtype=np.float32)] * summed
+        chosen = slice(-first % rows.step, None, rows.step)
+        place = slice(-(-first // rows.step), -(-first // rows.step) + len(range(*chosen.indices(last - first))))
+        for view, values in zip(views, taken):
+            values = np.asarray(values, np.float32)
+            present = has_value if cube.nodata is None else has_value & (values != np.float32(cube.nodata))
+            if logarithm:
+                values = np.log10(np.maximum(values, np.float32(10.0**low)))
+            view.count(values[present])
+            view.picture[place] = np.where(present, values, np.nan)[chosen, columns]
+    return views
