@@ -53,7 +53,7 @@ def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: st
     from unmix.jobs.bands import bands_of
 
     log = options.set_up_log(verbose, quiet, log_file)
-    names = ("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "mask", "dataset", "wavelengths")
+    names = ("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "mask", "mask_out", "dataset", "wavelengths")
     reading = {name: settings.pop(name) for name in names}
     chosen = bands_of(source, reading=reading, command=sys.argv, **settings)
     click.echo(json.dumps(chosen) if as_json else ",".join(str(band) for band in sorted(chosen["bands"])))

@@ -31,8 +31,10 @@ COMMANDS = {
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",
     "report": "Write one HTML file about a run or a folder of runs.",
+    "status": "Show which runs are done, running, interrupted or damaged.",
     "verify": "Check the outputs of a finished run against its cube.",
     "bench": "Time a run and compare it with a plain copy of the same data.",
+    "env": "Show versions, cores, memory, GPUs and folders, for a bug report.",
     "synth": "Make a synthetic scene with known truth.",
 }
 
@@ -62,7 +64,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "UNMIX"})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *arguments: show_version(*arguments),
               help="Show the version and exit.")  # fmt: skip
 def cli() -> None:

@@ -7,7 +7,7 @@ import click
 
 from unmix.methods import ModelChoice
 
-from . import archive, options, unmixing
+from . import archive, config, options, unmixing
 from .run import unmix_scenes
 
 default = ModelChoice()
@@ -61,6 +61,7 @@ default = ModelChoice()
 @unmixing.device
 @unmixing.running
 @options.reading
+@config.option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @archive.reporting
 @options.logs

@@ -65,12 +65,15 @@ reading = combine(
                  "or out of physical range: more than half of a sample below 0, or above 1.2 where most bands are not), or a list "
                  "from 1: 1-50,60."),
     click.option("--ignore-nm", metavar="A-B,...",
-                 help="Leave out bands with wavelengths in these ranges, in nm: 1350-1420,1800-1950."),
+                 help="Leave out bands with wavelengths in these ranges, in nm: 1350-1420,1800-1950; water is 1310-1490,1770-2050."),
     click.option("--lines", metavar="A:B", help="Read only lines A to B, counted from 0, B excluded."),
     click.option("--samples", metavar="A:B",
                  help="Read only samples A to B, counted like lines; map information is shifted accordingly."),
     click.option("--mask", metavar="FILE[:BAND]",
-                 help="Leave out pixels where this raster of the same size is 0 or nodata; BAND counts from 1."),
+                 help="Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name."),
+    click.option("--mask-out", metavar="FILE[:BAND]", multiple=True,
+                 help="Leave out pixels where this raster is not 0, as masks of EMIT and isofit flag them: "
+                 "--mask-out 'mask.nc:Cloud flag'. May be given several times."),
     opening,
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import click
 from unmix.errors import UnmixError
 from unmix.pipeline import Step
 
-from . import archive, options, unmixing
+from . import archive, config, options, unmixing
 from .progress import Board, Report
 
 # At this share of a scene's lines, so many bytes of the next scene are read ahead.
@@ -21,6 +21,7 @@ NEARLY, AHEAD = 0.8, 256 * 2**20
 @click.command("run")
 @archive.scenes
 @unmixing.every
+@config.option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @archive.reporting
 @options.logs

@@ -53,6 +53,7 @@ HOUSE = {
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),
         {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed"},
     ),
+    "__main__": ((), {"unmix_cli"}),
     "__init__": (("jobs", "arrays", "pictures", "options", "scene", "library", "io", "errors", "_version"), set()),
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names

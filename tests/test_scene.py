@@ -1,5 +1,6 @@
 """Parts of scenes, masks, bands to leave out: against the same done in numpy."""
 
+import h5py
 import numpy as np
 import pytest
 from conftest import write_cube
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 import unmix
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.io import bytes_per_line, missing, open_cube, spectra
 from unmix.jobs.verify import verify
 from unmix.scene import ReadOptions, mask_of, open_scene, ranges
 
@@ -131,10 +132,58 @@ def test_auto_leaves_out_what_no_run_should_use(tmp_path):
 
 
 def test_masks_by_name(tmp_path):
-    assert mask_of("a/b.hdr") == (mask_of("a/b.hdr:1")[0], 0)
-    assert mask_of("a/b.hdr:12")[1] == 11
+    assert mask_of("a/b.hdr") == mask_of("a/b.hdr:1")
+    assert mask_of("a/b.hdr:12")[1] == "12" and mask_of("a/b.hdr:Cloud flag")[1] == "Cloud flag"
     (tmp_path / "odd:3").write_text("")
-    assert mask_of(str(tmp_path / "odd:3")) == (tmp_path / "odd:3", 0)
+    assert mask_of(str(tmp_path / "odd:3")) == (tmp_path / "odd:3", "1")
+
+
+def kept_of(path, **reading):
+    """Which pixels a run solves, (lines, samples)."""
+    scene, used, nodata = open_scene(path, ReadOptions(**reading))
+    raw = scene.read(slice(0, scene.lines), np.empty(bytes_per_line(scene) * scene.lines, np.uint8))
+    return ~missing(raw, scene.interleave, used, nodata).reshape(scene.lines, scene.samples)
+
+
+def test_masks_that_flag_bad_pixels(tmp_path):
+    """As EMIT's: 1 is cloud. Several of them, beside one that says which pixels to keep, and of the scene or of the part."""
+    random = np.random.default_rng(0)
+    path = write_cube(tmp_path / "c.hdr", random.integers(1, 9, (6, 7, 3)).astype(np.int16))
+    flags = random.integers(0, 2, (6, 7, 2)).astype(np.float32)
+    flags[2, 3] = np.nan
+    keep = random.integers(0, 3, (6, 7, 1)).astype(np.uint8)
+    write_cube(tmp_path / "k.hdr", keep)
+    with h5py.File(tmp_path / "m.nc", "w") as file:
+        file["mask"] = flags
+        file["sensor_band_parameters/mask_bands"] = np.array([b"Cloud flag", b"Cirrus flag"], dtype=object).astype("S")
+    cloud, cirrus = f"{tmp_path}/m.nc:Cloud flag", f"{tmp_path}/m.nc:2"
+    expected = (flags[..., 0] == 0) & (flags[..., 1] == 0)
+    np.testing.assert_array_equal(kept_of(path, mask_out=cloud), flags[..., 0] == 0)
+    np.testing.assert_array_equal(kept_of(path, mask_out=[cloud, cirrus]), expected)
+    np.testing.assert_array_equal(
+        kept_of(path, mask_out=[cloud, cirrus], mask=f"{tmp_path}/k.hdr"), expected & (keep[..., 0] > 0)
+    )
+    np.testing.assert_array_equal(
+        kept_of(path, mask_out=[cirrus], lines="1:5", samples="2:"), (flags[..., 1] == 0)[1:5, 2:]
+    )
+    with pytest.raises(MethodError, match="no band 'Rain'; it has Cloud flag, Cirrus flag"):
+        kept_of(path, mask_out=f"{tmp_path}/m.nc:Rain")
+    with pytest.raises(CubeError, match="`mask_out` asks for band 3"):
+        kept_of(path, mask_out=f"{tmp_path}/m.nc:3")
+    report = unmix.run(path, count=2, mask_out=[cloud, cirrus], scale=10)
+    assert report["pixels"]["solved"] == expected.sum() and len(report["identity"]["mask_out"]) == 2
+    assert verify(tmp_path / "c").faults == []
+    assert unmix.run(path, count=2, mask_out=[cloud, cirrus], scale=10, skip_existing=True)["skipped"]
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.run(path, count=2, mask_out=[cloud], scale=10)
+
+
+def test_water_bands(tmp_path):
+    waves = np.arange(1000, 2400, 50)
+    cube = np.ones((2, 2, len(waves)), np.int16)
+    path = write_cube(tmp_path / "c.hdr", cube, wavelength="{" + ", ".join(map(str, waves)) + "}")
+    used = waves[open_scene(path, ReadOptions(ignore_nm="water,1000-1050"))[1].index]
+    assert used.tolist() == [w for w in waves if not (1310 <= w <= 1490 or 1770 <= w <= 2050 or w <= 1050)]
 
 
 @settings(deadline=None)

@@ -16,6 +16,10 @@ from .scene import ReadOptions
 OF_A_LIBRARY = {
     "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
 }  # fmt: skip
+# Options that change where and how a run works, not what it gives, and those that are given apart.
+OF_THIS_RUN = (
+    "out_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams", "choice", "reading",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,25 @@ class Options:
         """``gpu_memory`` in bytes."""
         return parse_size(str(self.gpu_memory))
 
+    def repeatable(self) -> dict[str, Any]:
+        """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.
+
+        Where to write and how to compute are left out, and so is a library that was handed over in memory.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_THIS_RUN}
+        own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
+        for name in ("endmembers", "shade", "weights", "noise"):
+            if name in own and own[name] not in ("noise", "auto", "none"):
+                own[name] = os.path.abspath(own[name]) if isinstance(own[name], str | os.PathLike) else None
+        if self.classes is not None and ":" in self.classes:
+            file, _, column = self.classes.rpartition(":")
+            own["classes"] = f"{os.path.abspath(file)}:{column}"
+        own |= {} if self.choice is None else asdict(self.choice)
+        own |= self.reading.to_dict()
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value is not None
+        }
+
     def request(self, library: Endmembers | None, device: str) -> dict[str, Any]:
         """Return everything that outputs depend on, for ``run.json`` and the journal; ``device`` is the device in use.
 
@@ -280,7 +303,7 @@ class Options:
             "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
             "max_delta": self.max_delta, "device": device.partition(":")[0],
-            "reading": {name: value for name, value in self.reading.to_dict().items() if name != "mask"},
+            "reading": {name: value for name, value in self.reading.to_dict().items() if name not in ("mask", "mask_out")},
         } | (
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": asdict(self.choice)})

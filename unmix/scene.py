@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 
 from .errors import CubeError, MethodError
 from .io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
-from .io.cube import counted, ranges
-from .io.window import Window
+from .io.cube import band_names, counted, ranges
+from .io.window import Mask, Window
 from .library import Endmembers
 
 log = logging.getLogger("unmix")
@@ -27,6 +27,8 @@ FEW = 10_000
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
 BRIGHTEST = 1.2
+# Where water vapour absorbs all light, in nm.
+WATER = "1310-1490,1770-2050"
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
@@ -45,12 +47,14 @@ class ReadOptions:
         ``good`` (those marked good in the file's bad band list, bbl), ``all``, ``auto`` (the good ones that are not dead, constant or
         out of physical range on a sample of pixels), or a list such as ``1-50,60`` (from 1, inclusive).
     ignore_nm : str, optional
-        Wavelengths to leave out, in nm: ``1350-1420,1800-1950``.
+        Wavelengths to leave out, in nm: ``1350-1420,1800-1950``; ``water`` is `WATER`, where the atmosphere absorbs all light.
     lines, samples : str, optional
         The part of the scene to read, ``A:B``, counted from 0, B excluded; A or B may be left out.
     mask : str, optional
         A raster of the size of the scene or of the part to read; pixels where it is 0 or nodata are left out. ``FILE:BAND`` uses
-        another band than the first, counted from 1.
+        another band than the first: its number, from 1, or its name.
+    mask_out : sequence of str
+        Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0.
     dataset, wavelengths : str, optional
         See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
     """
@@ -62,8 +66,19 @@ class ReadOptions:
     lines: str | None = None
     samples: str | None = None
     mask: str | None = None
+    mask_out: Sequence[str] = ()
     dataset: str | None = None
     wavelengths: str | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)
+        object.__setattr__(self, "mask_out", given)
+
+    @property
+    def masks(self) -> list[tuple[str, bool]]:
+        """The masks, and of each whether it flags the pixels to leave out."""
+        kept = [] if self.mask is None else [(self.mask, False)]
+        return kept + [(mask, True) for mask in self.mask_out]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
@@ -74,8 +89,8 @@ class ReadOptions:
         """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
         absolute: dict[str, Any] = {}
         if self.mask is not None:
-            path, band = mask_of(self.mask)
-            absolute["mask"] = f"{path.absolute()}:{band + 1}"
+            absolute["mask"] = absolute_mask(self.mask)
+        absolute["mask_out"] = tuple(map(absolute_mask, self.mask_out))
         if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
             absolute["wavelengths"] = os.path.abspath(self.wavelengths)
         return replace(self, **absolute)
@@ -139,15 +154,11 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
         log.warning(problem)
-    if reading.lines is reading.samples is reading.mask is None:
+    if reading.lines is reading.samples is None and not reading.masks:
         return cube, nodata
     lines = parse_range("`lines`", reading.lines, cube.lines)
     samples = parse_range("`samples`", reading.samples, cube.samples)
-    mask = None
-    if reading.mask is not None:
-        file, band = mask_of(reading.mask)
-        mask = open_cube(file), band
-    part = Window(cube, lines, samples, nodata, mask)
+    part = Window(cube, lines, samples, nodata, [open_mask(text, flags_bad) for text, flags_bad in reading.masks])
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata
@@ -168,14 +179,39 @@ def parse_range(option: str, text: str | None, count: int) -> slice:
     return slice(begin, end)
 
 
-def mask_of(text: str) -> tuple[Path, int]:
-    """Split ``FILE`` or ``FILE:BAND`` into the file and the band, counted from 0."""
+def mask_of(text: str) -> tuple[Path, str]:
+    """Split ``FILE`` or ``FILE:BAND`` into the file and the band's number, from 1, or name."""
     file, _, band = text.rpartition(":")
-    if file and band.isascii() and band.isdigit() and len(band) < 8 and not Path(text).exists():
+    if not file or not band or os.sep in band or Path(text).exists():
+        return Path(text), "1"
+    return Path(file), band
+
+
+def absolute_mask(text: str) -> str:
+    """Return ``FILE:BAND`` with the file's absolute path."""
+    path, band = mask_of(text)
+    return f"{path.absolute()}:{band}"
+
+
+def open_mask(text: str, flags_bad: bool) -> Mask:
+    """Open ``FILE`` or ``FILE:BAND``; see `ReadOptions`.
+
+    Raises
+    ------
+    MethodError
+        If the band is 0, or no band of the file.
+    """
+    option = "`mask_out`" if flags_bad else "`mask`"
+    path, band = mask_of(text)
+    cube = open_cube(path)
+    if band.isascii() and band.isdigit() and len(band) < 8:
         if int(band) < 1:
-            raise MethodError(f"`mask` {text}: bands count from 1")
-        return Path(file), int(band) - 1
-    return Path(text), 0
+            raise MethodError(f"{option} {text}: bands count from 1")
+        return Mask(cube, int(band) - 1, flags_bad)
+    names = [name.casefold() for name in band_names(cube)]
+    if band.casefold() not in names:
+        raise MethodError(f"{option} {text}: {path} has no band '{band}'; it has {', '.join(band_names(cube)[:12])}")
+    return Mask(cube, names.index(band.casefold()), flags_bad)
 
 
 def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None) -> Bands:
@@ -232,16 +268,16 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
     if cube.wavelengths is None:
         raise MethodError(f"`ignore_nm`: {cube.path} has no wavelengths; use `bands`")
     left_out = np.zeros(cube.bands, bool)
-    for part in text.split(","):
+    for part in ",".join(WATER if part.strip() == "water" else part for part in text.split(",")).split(","):
         first, dash, last = part.strip().partition("-")
         try:
             low, high = float(first), float(last)
         except ValueError:
             low, high = np.nan, np.nan
         if not (dash and 0 <= low <= high < np.inf):
-            raise MethodError(f"`ignore_nm` '{text}': write ranges in nm, such as 1350-1420,1800-1950")
+            raise MethodError(f"`ignore_nm` '{text}': write water, or ranges in nm such as 1350-1420,1800-1950")
         inside = (cube.wavelengths >= low) & (cube.wavelengths <= high)
-        if not inside.any():
+        if not inside.any() and part not in WATER:
             log.warning(f"`ignore_nm` {part.strip()}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
                         f"{cube.wavelengths.max():g} nm)")  # fmt: skip
         left_out |= inside

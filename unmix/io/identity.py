@@ -38,14 +38,14 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     Parameters
     ----------
     scene : Cube
-        The cube, or a `Window` of it, whose identity is that of the whole cube, and of the mask where there is one.
+        The cube, or a `Window` of it, whose identity is that of the whole cube, and of its masks.
 
     Returns
     -------
     dict
         ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or, above
         1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same of the mask, and
-        its band. It contains no time, so a copy is the same scene.
+        its band; ``mask_out``, those of the masks that flag bad pixels. It contains no time, so a copy is the same scene.
 
     Raises
     ------
@@ -55,10 +55,12 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     if not isinstance(scene, Window):
         return input_id(scene)
     identity = input_id(scene.cube)
-    if scene.mask is not None:
-        mask, band = scene.mask
-        identity["mask"] = {**input_id(mask), "band": band + 1}
-    return identity
+    ids = [(mask.flags_bad, {**input_id(mask.cube), "band": mask.band + 1}) for mask in scene.masks]
+    for flags_bad, one in ids:
+        if not flags_bad:
+            identity["mask"] = one
+    flagged = [one for flags_bad, one in ids if flags_bad]
+    return identity | ({"mask_out": flagged} if flagged else {})
 
 
 def input_id(cube: Cube) -> dict[str, Any]:
@@ -101,10 +103,10 @@ def is_older(identity: dict[str, Any]) -> bool:
 
 
 def files_of(cube: Cube) -> list[Path]:
-    """Return the files that a cube, or a window and its mask, is read from; the data file first."""
+    """Return the files that a cube, or a window and its masks, is read from; the data file first."""
     if not isinstance(cube, Window):
         return [cube.path, *cube.beside]
-    return [*files_of(cube.cube), *([] if cube.mask is None else files_of(cube.mask[0]))]
+    return [*files_of(cube.cube), *(path for mask in cube.masks for path in files_of(mask.cube))]
 
 
 class Watch:

@@ -1,7 +1,8 @@
 """Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps."""
 
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,24 @@ WIDER = {
 }
 
 
+class Mask(NamedTuple):
+    """A raster that says which pixels are left out."""
+
+    cube: Cube
+    band: int  # from 0
+    flags_bad: bool  # pixels are left out where it is anything but 0; else where it is 0 or nodata
+
+    def keeps(self, lines: slice, samples: slice) -> np.ndarray:
+        """Return which pixels of some lines and samples it keeps, bool array (n, samples)."""
+        raw = self.cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(self.cube), np.uint8))
+        values = by_pixel(raw, self.cube.interleave)[:, samples, self.band]
+        if self.flags_bad:
+            return values == 0
+        keep = np.isfinite(values) & (values != 0)
+        nodata = as_stored(self.cube.nodata, self.cube.dtype, self.cube.path, [])
+        return keep if nodata is None else keep & (values != nodata)
+
+
 class Window:
     """A part of a cube, which is itself a `unmix.io.cube.Cube`.
 
@@ -38,8 +57,8 @@ class Window:
     nodata : float or None
         The nodata value in force, as stored. Masked pixels are set to it, or to NaN; whole numbers without a nodata value are
         read as the next wider type.
-    mask : (Cube, int), optional
-        A raster of the size of the scene, or of the part, and its band (from 0): pixels where it is 0 or nodata are masked.
+    masks : sequence of Mask
+        Rasters of the size of the scene, or of the part.
 
     Raises
     ------
@@ -48,7 +67,7 @@ class Window:
     """
 
     def __init__(
-        self, cube: Cube, lines: slice, samples: slice, nodata: float | None, mask: tuple[Cube, int] | None = None
+        self, cube: Cube, lines: slice, samples: slice, nodata: float | None, masks: Sequence[Mask] = ()
     ) -> None:
         self.cube, self.first, self.across = cube, lines.start, samples
         self.path, self.stem, self.format = cube.path, cube.stem, cube.format
@@ -68,23 +87,27 @@ class Window:
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")
-        self.mask: tuple[Cube, int] | None = None
-        self.begin = (0, 0)
-        if mask is not None:
-            self.take_mask(*mask)
+        self.masks = tuple(masks)
+        self.begins = [self.begin_of(mask) for mask in masks]
+        if masks:
+            self.set_blank()
 
-    def take_mask(self, mask: Cube, band: int) -> None:
-        """Set the mask, the line and sample at which it begins, and the value of masked pixels."""
-        if band >= mask.bands:
-            raise CubeError(f"{mask.path}: has {mask.bands} bands; `mask` asks for band {band + 1}")
-        if (mask.lines, mask.samples) == (self.cube.lines, self.cube.samples):
-            self.begin = self.first, self.across.start
-        elif (mask.lines, mask.samples) != (self.lines, self.samples):
+    def begin_of(self, mask: Mask) -> tuple[int, int]:
+        """Return the line and sample of a mask at which this part begins."""
+        cube, band, option = mask.cube, mask.band, "mask_out" if mask.flags_bad else "mask"
+        if band >= cube.bands:
+            raise CubeError(f"{cube.path}: has {cube.bands} bands; `{option}` asks for band {band + 1}")
+        if (cube.lines, cube.samples) == (self.cube.lines, self.cube.samples):
+            return self.first, self.across.start
+        if (cube.lines, cube.samples) != (self.lines, self.samples):
             raise CubeError(
-                f"{mask.path}: the mask has {mask.lines} lines of {mask.samples} samples, the scene {self.cube.lines} of "
+                f"{cube.path}: the mask has {cube.lines} lines of {cube.samples} samples, the scene {self.cube.lines} of "
                 f"{self.cube.samples}"
             )
-        self.mask = mask, band
+        return 0, 0
+
+    def set_blank(self) -> None:
+        """Set the value of masked pixels, and a type that can hold it."""
         if self.dtype.kind != "f" and self.nodata is not None:
             self.blank = self.nodata
         elif self.dtype.kind != "f":
@@ -100,7 +123,7 @@ class Window:
         else:
             filled = place_for(self, lines, out)
             self.read_part(in_scene, filled)
-        if self.mask is not None:
+        if self.masks:
             masked = ~self.kept(lines)
             by_pixel(filled, self.interleave)[masked] = self.blank
         return filled
@@ -119,16 +142,11 @@ class Window:
                 filled[within] = raw[:, self.across] if self.interleave == "bip" else raw[..., self.across]
 
     def kept(self, lines: slice) -> np.ndarray:
-        """Return the pixels that the mask keeps; bool array (n, samples)."""
-        assert self.mask is not None
-        mask, band = self.mask
-        in_mask = slice(lines.start + self.begin[0], lines.stop + self.begin[0])
-        raw = mask.read(in_mask, np.empty((lines.stop - lines.start) * bytes_per_line(mask), np.uint8))
-        values = by_pixel(raw, mask.interleave)[..., band]
-        values = values[:, self.begin[1] : self.begin[1] + self.samples]
-        keep = np.isfinite(values) & (values != 0)
-        nodata = as_stored(mask.nodata, mask.dtype, mask.path, [])
-        return keep if nodata is None else keep & (values != nodata)
+        """Return the pixels that all masks keep; bool array (n, samples)."""
+        keep = np.ones((lines.stop - lines.start, self.samples), bool)
+        for mask, (line, sample) in zip(self.masks, self.begins):
+            keep &= mask.keeps(slice(lines.start + line, lines.stop + line), slice(sample, sample + self.samples))
+        return keep
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the scene; see `unmix.io.cube.Cube.storage`."""

@@ -164,7 +164,7 @@ def read(
     is_table = is_array or path.suffix.lower() in TABLES or is_library(path, reading.get("dataset"))
     values = None if target is None else read_target(Path(target))
     if is_table:
-        if any(value is not None for key, value in reading.items() if key != "bands"):
+        if any(value not in (None, ()) for key, value in reading.items() if key != "bands"):
             raise MethodError("options for reading a cube are not for a table")
         spectra = read_table(source, reading.get("bands") or "good")
         y = None if values is None else values["value"]

@@ -219,7 +219,8 @@ class SceneRun:
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
             "asked": self.request, "identity": self.watch.identity, "resumed_from": first, "format": options.format,
-            "top": options.top, "warnings": self.warnings, "by": options.by, "path": self.executor.path(problem, scene.samples),
+            "options": options.repeatable(), "top": options.top, "warnings": self.warnings, "by": options.by,
+            "path": self.executor.path(problem, scene.samples),
         }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}
         assert summary.sums is not None

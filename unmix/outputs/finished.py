@@ -1,6 +1,9 @@
-"""Open what a finished run left: its record, its maps in any format, its endmembers."""
+"""Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
 import json
+import os
+import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,9 @@ from ..errors import OutputError
 from ..io import Cube, open_cube
 from ..io.export import FORMATS
 from ..library import Endmembers, load
-from .names import BROWSE, RECORD, SUFFIXES
+from .journal import read_resume_state
+from .lock import STALE
+from .names import BROWSE, JOURNAL, LOCK, RECORD, SUFFIXES
 
 
 def stem_of_outputs(path: Path) -> Path:
@@ -86,3 +91,82 @@ class FinishedRun:
             return self.stem.with_name(self.stem.name + BROWSE).read_bytes()
         except OSError:
             return None
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the run of a scene is.
+
+    Attributes
+    ----------
+    stem : Path
+        The beginning of its outputs' names.
+    name : {"done", "open pixels", "running", "interrupted", "damaged"}
+        "open pixels" is a finished run some of whose pixels are not certified.
+    detail : str
+        Where it is running, the lines that are done, or what is damaged.
+    report : dict
+        The content of ``STEM_run.json``; empty where there is none.
+    """
+
+    stem: Path
+    name: str
+    detail: str
+    report: dict[str, Any]
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the stems of all runs below a folder, finished or not, in order of their paths; links to folders are not followed."""
+    stems = set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            for ending in (RECORD, JOURNAL, LOCK):
+                if name.endswith(ending) and name != ending:
+                    stems.add(Path(place) / name.removesuffix(ending))
+    return sorted(stems)
+
+
+def state_of(stem: Path) -> State:
+    """Return the state of the run with these outputs."""
+    holder = holder_of(stem.with_name(stem.name + LOCK))
+    journal = stem.with_name(stem.name + JOURNAL)
+    if holder is not None or journal.exists():
+        try:
+            lines = lines_done(journal)
+        except (ValueError, KeyError, TypeError, AttributeError, OutputError) as error:
+            return State(stem, "damaged", f"{journal.name}: {error}", {})
+        return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
+    try:
+        report = record_of(stem)
+        pixels = report.get("pixels", {})
+        left = pixels.get("solved", 0) - pixels.get("certified", pixels.get("solved", 0))
+    except (OutputError, TypeError, AttributeError) as error:
+        return State(stem, "damaged", str(error), {})
+    return State(stem, "open pixels", f"{left} are not certified", report) if left else State(stem, "done", "", report)
+
+
+def holder_of(lock: Path) -> str | None:
+    """Return host and process that hold a lock; None where none does."""
+    try:
+        if time.time() - lock.stat().st_mtime > STALE:
+            return None
+        holder = json.loads(lock.read_text())
+        host, process = str(holder["host"]), int(holder["pid"])
+        if host == socket.gethostname():
+            os.kill(process, 0)  # which only asks whether there is such a process
+    except PermissionError:  # there is, of another user
+        pass
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+    return f"process {process} on {host}"
+
+
+def lines_done(journal: Path) -> str:
+    """Return how many lines a journal says are done, for people."""
+    state = read_resume_state(journal)
+    if state is None or state.about is None:
+        return "no line is done"
+    if state.finishing is not None:
+        return "all lines are done; the files get their names"
+    lines = max(int(shape[0]) for shape in state.about["rasters"].values())
+    return f"{state.lines} of {lines} lines are done"

@@ -77,6 +77,18 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
     return cube
 
 
+def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """Open EMIT L2A's mask: ``/mask`` (downtrack, crosstrack, b), 1 where a flag is set; for `--mask-out`."""
+    names = file.get("sensor_band_parameters/mask_bands")
+    if not isinstance(names, h5py.Dataset) or not isinstance(file.get("mask"), h5py.Dataset):
+        return None
+    cube = single(path, file["mask"], "yxb", (None, None, ""))
+    fill_and_scale(cube, file["mask"])
+    if names.shape == (cube.bands,) and not names.external and not names.is_virtual:
+        cube.fields["band names"] = ", ".join(text(name).replace(",", ";") for name in names[()])
+    return cube
+
+
 def emit_placement(file: h5py.File) -> Placement | None:
     """Return EMIT's lookup table and the map information of its grid, or None where either is missing or not understood."""
     tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
@@ -208,6 +220,11 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
         Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)", "`sensor_band_parameters`, `good_wavelengths`",
              "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
         emit,
+    ),
+    (
+        Kind("EMIT L2A mask", "`/mask` (downtrack, crosstrack, b), for `--mask-out FILE:NAME`", "none; names in `mask_bands`",
+             "the sensor's geometry", "`_FillValue`"),
+        emit_mask,
     ),
     (
         Kind("AVIRIS-3", "`/reflectance/reflectance` (b, y, x); also AVIRIS-5", "`/reflectance/wavelength`, `fwhm`",

@@ -1,0 +1,127 @@
+"""`unmix env`: what this installation and this machine have."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import sys
+import tempfile
+from typing import Any
+
+import click
+
+from unmix._version import build
+
+from .main import print_out
+
+PACKAGES = (
+    "numpy",
+    "numba",
+    "scipy",
+    "h5py",
+    "spectral",
+    "click",
+    "rich",
+    "numba-cuda",
+    "rasterio",
+    "dask",
+    "distributed",
+)
+
+
+@click.command("env")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> int:
+    """Show versions, cores, memory, GPUs with their driver, and the folder of compiled code: the first thing a bug report needs."""
+    facts = facts_of_this_machine()
+    if as_json:
+        click.echo(json.dumps(facts))
+        return 0
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print_out(f"{name:{width}}  {value if value is not None else 'none'}")
+    return 0
+
+
+def facts_of_this_machine() -> dict[str, Any]:
+    """Return what is known about installation and machine, by name."""
+    from unmix.blocks import cores
+    from unmix.compiled.jit import cache_folder
+
+    facts: dict[str, Any] = {
+        "unmix": build(), "python": f"{platform.python_version()} ({sys.executable})", "system": platform.platform(),
+        "cores": cores(), "memory": memory(), "processor": processor(),
+    }  # fmt: skip
+    facts |= {name: version_of(name) for name in PACKAGES}
+    facts |= gpus()
+    facts["compiled code"] = cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
+    facts["temporary files"] = tempfile.gettempdir()
+    return facts
+
+
+def version_of(package: str) -> str | None:
+    """Return the version of a package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def memory() -> str | None:
+    """Return the machine's memory, and the limit of this process's group where there is one."""
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    text = f"{size / 2**30:.1f} GiB"
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            limit = file.read().strip()
+        return text if limit == "max" else f"{text}, of which {int(limit) / 2**30:.1f} GiB for this group"
+    except (OSError, ValueError):
+        return text
+
+
+def processor() -> str | None:
+    """Return the processor's name, and which vectors it has."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = [line.partition(":")[2].strip() for line in file if line.startswith(("model name", "flags"))]
+    except OSError:
+        return platform.processor() or None
+    flags = set(" ".join(lines[1:2]).split())
+    vectors = next((name for name in ("avx512f", "avx2", "avx") if name in flags), None)
+    return f"{lines[0]}{f' ({vectors})' if vectors else ''}" if lines else None
+
+
+def gpus() -> dict[str, Any]:
+    """Return the GPUs that the driver sees, and its version; or why there are none."""
+    from unmix.devices import count_gpus, why_no_gpu
+
+    count = count_gpus()
+    if not count:
+        return {"GPUs": None}
+    why = why_no_gpu()
+    if why:
+        return {"GPUs": f"{count}, which cannot be used: {why}"}
+    from unmix.compiled.cuda import cuda
+
+    names = []
+    for gpu in cuda.gpus:
+        name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
+        names.append(f"{name} ({'.'.join(map(str, gpu.compute_capability))})")
+    return {"GPUs": ", ".join(names), "CUDA driver": driver_version()}
+
+
+def driver_version() -> str | None:
+    """Return the CUDA version of the driver; None where it does not tell."""
+    import ctypes
+
+    version = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"

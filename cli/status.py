@@ -1,0 +1,33 @@
+"""`unmix status`: how far runs are."""
+
+import json
+from pathlib import Path
+
+import click
+
+from unmix.errors import OutputError
+
+from .main import print_out
+
+
+@click.command("status")
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each run.")
+def command(maps: tuple[Path, ...], as_json: bool) -> int:
+    """Show which runs are done, running (and where), interrupted (and at which line), or damaged.
+
+    MAPS is a folder, with all below it, or the common beginning of a run's outputs, or one of them. Exit code 0 means that all are
+    done, with every pixel of an exact solver certified.
+    """
+    from unmix.outputs.finished import runs_below, state_of, stem_of_outputs
+
+    stems = [stem for path in maps for stem in (runs_below(path) if path.is_dir() else [stem_of_outputs(path)])]
+    if not stems:
+        raise OutputError(f"{maps[0]}: holds no run")
+    states = [state_of(stem) for stem in stems]
+    for state in states:
+        if as_json:
+            click.echo(json.dumps({"stem": str(state.stem), "state": state.name, "detail": state.detail}))
+        else:
+            print_out(f"{state.name:12} {state.stem}{': ' + state.detail if state.detail else ''}")
+    return 0 if all(state.name == "done" for state in states) else 1

@@ -1,0 +1,156 @@
+"""Habits of the command line: options from files and variables, states of runs, the module as a command, facts for a bug report."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.outputs.finished import runs_below, state_of
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A small scene, and a library for it."""
+    random = np.random.default_rng(1)
+    E = random.uniform(0.1, 0.9, (12, 3))
+    Y = random.dirichlet(np.ones(3), (8, 9)) @ E.T + 0.01 * random.standard_normal((8, 9, 12))
+    write_csv(tmp_path / "e.csv", E)
+    return write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
+
+
+def record(folder):
+    return json.loads((folder / "s_run.json").read_text())
+
+
+def test_options_from_a_file(tmp_path, scene, monkeypatch):
+    """The command line comes first, then the environment, then the file, then defaults; a command's table before the rest."""
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'method = "scls"\nmax-delta = 1e-3\nendmembers = "%s"\n[run]\nmethod = "nnls"\nbrowse = false\n'
+        % (tmp_path / "e.csv")
+    )
+    command("run", scene, "--config", config, "-o", tmp_path / "a")
+    report = record(tmp_path / "a")
+    assert (report["method"], report["max_delta"]) == ("nnls", 1e-3) and not (tmp_path / "a/s_browse.png").exists()
+    monkeypatch.setenv("UNMIX_RUN_METHOD", "ucls")
+    command("run", scene, "--config", config, "-o", tmp_path / "b")
+    assert record(tmp_path / "b")["method"] == "ucls"
+    command("run", scene, "--config", config, "-o", tmp_path / "c", "--method", "pcls", "--max-delta", "1e-5")
+    assert (record(tmp_path / "c")["method"], record(tmp_path / "c")["max_delta"]) == ("pcls", 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("max-delt = 1", "max-delt is no option of unmix run; did you mean max-delta?"),
+        ("method = [1, {a = 1}]", "write text, a number"),
+        ("method", "neither TOML nor a run.json"),
+        ('{"method": "nnls"}', "has no options that could be repeated"),
+        ('method = "best"', "best"),
+        ("memory = true", "not a size"),
+    ],
+)
+def test_files_that_hold_no_options(tmp_path, scene, text, says):
+    (tmp_path / "c.toml").write_text(text)
+    _, err = command("run", scene, "--config", tmp_path / "c.toml", code=2)
+    assert says in err and len(err.splitlines()) == 1 and not (tmp_path / "s_run.json").exists()
+    assert "cannot be read" in command("run", scene, "--config", tmp_path / "none.toml", code=1)[1]
+
+
+def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = [
+        "--method",
+        "pcls",
+        "-e",
+        "e.csv",
+        "--lines",
+        "1:7",
+        "--certificate",
+        "--mask-out",
+        "m.hdr",
+        "--ignore-nm",
+        "3-4",
+    ]
+    flags = np.zeros((8, 9, 1), np.uint8)
+    flags[2, 2] = 1
+    write_cube(tmp_path / "m.hdr", flags)
+    waves = "{" + ", ".join(map(str, range(1, 13))) + "}"
+    write_cube(
+        tmp_path / "s.hdr",
+        np.fromfile("s.img", np.float32).reshape(8, 9, 12),
+        wavelength=waves,
+        wavelength_units="Nanometers",
+    )
+    command("run", "s.hdr", *options, "-o", "one", "--threads", "1")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command("run", "../s.hdr", "--config", "../one/s_run.json", "-o", "two")
+    one, two = record(tmp_path / "one"), record(tmp_path / "elsewhere/two")
+    assert one["digests"] == two["digests"] and one["options"] == two["options"] and one["asked"] == two["asked"]
+    assert set(one["options"]) == {"method", "endmembers", "lines", "certificate", "mask_out", "ignore_nm"}
+    again = unmix.run("../s.hdr", **one["options"], out_dir="three")
+    assert again["digests"] == one["digests"]
+
+
+def test_states_of_runs(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "m/good")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "m/bad")
+    assert command("status", tmp_path / "m")[0].split() == [
+        "done",
+        str(tmp_path / "m/bad/s"),
+        "done",
+        str(tmp_path / "m/good/s"),
+    ]
+    (tmp_path / "m/bad/s_run.json").write_text("{")
+    (tmp_path / "m/x_run.journal.part").write_bytes(b"")
+    (tmp_path / "m/y_run.journal.part").write_bytes(b"00000000 {}\n")
+    (tmp_path / "m/z_run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 7}))
+    found = {stem.name if stem.name != "s" else stem.parent.name: state_of(stem) for stem in runs_below(tmp_path / "m")}
+    assert {name: state.name for name, state in found.items()} == {
+        "good": "done", "bad": "damaged", "x": "interrupted", "y": "damaged", "z": "running",
+    }  # fmt: skip
+    assert "process 7 on elsewhere" in found["z"].detail
+    out, _ = command("status", tmp_path / "m", "--json", code=1)
+    assert [json.loads(line)["state"] for line in out.splitlines()].count("done") == 1
+    assert command("status", tmp_path / "m/good/s_rmse.img")[0].startswith("done")
+    (tmp_path / "empty").mkdir()
+    assert "holds no run" in command("status", tmp_path / "empty", code=1)[1]
+
+
+def test_a_run_that_was_cut_off_says_where(tmp_path, scene):
+    from unmix.errors import OutputError
+
+    class Stop(Exception):
+        pass
+
+    def stop(step):
+        if step.done >= 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", memory="2k", streams=1, progress=stop)
+    state = state_of(tmp_path / "s")
+    assert state.name == "interrupted" and "of 8 lines are done" in state.detail
+    with pytest.raises(OutputError):
+        unmix.report(tmp_path / "s")
+
+
+def test_the_module_is_a_command():
+    done = subprocess.run([sys.executable, "-m", "unmix", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("unmix, version")
+
+
+def test_facts_for_a_bug_report():
+    facts = json.loads(command("env", "--json")[0])
+    assert (
+        facts["numpy"] == np.__version__
+        and facts["cores"] >= 1
+        and {"unmix", "python", "GPUs", "compiled code"} <= set(facts)
+    )
+    assert "numba " in command("env")[0]
