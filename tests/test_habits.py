@@ -47,7 +47,7 @@ def test_options_from_a_file(tmp_path, scene, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("max-delt = 1", "max-delt is no option of unmix run; did you mean max-delta?"),
+        ("methods = 1", "methods is no option of unmix run; did you mean method?"),
         ("method = [1, {a = 1}]", "write text, a number"),
         ("method", "neither TOML nor a run.json"),
         ('{"method": "nnls"}', "has no options that could be repeated"),

@@ -1,13 +1,14 @@
 """Pictures and pages of runs: what a browser or another reader makes of them is what the maps hold."""
 
 import base64
+import json
 import os
 import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from matplotlib import image as reader
 from test_cli import unmix as command
 
@@ -152,7 +153,9 @@ def test_the_page_of_a_scene(tmp_path, scene):
     assert f"{report['pixels']['certified']} of 1199 pixels certified" in page.text and "1 masked" in page.text
     for words in ("soil", "tree", "road", "water", "red water, green soil, blue road", "run.json", "log₁₀ κ"):
         assert words in page.text, words
-    assert len(page.images) == 6 and page.images[0] == (tmp_path / "s_browse.png").read_bytes()
+    (tmp_path / "page.png").write_bytes(page.images[0])
+    np.testing.assert_array_equal(decoded(tmp_path / "page.png"), decoded(tmp_path / "s_browse.png"))
+    assert len(page.images) == 6
     assert all(address.startswith("data:image/png") for address in page.addresses)
     again = unmix.report(tmp_path / "s_abundance.hdr", tmp_path / "again.html")
     assert again.read_bytes() == path.read_bytes()
@@ -169,7 +172,7 @@ def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene):
         counts = np.histogram(np.clip(expected[present], 0, 1), BINS, (0, 1))[0]
         assert np.abs(view.counts - counts).sum() <= 2  # a value on an edge
         assert view.solved == 1199 and view.mean == pytest.approx(expected[present].mean(dtype=float))
-        np.testing.assert_array_equal(view.picture, np.where(present, expected, np.nan)[::3, ::3])
+        np.testing.assert_array_equal(view.picture, np.where(present, expected, np.nan)[1::3, 1::3])
 
 
 def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
@@ -270,6 +273,150 @@ def test_pages_that_cannot_be(tmp_path, scene):
     assert "is damaged" in command("report", tmp_path / "s", code=1)[1] and not (tmp_path / "s_report.html").exists()
     record.write_text("[]")
     assert "is damaged" in command("report", tmp_path / "s", code=1)[1]
+
+
+HUGE = int("9" * 400)
+WRONG = [None, "<img src=x onerror=alert(1)>", [], {}, [1], {"a": {"b": 1}}, -1, 1e999, HUGE, True, "", "nan"]
+
+
+@pytest.mark.parametrize("name", ["pixels", "fit", "endmembers", "worst_kappa", "seconds", "warnings", "lines", "steps", "browse",
+                                  "abundances", "command", "method", "sizes", "digests", "format", "bands_used"])  # fmt: skip
+def test_a_record_with_anything_in_it(tmp_path, scene, name):
+    """Whatever a record holds, the folder's page lists the run, the run's page is made or refused, and nothing in it is markup."""
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "good")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "odd")
+    record = tmp_path / "odd/s_run.json"
+    good = json.loads(record.read_text())
+    inner = list(good[name]) if isinstance(good.get(name), dict) else []
+    for wrong in WRONG:
+        for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in inner)):
+            record.write_text(json.dumps(good | changed))
+            page = Page(unmix.report(tmp_path))
+            assert (
+                "odd/s" in page.text
+                and "good/s" in page.text
+                and "img" not in page.tags[page.tags.index("table") :][-3:]
+            )
+            assert "x" not in page.addresses
+            try:
+                assert "x" not in Page(unmix.report(tmp_path / "odd/s", tmp_path / "x.html")).addresses
+            except unmix.UnmixError as error:
+                assert "\n" not in str(error)
+
+
+def test_a_map_that_is_not_there(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "m")
+    for name in ("s_rmse.img", "s_abundance.hdr", "s_abundance.img"):
+        good = (tmp_path / "m" / name).read_bytes()
+        (tmp_path / "m" / name).write_bytes(good[:10])
+        assert (
+            "0 of 1 runs" in Page(unmix.report(tmp_path / "m")).text
+            and "missing, or has another size" in command("status", tmp_path / "m", code=1)[0]
+        )
+        with pytest.raises(unmix.OutputError, match="another size"):
+            unmix.report(tmp_path / "m/s")
+        (tmp_path / "m" / name).write_bytes(good)
+    assert "1 of 1 runs" in Page(unmix.report(tmp_path / "m")).text
+
+
+def test_a_page_replaces_nothing_else(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
+    for name in ("s.img", "s_rmse.img", "e.csv", "s_run.json"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(unmix.MethodError, match=r"ends in \.html"):
+            unmix.report(tmp_path / "s", tmp_path / name, overwrite=True)
+        assert (tmp_path / name).read_bytes() == before
+    (tmp_path / "note.html").write_text('<!-- <meta name="generator" content="unmix"> --> mine')
+    (tmp_path / "note.html.part").write_text("mine too")
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.report(tmp_path / "s", tmp_path / "note.html")
+    assert (tmp_path / "note.html.part").read_text() == "mine too"
+    unmix.report(tmp_path / "s", tmp_path / "note.html", overwrite=True)
+    unmix.report(tmp_path / "s", tmp_path / "note.html")
+
+
+def test_paths_of_pages(tmp_path, scene, monkeypatch):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "a/b")
+    unmix.report(tmp_path / "a/b/s")
+    assert unmix.report(tmp_path / "a/b/s_report.html").name == "s_report.html"
+    (tmp_path / "other").mkdir()
+    page = Page(unmix.report(tmp_path / "a", tmp_path / "other/all.html"))
+    assert (tmp_path / "other" / page.addresses[-1]).resolve() == tmp_path / "a/b/s_report.html"
+    monkeypatch.chdir(tmp_path / "a")
+    assert os.fspath(unmix.report(".")) == "report.html"
+    for wrong in ("b/s.v2", "b/s.doc", "x" * 300):
+        with pytest.raises(unmix.OutputError):
+            unmix.report(wrong)
+    os.mkfifo(tmp_path / "a/pipe_run.json")
+    assert "1 of 2 runs" in Page(unmix.report(".")).text
+
+
+def test_names_are_the_same_in_every_format(tmp_path, scene):
+    for form in ("envi", "hdf5", "geotiff"):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, format=form, out_dir=tmp_path / form)
+        page = Page(unmix.report(tmp_path / form / "s"))
+        assert all(f"{name} mean 0." in page.text for name in ("soil", "tree", "road", "water")), form
+
+
+def test_the_largest_page(tmp_path):
+    """White noise, which no compression makes smaller, with as many maps as are shown."""
+    random = np.random.default_rng(0)
+    E = random.uniform(0.1, 0.9, (80, 60))
+    Y = (random.dirichlet(np.ones(60), (500, 300)) @ E.T).astype(np.float32)
+    names = [["name", *map(str, range(1, 81))], *([f"e{j}", *map(str, E[:, j])] for j in range(60))]
+    (tmp_path / "e.csv").write_text("".join(",".join(row) + "\n" for row in names))
+    unmix.run(write_cube(tmp_path / "n.hdr", Y), endmembers=tmp_path / "e.csv", method="ucls")
+    page = unmix.report(tmp_path / "n")
+    assert page.stat().st_size < 2**21 and "the 48 of 60 with the largest means" in Page(page).text
+
+
+def test_values_that_are_not_finite(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
+    values = np.fromfile(tmp_path / "s_abundance.img", "<f4")
+    values[[0, 7]] = np.nan, np.inf
+    values.tofile(tmp_path / "s_abundance.img")
+    text = Page(unmix.report(tmp_path / "s")).text
+    assert "2 not finite" in text and "nan" not in text.partition("Record")[0]
+
+
+def test_narrow_scenes_and_sums_of_nothing(tmp_path):
+    """The middle of the pixels that stand for one is drawn; a pixel without brightness is clear."""
+    Y = np.full((5000, 3, 4), 0.5, np.float32)
+    Y[:, 0] = -9999
+    Y[2500:, 2] = 0
+    write_csv(tmp_path / "e.csv", np.array([[0.5, 0.1], [0.5, 0.2], [0.5, 0.6], [0.4, 0.1]]))
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    (tmp_path / "e.csv").write_text("\n".join(f"{row},{kind}" for row, kind in zip(rows, ("class", "a", "b"))) + "\n")
+    path = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-9999)
+    unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", by="class", shade_normalize=True)
+    image = decoded(tmp_path / "s_browse.png")
+    assert image.shape == (1000, 1, 4) and (image[..., 3] == 255).all()
+    small = write_cube(tmp_path / "t.hdr", Y[2400:2600], data_ignore_value=-9999)
+    unmix.run(small, endmembers=tmp_path / "e.csv", method="nnls", by="class", shade_normalize=True)
+    opaque = decoded(tmp_path / "t_browse.png")[..., 3] == 255
+    np.testing.assert_array_equal(
+        opaque, np.pad(np.stack([np.ones(200), np.arange(200) < 100], axis=1).astype(bool), ((0, 0), (1, 0)))
+    )
+
+
+def test_outputs_that_are_newly_asked_for_are_not_skipped(tmp_path, scene):
+    words = {"endmembers": tmp_path / "e.csv", "scale": 10000}
+    unmix.run(scene, **words)
+    assert unmix.run(scene, **words, skip_existing=True)["skipped"]
+    for more in ({"rgb": "tree"}, {"browse": False}, {"uncertainty": True}, {"weights": "w.txt"}):
+        if "weights" in more:
+            (tmp_path / "w.txt").write_text("1\n" * 19 + "2\n")
+            more = {"weights": tmp_path / "w.txt"}
+        with pytest.raises(unmix.OutputError, match="of another run"):
+            unmix.run(scene, **words, **more, skip_existing=True)
+    unmix.run(scene, **words, rgb="tree", overwrite=True)
+    with pytest.raises(unmix.OutputError, match="rgb"):
+        unmix.run(scene, **words, skip_existing=True)
+
+
+def test_a_dry_run_refuses_what_the_run_would(tmp_path, scene):
+    with pytest.raises(unmix.MethodError, match="there is no 'sand'"):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, rgb="sand", dry_run=True)
 
 
 def test_a_quiet_run_records_its_warnings(tmp_path, scene):

@@ -16,6 +16,10 @@ from .scene import ReadOptions
 OF_A_LIBRARY = {
     "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
 }  # fmt: skip
+# What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
+WHEN_SET = (
+    "by", "shade_normalize", "choice", "uncertainty", "class_map", "browse", "rgb", "draws", "noise", "weights", "shade", "classes",
+)  # fmt: skip
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
     "out_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams", "choice", "reading",

@@ -198,9 +198,7 @@ class SceneRun:
         problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
         classes = options.sums(problem.endmembers)
-        names = problem.endmembers.names if classes is None else classes.names
-        if options.rgb is not None:  # before all the work
-            bands_shown(names, [], options.rgb)
+        names = names_shown(problem, options)
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
@@ -258,6 +256,8 @@ class SceneRun:
         sums, choice = options.sums(problem.endmembers), options.draw_choice
         if sums is not None and choice is not None:
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
+        if options.rgb is not None:  # a wrong name is an error before all the work
+            bands_shown(names_shown(problem, options), [], options.rgb)
         derived = derived_maps(problem, options, self.scene)
         bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
         return problem, derived, bands
@@ -300,6 +300,12 @@ class SceneRun:
             outputs.journal.remove()  # there is nothing to resume
             raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
         return summary, seconds
+
+
+def names_shown(problem: Problem, options: Options) -> Sequence[str]:
+    """Return the names of what a browse image may show: the classes where there are sums by class, else the endmembers."""
+    classes = options.sums(problem.endmembers)
+    return problem.endmembers.names if classes is None else classes.names
 
 
 def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> None:

@@ -11,7 +11,7 @@ from ..io import open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
-from .classes import ClassSums, classified
+from .classes import BRIGHTNESS, ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .matlab import load_matlab
@@ -201,6 +201,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 
 
 __all__ = [
+    "BRIGHTNESS",
     "DELETED",
     "FORMATS",
     "SHADE",

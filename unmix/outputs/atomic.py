@@ -84,10 +84,10 @@ def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) 
         names no file, the message names ``where``.
     """
     parts = [final.with_name(final.name + ".part") for final in finals]
+    for final in finals:
+        if final.exists() and not overwrite:
+            raise OutputError(f"{final}: exists already; use {help}")
     try:
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use {help}")
         yield parts
         for part in parts:
             flush(part)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import OutputError
 from ..io.identity import is_older
+from ..options import WHEN_SET
 from .atomic import finite
 from .journal import difference
 from .names import JOURNAL, RECORD, is_ours
@@ -66,6 +67,7 @@ class CompletedRun:
                 "use `overwrite` or `out_dir`"
             )
         request = finite(self.request)
+        recorded = {key: None for key in WHEN_SET if key in request} | recorded
         comparable = {key: recorded[key] if key == "device" else request.get(key) for key in recorded}
         changed = difference(recorded, comparable)
         identity = finite(self.identity)

@@ -11,16 +11,20 @@ from typing import Any
 from ..errors import OutputError
 from ..io import Cube, open_cube
 from ..io.export import FORMATS
-from ..library import Endmembers, load
+from ..library import BRIGHTNESS, SHADE, Endmembers, load
+from .completed import size_of
 from .journal import read_resume_state
 from .lock import STALE
-from .names import BROWSE, JOURNAL, LOCK, RECORD, SUFFIXES
+from .names import JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 
 
 def stem_of_outputs(path: Path) -> Path:
     """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
-    ends = [suffix for suffix in SUFFIXES if path.name.endswith(suffix) and path.name != suffix]
-    candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), path.with_suffix("")]
+    ends = [suffix for suffix in (*SUFFIXES, PAGE) if path.name.endswith(suffix) and path.name != suffix]
+    beside = (
+        [path.with_suffix("")] if path.suffix and (path.exists() or path.suffix.lower() in (".hdr", ".img")) else []
+    )
+    candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), *beside]
     finished = [stem for stem in candidates if stem.with_name(stem.name + RECORD).exists()]
     likely = candidates[1] if ends or path.suffix.lower() in (".hdr", ".img") else path
     return (finished or [likely])[0]
@@ -36,6 +40,8 @@ def record_of(stem: Path) -> dict[str, Any]:
     """
     record = stem.with_name(stem.name + RECORD)
     try:
+        if record.exists() and not record.is_file():  # reading a pipe would wait for ever
+            raise OutputError(f"{record}: is no file")
         report = json.loads(record.read_text())
     except OSError as error:
         raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
@@ -85,12 +91,19 @@ class FinishedRun:
         """Return the endmembers; `LibraryError` where they cannot be read."""
         return load(self.stem.with_name(f"{self.stem.name}_endmembers.sli"))
 
-    def browse(self) -> bytes | None:
-        """Return the browse image, if there is one."""
-        try:
-            return self.stem.with_name(self.stem.name + BROWSE).read_bytes()
-        except OSError:
-            return None
+    def band_names(self, name: str, count: int) -> list[str]:
+        """Return the names of the bands of a map of abundances or of sums by class, of which there are so many."""
+        names = [str(word) for word in self.report["endmembers"]["names"]]
+        if name == "fraction":
+            names = [str(one["name"]) for one in self.report["classes"]]
+            names += [SHADE] * (count == len(names) + 2) + [BRIGHTNESS]
+        return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
+
+    def faults(self) -> list[str]:
+        """Return what is missing or has another size than the run wrote, a line each."""
+        sizes = self.report.get("sizes") or {}
+        wrong = [name for name, size in sizes.items() if size_of(self.stem.with_name(str(name))) != size]
+        return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
 
 
 @dataclass(frozen=True)
@@ -138,10 +151,15 @@ def state_of(stem: Path) -> State:
         return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
     try:
         report = record_of(stem)
-        pixels = report.get("pixels", {})
-        left = pixels.get("solved", 0) - pixels.get("certified", pixels.get("solved", 0))
-    except (OutputError, TypeError, AttributeError) as error:
-        return State(stem, "damaged", str(error), {})
+        faults = FinishedRun(stem, report).faults()
+        if faults:
+            return State(stem, "damaged", faults[0], report)
+        pixels = report["pixels"]
+        left = pixels["solved"] - pixels.get("certified", pixels["solved"])
+    except KeyError as error:
+        return State(stem, "damaged", f"{stem.name}{RECORD}: has no {error}", {})
+    except (OutputError, TypeError, AttributeError, ValueError) as error:
+        return State(stem, "damaged", str(error).removeprefix(f"{stem}{RECORD}: is damaged: "), {})
     return State(stem, "open pixels", f"{left} are not certified", report) if left else State(stem, "done", "", report)
 
 

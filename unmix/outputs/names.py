@@ -35,7 +35,7 @@ ORTHO = "_ortho"  # follows the name of an orthorectified map
 # The types of values of maps that are not float32, and what stands for no data in them; -9999 in the others.
 TYPES, BLANKS = {"class": np.dtype("u1")}, {"class": 0}
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
-BROWSE = "_browse.png"
+BROWSE, PAGE = "_browse.png", "_report.html"
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
 
 

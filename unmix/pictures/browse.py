@@ -14,9 +14,9 @@ MOST = 1024
 
 
 def thinned(lines: int, samples: int, most: int = MOST) -> tuple[slice, slice]:
-    """Return every k-th line and sample, so that neither side has more than ``most``."""
+    """Return every k-th line and sample, from the middle of the first k, so that neither side has more than ``most``."""
     step = max(1, -(-max(lines, samples) // most))
-    return slice(0, lines, step), slice(0, samples, step)
+    return slice((min(step, lines) - 1) // 2, lines, step), slice((min(step, samples) - 1) // 2, samples, step)
 
 
 def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = None) -> list[int]:
@@ -95,4 +95,5 @@ def browse_of(maps: Mapping[str, np.ndarray], names: Sequence[str], sums: Sequen
     if "index" in maps:
         return of_largest(maps["index"][rows, 0, columns], maps["abundance"][rows, 0, columns], masked)
     values = maps["fraction" if "fraction" in maps else "abundance"]
-    return of_shares(np.stack([values[rows, b, columns] for b in bands_shown(names, sums, rgb)]), masked)
+    shown = np.stack([values[rows, b, columns] for b in bands_shown(names, sums, rgb)])
+    return of_shares(shown, masked | (shown == NODATA).any(axis=0))

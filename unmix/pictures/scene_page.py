@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,23 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
+from ..io.export import NODATA
 from ..outputs.finished import FinishedRun
+from .browse import of_largest, of_shares
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp
 from .png import png
-from .views import View, views_of
+from .views import View, thin_bands, views_of
 
-# The longest sides of a map's picture, for so many maps at most: a page stays below 2 MB.
-SIDES = ((4, 512), (9, 360), (16, 256), (48, 176))
+# How every page begins, by which it is known as ours.
+HEAD = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    '<meta name="generator" content="unmix">'
+)
+# The longest sides of a map's picture, for so many maps at most, and of the picture of three maps: a page stays below 2 MB, even of
+# noise, which cannot be compressed.
+SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
+PICTURE = 320
 # The most endmembers or classes whose maps are shown: those with the largest means.
 MOST_SHOWN = 48
 # Histogram of κ: decades.
@@ -45,8 +54,7 @@ def document(title: str, body: str, script: str = "") -> str:
         "; script-src 'unsafe-inline'" if script else ""
     )
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta name="generator" content="unmix"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'{HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{title}</title><style>{part('page.css')}</style></head>\n<body>\n{body}\n"
         + (f"<script>{part(script)}</script>" if script else "")
         + "</body></html>\n"
@@ -85,8 +93,9 @@ def legend(colours: np.ndarray, low: str, high: str) -> str:
 
 def verdict(report: dict[str, Any]) -> str:
     """Return what the run proved and how well the model fits, first of all."""
-    pixels, fit = report.get("pixels", {}), report.get("fit", {}).get("relative_rmse", {})
-    solved, certified = pixels.get("solved", 0), pixels.get("certified")
+    pixels = {name: int(count) for name, count in report["pixels"].items()}
+    fit = {name: float(share) for name, share in report.get("fit", {}).get("relative_rmse", {}).items()}
+    solved, certified = pixels["solved"], pixels.get("certified")
     parts = []
     poor = (certified is not None and certified < solved) or bool(report.get("warnings"))
     if certified is not None:
@@ -121,12 +130,15 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
     for name, heading in (("fraction", "Sums by class"), ("abundance", "Abundances")):
         if not run.has(name):
             continue
-        cube = run.open(name)
-        names = list(band_names(cube.fields.get("band names", ""), cube.bands))
-        is_ranked = run.has("index") and name == "abundance"
+        cube, is_ranked = run.open(name), run.has("index") and name == "abundance"
+        names = (
+            [f"largest but {b}" if b else "largest" for b in range(cube.bands)]
+            if is_ranked
+            else run.band_names(name, cube.bands)
+        )
         chosen = list(range(cube.bands))
         if len(chosen) > MOST_SHOWN:
-            means = [one.get("mean", 0.0) for one in run.report.get("abundances", [])]
+            means = [float(one.get("mean", 0.0)) for one in run.report.get("abundances", [])]
             ranked = sorted(chosen, key=lambda b: -(means[b] if b < len(means) else 0.0))
             chosen = sorted(ranked[:MOST_SHOWN])
             heading += f": the {MOST_SHOWN} of {cube.bands} with the largest means"
@@ -135,10 +147,19 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
         yield heading, views
 
 
-def band_names(given: str, count: int) -> Sequence[str]:
-    """Return the names of a map's bands from its header, ``{a, b}``; numbers where there are none."""
-    names = [word.strip() for word in given.strip().strip("{}").split(",")]
-    return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
+def picture_of(run: FinishedRun, most: int) -> bytes | None:
+    """Return the picture of a run at a smaller size than its browse image; None where the run has none."""
+    blank = thin_bands(run.open("rmse"), [0], most)[0] == NODATA
+    if run.has("index"):
+        numbers, shares = (thin_bands(run.open(name), [0], most)[0] for name in ("index", "abundance"))
+        return of_largest(numbers, shares, blank)
+    if not run.report.get("browse"):
+        return None
+    name = "fraction" if run.has("fraction") else "abundance"
+    cube = run.open(name)
+    names = run.band_names(name, cube.bands)
+    shown = thin_bands(cube, [names.index(each) for each in run.report["browse"]], most)
+    return of_shares(shown, blank | (shown == NODATA).any(axis=0))
 
 
 def spectra_section(run: FinishedRun) -> str:
@@ -155,7 +176,7 @@ def spectra_section(run: FinishedRun) -> str:
     by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
     for j in shown:
         one = by_name.get(library.names[j], {})
-        place = f"line {pixels[j][0]}, sample {pixels[j][1]}" if pixels[j] else ""
+        place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
         kind = library.classes[j] if library.classes else ""
         rows.append(
             f'<tr><td><span class="key" style="color:{colours[j]}"></span>{text(library.names[j])}</td><td>{text(kind)}</td>'
@@ -207,6 +228,8 @@ def rmse_figure(run: FinishedRun) -> str:
     """Return the map of RMSE, from zero to the largest value that is not rare."""
     cube = run.open("rmse")
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
+    if not 0 < top < np.inf:
+        raise ValueError(f"the largest RMSE is {top}")
     view = views_of(cube, [0], ["RMSE"], SIDES[0][1], 0.0, top)[0]
     common = view.picture[~np.isnan(view.picture)]
     view.high = float(np.percentile(common, 99.5)) * 1.0 if common.size else top
@@ -226,19 +249,26 @@ def scene_page(run: FinishedRun) -> str:
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
-        f"{text(method)} with {len(report.get('endmembers', {}).get('names', []))} endmembers on {text(report.get('device', '?'))}, "
-        f"{report.get('lines')} lines of {report.get('samples')} samples, {report.get('seconds', {}).get('total', 0):.3g} s"
+        f"{text(method)} with {len(report['endmembers']['names'])} endmembers on {text(report.get('device', '?'))}, "
+        f"{int(report['lines'])} lines of {int(report['samples'])} samples, {float(report['seconds']['total']):.3g} s"
     )
-    browse = run.browse()
+    browse = picture_of(run, PICTURE)
     colour_names = ("red", "green", "blue") if len(report.get("browse") or []) > 1 else ("bright",)
     shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
-    caption = f"<figcaption><b>{text(run.stem.name)}_browse.png</b> {shown}</figcaption>"
+    caption = f"<figcaption>{shown}</figcaption>"
     picture = f'<figure><img src="{embedded(browse)}" alt="browse image">{caption}</figure>' if browse else ""
     sections, sums = [], None
     for heading, views in share_maps(run):
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
-        shown = "".join(figure(view, colours, f"mean {view.mean:.3f}") for view in views)
+        shown = "".join(
+            figure(
+                view,
+                colours,
+                f"mean {view.mean:.3f}" + f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0),
+            )
+            for view in views
+        )
         sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
     try:
         spectra = spectra_section(run)

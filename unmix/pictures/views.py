@@ -30,6 +30,8 @@ class View:
         The ends of the histogram and of the colours.
     solved : int
         Pixels with a value.
+    odd : int
+        Pixels whose value is infinite or no number, as in a damaged map: they are not counted otherwise.
     total, largest : float
         The sum and the largest of them.
     """
@@ -40,6 +42,7 @@ class View:
     high: float
     counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
     solved: int = 0
+    odd: int = 0
     total: float = 0.0
     largest: float = -np.inf
 
@@ -50,12 +53,15 @@ class View:
 
     def count(self, values: np.ndarray) -> None:
         """Add values to the histogram."""
+        finite = np.isfinite(values)
+        self.odd += int(values.size - np.count_nonzero(finite))
+        values = values[finite]
         if values.size == 0:
             return
         scale = BINS / (self.high - self.low)
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(over="ignore"):
             places = np.clip((values - np.float32(self.low)) * np.float32(scale), 0, BINS - 1)
-        self.counts += np.bincount(np.nan_to_num(places).astype(np.int8), minlength=BINS)
+        self.counts += np.bincount(places.astype(np.int8), minlength=BINS)
         self.solved += values.size
         self.total += float(values.sum(dtype=float))
         self.largest = max(self.largest, float(values.max()))
@@ -85,7 +91,8 @@ def views_of(
         Take log10 of the values; 0 counts as ``low``.
     """
     rows, columns = thinned(cube.lines, cube.samples, most)
-    shape = len(range(*rows.indices(cube.lines))), len(range(*columns.indices(cube.samples)))
+    shown = np.arange(cube.lines)[rows]
+    shape = len(shown), len(range(*columns.indices(cube.samples)))
     titles = [*names, *["sum of the abundances"] * summed]
     views = [View(name, np.full(shape, np.nan, np.float32), low, high) for name in titles]
     together = min(cube.lines, max(1, BLOCK // bytes_per_line(cube)))
@@ -96,13 +103,23 @@ def views_of(
         block = by_pixel(cube.read(slice(first, last), buffer), cube.interleave)
         has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata
         taken = [block[..., b] for b in bands] + [block.sum(axis=2, dtype=np.float32)] * summed
-        chosen = slice(-first % rows.step, None, rows.step)
-        place = slice(-(-first // rows.step), -(-first // rows.step) + len(range(*chosen.indices(last - first))))
+        place = (shown >= first) & (shown < last)
         for view, values in zip(views, taken):
             values = np.asarray(values, np.float32)
             present = has_value if cube.nodata is None else has_value & (values != np.float32(cube.nodata))
             if logarithm:
                 values = np.log10(np.maximum(values, np.float32(10.0**low)))
             view.count(values[present])
-            view.picture[place] = np.where(present, values, np.nan)[chosen, columns]
+            view.picture[place] = np.where(present & np.isfinite(values), values, np.nan)[shown[place] - first, columns]
     return views
+
+
+def thin_bands(cube: Cube, bands: Sequence[int], most: int) -> np.ndarray:
+    """Return some bands of a map, (n, h, w), of every k-th line and sample; only these lines are read."""
+    rows, columns = thinned(cube.lines, cube.samples, most)
+    buffer = np.empty(bytes_per_line(cube), np.uint8)
+    lines = []
+    for line in range(*rows.indices(cube.lines)):
+        raw = by_pixel(cube.read(slice(line, line + 1), buffer), cube.interleave)
+        lines.append(raw[0, columns][:, list(bands)].T.astype(np.float32))
+    return np.stack(lines, axis=1)

@@ -3,16 +3,17 @@
 import os
 from pathlib import Path
 
-from ..errors import OutputError
+from ..errors import MethodError, OutputError
 from ..outputs.atomic import write_whole
 from ..outputs.finished import FinishedRun
+from ..outputs.names import PAGE, RECORD
 from .folder_page import folder_page
-from .scene_page import scene_page
+from .scene_page import HEAD, scene_page
 
-# The page of a scene and of a folder.
-SCENE, FOLDER = "_report.html", "report.html"
-# What a page of ours has near its beginning.
-MARK = b'<meta name="generator" content="unmix">'
+# The page of a folder.
+FOLDER = "report.html"
+# How a page of ours begins.
+BEGINNING = HEAD.encode()
 
 
 def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Path:
@@ -34,29 +35,44 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
 
     Raises
     ------
+    MethodError
+        Where ``out`` does not end in .html.
     OutputError
         Where there is no finished run, a map is damaged, or the file cannot be written.
     CubeError
         Where a map cannot be read.
     """
-    path = Path(path)
-    is_folder = path.is_dir() and not path.with_name(path.name + "_run.json").exists()
-    if is_folder:
-        page, default = folder_page(path)[0], path / FOLDER
-    else:
-        run = FinishedRun.of(path)
-        try:
-            page, default = scene_page(run), run.stem.with_name(run.stem.name + SCENE)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise OutputError(f"{run.stem}_run.json: is damaged: {type(error).__name__}: {error}") from None
-    target = Path(out) if out is not None else default
+    path, target = Path(path), None if out is None else Path(out)
+    if target is not None and target.suffix.lower() not in (".html", ".htm"):
+        raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
+    try:
+        if path.is_dir() and not (path.name and path.with_name(path.name + RECORD).exists()):
+            target = target or path / FOLDER
+            page = folder_page(path, target.parent)
+        else:
+            run = FinishedRun.of(path)
+            target = target or run.stem.with_name(run.stem.name + PAGE)
+            page = page_of(run)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
     return write_whole({target: page.encode(errors="replace")}, overwrite or is_ours(target))[0]
+
+
+def page_of(run: FinishedRun) -> str:
+    """Return the page of a run; `OutputError` where its record or one of its maps is damaged."""
+    try:
+        faults = run.faults()
+        if not faults:
+            return scene_page(run)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise OutputError(f"{run.stem}{RECORD}: is damaged: {type(error).__name__}: {error}") from None
+    raise OutputError(f"{run.stem}: {faults[0]}")
 
 
 def is_ours(path: Path) -> bool:
     """Return whether a file is a page that this module wrote."""
     try:
         with open(path, "rb") as file:
-            return MARK in file.read(1024)
+            return file.read(len(BEGINNING) + 200).startswith(BEGINNING)
     except OSError:
         return False
