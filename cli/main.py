@@ -31,6 +31,7 @@ COMMANDS = {
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",
     "report": "Write one HTML file about a run or a folder of runs.",
+    "compare": "Compare the abundances of two runs, or of a run and a truth.",
     "status": "Show which runs are done, running, interrupted or damaged.",
     "verify": "Check the outputs of a finished run against its cube.",
     "bench": "Time a run and compare it with a plain copy of the same data.",

@@ -51,8 +51,9 @@ from .progress import Board
 @options.budget
 @options.gpu_memory
 @click.option(
+    "-f",
     "--format",
-    type=options.one_of(FORMATS),
+    type=options.FormatName(FORMATS),
     default="envi",
     show_default=True,
     help="File format of the maps, as for run.",

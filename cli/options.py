@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from unmix.errors import printable
+from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
 from unmix.methods import METHODS, SOLVERS
 
@@ -33,6 +34,16 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
 def one_of(names: Iterable[str]) -> click.Choice:
     """Return an option type that accepts one of the names, in any case."""
     return click.Choice(list(names), case_sensitive=False)
+
+
+class FormatName(click.Choice):
+    """The name of an output format, in any case, or that of GDAL's driver for it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(list(names), case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(ALIASES.get(str(value).lower(), value), param, ctx)
 
 
 class Folder(click.Path):

@@ -161,11 +161,14 @@ running = options.combine(
         help="Certify a pixel if its abundances are proved to be within D of the optimum; of others only the fit can be certified.",
     ),
     click.option(
+        "-f",
         "--format",
-        type=options.one_of(FORMATS),
+        type=options.FormatName(FORMATS),
         default="envi",
         show_default=True,
-        help="File format of the maps: " + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values()) + ".",
+        help="File format of the maps: "
+        + "; ".join(f"{f.name}: {f.summary}" for f in FORMATS.values())
+        + ". Names of GDAL's drivers will do.",
     ),
     click.option(
         "--rgb",

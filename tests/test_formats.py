@@ -276,12 +276,12 @@ def finished(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5", "netcdf"])
 def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
     """Values, names, nodata, place and wavelengths; read by GDAL and by us; verified; nothing else left behind."""
     finished("envi")
     report = finished(form)
-    ending = {"geotiff": ".tif", "hdf5": ".h5"}[form]
+    ending = {"geotiff": ".tif", "cog": ".tif", "hdf5": ".h5", "netcdf": ".nc"}[form]
     names = ["abundance", "rmse", "residual", "certificate"]
     expected = {f"s_{name}{ending}" for name in names} | {
         "s_endmembers.csv",
@@ -295,11 +295,14 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
     for name in names:
         plain, other = tmp_path / f"envi/s_{name}.img", tmp_path / f"{form}/s_{name}{ending}"
         with rasterio.open(plain) as one:
-            if form == "geotiff":
+            if ending == ".tif":
                 with rasterio.open(other) as two:
                     np.testing.assert_array_equal(two.read(), one.read())
                     assert (two.crs, two.transform, two.nodata) == (one.crs, one.transform, -9999)
-                    assert two.descriptions == tuple(word.partition(" (")[0] for word in one.descriptions)
+                    assert two.descriptions == tuple(
+                        word.partition(" (")[0] if form == "geotiff" else word for word in one.descriptions
+                    )
+                    assert form == "geotiff" or two.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
             else:
                 import h5py
 
@@ -313,6 +316,13 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
     if form == "geotiff":
         again = open_cube(tmp_path / "geotiff/s_residual.tif")
         np.testing.assert_allclose(again.wavelengths, SCENE.waves)
+    if form == "netcdf":
+        with (
+            rasterio.open(f"netcdf:{tmp_path}/netcdf/s_abundance.nc:abundance") as two,
+            rasterio.open(tmp_path / "envi/s_abundance.img") as one,
+        ):
+            np.testing.assert_array_equal(two.read(), one.read())
+            assert two.crs == one.crs and two.transform.almost_equals(one.transform) and two.nodata == -9999
     assert verify(tmp_path / form / "s", everything=True).faults == []
     other = tmp_path / form / f"s_abundance{ending}"
     damaged = bytearray(other.read_bytes())

@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 import unmix
 from unmix.arrays.pixels import all_bands
 from unmix.compiled.philox import normals, philox
-from unmix.jobs.monte_carlo import class_even, noise_factor, plan_draws
+from unmix.jobs.derived.monte_carlo import class_even, noise_factor, plan_draws
 from unmix.jobs.verify import verify
 from unmix.library import ClassSums, load
 from unmix.methods import DrawChoice, choose

@@ -8,7 +8,7 @@ from conftest import KINDS, LINES, SAMPLES, L, P, falsify, write_cube
 
 import unmix
 from unmix.arrays.pixels import all_bands
-from unmix.jobs.uncertainty import Uncertainty
+from unmix.jobs.derived.uncertainty import Uncertainty
 from unmix.jobs.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import choose

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .io import open_cube
     from .jobs.bands import bands_of
     from .jobs.check import check
+    from .jobs.compare import compare
     from .jobs.distributed.batch import batch
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from .scene import ReadOptions
 
 _LAZY = {
-    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
+    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "compare": ".jobs.compare",
+    "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
@@ -76,6 +78,7 @@ __all__ = [
     "bands_of",
     "batch",
     "check",
+    "compare",
     "mesma",
     "nmf",
     "nmf_scene",

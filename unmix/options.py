@@ -153,7 +153,7 @@ class Options:
             self.refuse_for_models()
         elif self.choice is not None:
             raise MethodError(f"`{'`, `'.join(vars(self.choice))}`: only for models; use `unmix mesma`")
-        require(self.format)
+        object.__setattr__(self, "format", require(self.format).name)
         if self.top is not None and self.top < 1:
             raise MethodError(f"`top` {self.top}: must be at least 1")
         if not self.max_delta > 0:

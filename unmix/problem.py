@@ -85,7 +85,7 @@ class Problem:
         For MESMA.
     noise : array (L,) or None
         Standard deviation of each band, where it is given.
-    draws : unmix.jobs.monte_carlo.Draws or None
+    draws : unmix.jobs.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     weighting : Weighting or None
         Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.

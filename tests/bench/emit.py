@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 import unmix
-from unmix.jobs.monte_carlo import class_even
+from unmix.jobs.derived.monte_carlo import class_even
 from unmix.library import ClassSums, Endmembers
 
 DRAWS, SLOW, SAMPLES = 20, 150, 100

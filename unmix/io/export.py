@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,12 @@ from .formats.header import format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
+# Maps of numbers without a unit.
+SHARES = ("abundance", "fraction", "sigma", "montecarlo", "certificate")
 # HDF5 allows no attribute above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
+# Names of GDAL's drivers that differ from ours.
+ALIASES = {"gtiff": "geotiff"}
 # Units of length in ENVI's map info, and their UDUNITS names.
 UNITS = {"feet": "ft", "us survey feet": "US_survey_foot", "yards": "yd", "km": "km", "kilometers": "km", "miles": "mi"}
 
@@ -61,13 +65,14 @@ class OutputFormat:
 
 def require(name: str) -> OutputFormat:
     """Return a format by name; raise `MethodError` where there is none, or a package that it needs is not installed."""
+    name = ALIASES.get(name.lower(), name)
     if name not in FORMATS:
         raise MethodError(f"unknown format '{name}'; `format` is one of {', '.join(FORMATS)}")
-    if name == "geotiff":
+    if FORMATS[name].endings == (".tif",):
         try:
             import rasterio  # noqa: F401
         except ImportError:
-            raise MethodError("`format` geotiff needs rasterio: pip install 'unmix[geo]'") from None
+            raise MethodError(f"`format` {name} needs rasterio: pip install 'unmix[geo]'") from None
     return FORMATS[name]
 
 
@@ -98,12 +103,8 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3 if is_float else 2,
              "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
     with settings():
-        with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
-            pair = Path(folder) / f"{name}.img"
-            pair.symlink_to(image.resolve())
-            pair.with_suffix(".hdr").symlink_to(header.resolve())
-            with rasterio.open(pair, driver="ENVI") as source:
-                georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+        with work_dataset(image, header, name) as source:
+            georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             if colours_of(fields):
                 target.write_colormap(1, dict(enumerate(colours_of(fields))))
@@ -124,6 +125,50 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
                     check_read_back(out, written.read(b + 1, window=window), values[slice(*window[0]), b])
+
+
+def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
+    """Write a cloud-optimized GeoTIFF: tiles and overviews in the order in which they are read over a network.
+
+    Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is needed.
+
+    Raises
+    ------
+    OutputError
+        Where the values read back differ from those written.
+    """
+    from .formats.geotiff import gdal, settings
+
+    rasterio = gdal()
+    from rasterio.shutil import copy
+
+    values, _ = work_file(image, header)
+    names_something = name.removesuffix("_ortho") in ("class", "index", "model")
+    with settings(), work_dataset(image, header, name) as source:
+        copy(
+            source, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
+            predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
+            overview_resampling="NEAREST" if names_something else "AVERAGE",
+        )  # fmt: skip
+    with settings(), rasterio.open(out) as written:
+        for line in range(0, len(values), TILE):
+            rows = slice(line, min(line + TILE, len(values)))
+            for b in range(values.shape[1]):
+                window = ((rows.start, rows.stop), (0, values.shape[2]))
+                check_read_back(out, written.read(b + 1, window=window), values[rows, b])
+
+
+@contextlib.contextmanager
+def work_dataset(image: Path, header: Path, name: str) -> Iterator[Any]:
+    """Yield a work file as GDAL opens it, under names that it knows."""
+    from .formats.geotiff import gdal
+
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        pair = Path(folder) / f"{name}.img"
+        pair.symlink_to(image.resolve())
+        pair.with_suffix(".hdr").symlink_to(header.resolve())
+        with gdal().open(pair, driver="ENVI") as source:
+            yield source
 
 
 def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
@@ -165,6 +210,9 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
             name, (bands, lines, samples), values.dtype, chunks=tile, compression="gzip", shuffle=True, fillvalue=blank
         )
         data.attrs["_FillValue"] = np.array([blank], values.dtype)
+        data.attrs["long_name"] = np.bytes_(fields.get("description", "").strip().encode()[:LONGEST_ATTRIBUTE])
+        if name.removesuffix("_ortho") in SHARES:
+            data.attrs["units"] = np.bytes_("1")
         classes = words(fields, "class names")
         if classes:
             data.attrs["flag_values"] = np.arange(len(classes), dtype=values.dtype)
@@ -266,6 +314,10 @@ FORMATS = {
     for each in (
         OutputFormat("envi", "raw float32 BIL with a header", (".img", ".hdr")),
         OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff, any_name=False),
+        OutputFormat("cog", "cloud-optimized GeoTIFF, with overviews", (".tif",), to_cog, any_name=False),
         OutputFormat("hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), to_hdf5, "/{}:byx"),
+        OutputFormat(
+            "netcdf", "the same, named .nc, which GDAL and QGIS place on the map", (".nc",), to_hdf5, "/{}:byx"
+        ),
     )
 }

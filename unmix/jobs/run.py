@@ -33,9 +33,9 @@ from ..problem import Problem, Weighting, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .derived import DerivedMap, derived_maps, header_fields
+from .derived.monte_carlo import plan_draws
+from .derived.uncertainty import read_bands
 from .executor import Executor, LocalExecutor, Progress
-from .monte_carlo import plan_draws
-from .uncertainty import read_bands
 
 log = logging.getLogger("unmix")
 # Reflectances are below this: snow and glint reach 1.2.

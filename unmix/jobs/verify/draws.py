@@ -11,7 +11,7 @@ from ...certificate import MOST_DELTA
 from ...library import ClassSums, Endmembers
 from ...methods import DrawChoice, Method, choose
 from ...problem import Problem, plan_problem
-from ..monte_carlo import MonteCarlo, plan_draws
+from ..derived.monte_carlo import MonteCarlo, plan_draws
 
 # Systems that are solved again, a minute's work, unless all pixels are asked for.
 MOST_SYSTEMS = 20_000

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compiled.jit import compiled
-from ..errors import InputError
-from ..io import Bands, spectra
-from ..io.export import NODATA
-from ..library import ClassSums
-from ..problem import Problem
+from ...compiled.jit import compiled
+from ...errors import InputError
+from ...io import Bands, spectra
+from ...io.export import NODATA
+from ...library import ClassSums
+from ...problem import Problem
 
 VALIDITY = "validity"
 # Bytes of a file of numbers.
@@ -226,7 +226,7 @@ class Uncertainty:
         return "standard deviations"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the map of some lines; see `unmix.jobs.derived.DerivedMap`.
+        """Return the map of some lines; see `unmix.jobs.derived.table.DerivedMap`.
 
         Returns
         -------

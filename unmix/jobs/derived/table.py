@@ -6,14 +6,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ..blocks import cores
-from ..errors import MethodError
-from ..io import Cube, spectra
-from ..io.window import origin_of
-from ..library import ClassSums
-from ..options import Options
-from ..pictures.colours import colour_of
-from ..problem import Problem, Weighting
+from ...blocks import cores
+from ...errors import MethodError
+from ...io import Cube, spectra
+from ...io.window import origin_of
+from ...library import ClassSums
+from ...options import Options
+from ...pictures.colours import colour_of
+from ...problem import Problem, Weighting
 from .monte_carlo import MonteCarlo
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.pixels import all_bands, solve_pixels
-from ..compiled.jit import compiled
-from ..compiled.philox import normals
-from ..errors import MethodError
-from ..io import spectra
-from ..io.export import NODATA
-from ..library import ClassSums
-from ..methods import DrawChoice
-from ..problem import Problem, plan_problem
+from ...arrays.pixels import all_bands, solve_pixels
+from ...compiled.jit import compiled
+from ...compiled.philox import normals
+from ...errors import MethodError
+from ...io import spectra
+from ...io.export import NODATA
+from ...library import ClassSums
+from ...methods import DrawChoice
+from ...problem import Problem, plan_problem
 from .uncertainty import map_of_solved, residual_noise
 
 # Pixels that are solved at a time.
@@ -187,7 +187,7 @@ class MonteCarlo:
         return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """See `unmix.jobs.derived.DerivedMap`.
+        """See `unmix.jobs.derived.table.DerivedMap`.
 
         Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation is −9999, where
         there is none the mean, too.

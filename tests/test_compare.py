@@ -1,0 +1,135 @@
+"""Comparisons of runs against the same done in numpy."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.io import open_cube
+from unmix.jobs import compare as module
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene with two masked pixels, its endmembers, and the same in another order."""
+    random = np.random.default_rng(3)
+    E = random.uniform(0.1, 0.9, (15, 4))
+    Y = (random.dirichlet(np.ones(4), (11, 13)) @ E.T + 0.02 * random.standard_normal((11, 13, 15))).astype(np.float32)
+    Y[2, 3] = Y[9, 1] = -9999
+    write_csv(tmp_path / "e.csv", E)
+    write_csv(tmp_path / "f.csv", E[:, [2, 0, 3, 1]])
+    write_csv(tmp_path / "g.csv", E[:, [3, 1]])
+    return write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-9999)
+
+
+def abundances(stem):
+    cube = open_cube(stem.with_name(stem.name + "_abundance.hdr"))
+    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * 4, np.uint8))
+    return raw.transpose(0, 2, 1).astype(float)
+
+
+@pytest.mark.parametrize("block", [2**24, 13 * 4 * 4 * 3])
+def test_against_numpy(tmp_path, scene, monkeypatch, block):
+    monkeypatch.setattr(module, "BLOCK", block)
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
+    unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b", lines="0:11")
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_rmse.hdr")
+    A, B = abundances(tmp_path / "a/s"), abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
+    present = A[..., 0] != -9999
+    D = np.where(present[..., None], A - B, 0.0)
+    assert found["pixels"] == {"compared": 141, "only_a": 0, "only_b": 0} and found["matched_by"] == "spectral angle"
+    assert [(pair["a"], pair["b"]) for pair in found["pairs"]] == [
+        ("em 1", "em 2"),
+        ("em 2", "em 4"),
+        ("em 3", "em 1"),
+        ("em 4", "em 3"),
+    ]
+    for j, pair in enumerate(found["pairs"]):
+        assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[..., j]).sum() / 141)) and pair["angle"] < 1e-5
+        assert pair["mean_difference"] == pytest.approx(D[..., j].sum() / 141)
+        assert (
+            pair["largest_difference"] == D[pair["line"], pair["sample"], j]
+            and abs(pair["largest_difference"]) == np.abs(D[..., j]).max()
+        )
+    assert found["rmse"] == pytest.approx(np.sqrt(np.square(D).sum() / 141 / 4))
+    assert found["sre"] == pytest.approx(10 * np.log10(np.square(B[present]).sum() / np.square(D).sum()))
+    assert found["certified"] == [141, 141]
+
+
+def test_the_same_twice(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    found = unmix.compare(tmp_path / "s", tmp_path / "s")
+    assert found["rmse"] == 0 and found["sre"] is None and all(pair["line"] is None for pair in found["pairs"])
+
+
+def test_fewer_endmembers_and_pixels(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a", format="hdf5")
+    keep = np.ones((11, 13, 1), np.uint8)
+    keep[0, :5] = 0
+    write_cube(tmp_path / "k.hdr", keep)
+    unmix.run(scene, endmembers=tmp_path / "g.csv", out_dir=tmp_path / "b", mask=str(tmp_path / "k.hdr"))
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    assert found["pixels"] == {"compared": 136, "only_a": 5, "only_b": 0}
+    assert [(pair["a"], pair["b"]) for pair in found["pairs"]] == [("em 2", "em 2"), ("em 4", "em 1")]
+    assert found["only_a"] == ["em 1", "em 3"] and found["only_b"] == []
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
+    assert (
+        "136 pixels compared, 5 only in A" in out
+        and "without a partner in B: em 1, em 3" in out
+        and "A 141, B 136" in out
+    )
+    assert json.loads(command("compare", tmp_path / "a/s", tmp_path / "b/s", "--json")[0]) == found
+
+
+def test_a_truth_without_spectra_is_matched_by_abundances(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    truth = abundances(tmp_path / "s")[..., [3, 0, 2, 1]].astype(np.float32)
+    write_cube(tmp_path / "t.hdr", truth + np.where(truth == -9999, 0, np.float32(0.01)), data_ignore_value=-9999)
+    found = unmix.compare(tmp_path / "s", tmp_path / "t.hdr")
+    assert found["matched_by"] == "abundances" and [pair["b"] for pair in found["pairs"]] == [
+        "Band 2",
+        "Band 4",
+        "Band 3",
+        "Band 1",
+    ]
+    assert found["rmse"] == pytest.approx(0.01, rel=1e-4) and found["certified"] == [141, None]
+
+
+def test_classes_are_matched_by_name(tmp_path, scene):
+    lines = (tmp_path / "e.csv").read_text().splitlines()
+    (tmp_path / "e.csv").write_text(
+        "\n".join(f"{line},{kind}" for line, kind in zip(lines, ("class", "x", "y", "x", "z"))) + "\n"
+    )
+    unmix.run(scene, endmembers=tmp_path / "e.csv", method="pcls", by="class", out_dir=tmp_path / "a")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", method="mesma", out_dir=tmp_path / "m")
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "m/s")
+    assert found["matched_by"] == "name" and [pair["a"] for pair in found["pairs"]] == [
+        "x",
+        "y",
+        "z",
+        "shade",
+        "brightness",
+    ]
+    assert all(pair["a"] == pair["b"] for pair in found["pairs"])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("s", "none"), "no finished run"),
+        (("s", "s.hdr2"), "no finished run"),
+        (("s", "small.hdr"), "has 5 lines"),
+        (("s", "top/s"), "top"),
+    ],
+)
+def test_what_cannot_be_compared(tmp_path, scene, words, text):
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", top=2, out_dir=tmp_path / "top")
+    write_cube(tmp_path / "small.hdr", np.zeros((5, 13, 4), np.float32))
+    with pytest.raises(unmix.UnmixError, match=text):
+        unmix.compare(*(tmp_path / word for word in words))
+    with pytest.raises(unmix.OutputError, match="wrote no fraction"):
+        unmix.compare(tmp_path / "s", tmp_path / "s", "fraction")

@@ -1,0 +1,216 @@
+"""`compare`: how the abundances of two runs differ, or those of a run and a truth."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, OutputError
+from ..io import Cube, bytes_per_line, open_cube
+from ..io.cube import band_names, by_pixel
+from ..library import Endmembers, load
+from ..outputs.finished import FinishedRun
+
+# Bytes of each map that are read at a time.
+BLOCK = 2**24
+# What the names of a truth's files end in, as `unmix synth` writes them.
+MAP, SPECTRA = "_abundance", "_endmembers.csv"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two maps that are compared.
+
+    Attributes
+    ----------
+    path : Path
+        What the user named.
+    cube : Cube
+        The map.
+    names : list of str
+        Its bands: endmembers, or classes.
+    spectra : Endmembers or None
+        Theirs, where they are known.
+    report : dict
+        The record of the run; empty for a map that no run wrote.
+    """
+
+    path: Path
+    cube: Cube
+    names: list[str]
+    spectra: Endmembers | None
+    report: dict[str, Any]
+
+
+def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None) -> dict[str, Any]:
+    """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
+
+    Endmembers are matched one to one so that the sum of their spectral angles is least, or, where spectra are not known of both or
+    cannot be compared, the sum of the squares of the differences of their abundances.
+
+    Parameters
+    ----------
+    a, b : path-like
+        A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
+        ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
+    kind : {"abundance", "fraction"}, optional
+        The maps of runs to compare; default is the abundances, or the sums by class where one run has no abundances.
+
+    Returns
+    -------
+    dict
+        ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
+        (degrees; None where spectra are not known), ``rmse``, ``mean_difference``, ``largest_difference`` and its ``line`` and
+        ``sample``; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error,
+        dB; None where there is no error) over all pairs; ``certified``: of both runs, as far as they say.
+
+    Raises
+    ------
+    OutputError
+        Where there is no run and no raster of that name, or a run has no such map.
+    InputError
+        Where the maps are not of the same size.
+    """
+    one, other = side_of(Path(a), kind), side_of(Path(b), kind)
+    if kind is None and is_by_class(one) != is_by_class(other):
+        one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
+    if (one.cube.lines, one.cube.samples) != (other.cube.lines, other.cube.samples):
+        raise InputError(
+            f"{other.path}: has {other.cube.lines} lines of {other.cube.samples} samples, but {one.path} {one.cube.lines} of "
+            f"{one.cube.samples}"
+        )
+    angles = angles_between(one.spectra, other.spectra) if not is_by_class(one) else None
+    cost, matched_by = angles, "spectral angle"
+    if is_by_class(one) and set(one.names) & set(other.names):
+        cost = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names))
+        matched_by = "name"
+    elif cost is None:
+        cost, matched_by = squares_between(one, other), "abundances"
+    pairs = matches(cost, matched_by)
+    found = differences(one, other, pairs)
+    rows = [
+        {
+            "a": one.names[i],
+            "b": other.names[j],
+            "angle": None if angles is None else float(np.degrees(angles[i, j])),
+            **row,
+        }
+        for (i, j), row in zip(pairs, found.pop("rows"))
+    ]
+    matched = {i for i, _ in pairs}, {j for _, j in pairs}
+    certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
+    return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by} | found | {
+        "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
+        "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,
+    }  # fmt: skip
+
+
+def side_of(path: Path, kind: str | None) -> Side:
+    """Open one of the maps; see `compare`."""
+    try:
+        run = FinishedRun.of(path)
+    except OutputError as error:
+        try:
+            cube = open_cube(path)
+        except (InputError, OSError):
+            raise error from None
+        spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
+        return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
+    name = kind or ("abundance" if run.has("abundance") else "fraction")
+    if not run.has(name):
+        raise OutputError(f"{run.stem}: the run wrote no {name}")
+    if name == "abundance" and run.has("index"):
+        raise OutputError(
+            f"{run.stem}: has the largest abundances of each pixel only (`top`), which are of other endmembers each"
+        )
+    cube = run.open(name)
+    return Side(path, cube, run.band_names(name, cube.bands), run.endmembers(), run.report)
+
+
+def is_by_class(side: Side) -> bool:
+    """Return whether a map is of sums by class."""
+    return bool(side.report) and "_fraction" in side.cube.path.name
+
+
+def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
+    """Return the angles of all spectra of two sets (p, q), in radians, where both are known and of the same bands."""
+    if one is None or other is None or len(one.matrix) != len(other.matrix):
+        return None
+    units = [
+        E.matrix / np.maximum(np.sqrt(np.square(E.matrix).sum(axis=0)), np.finfo(float).tiny) for E in (one, other)
+    ]
+    # arctan2 of the parts across and along: arccos loses half of the digits of a small angle.
+    along = units[0].T @ units[1]
+    across = np.stack([np.sqrt(np.square(units[1] - np.outer(u, u @ units[1])).sum(axis=0)) for u in units[0].T])
+    return np.arctan2(across, along)
+
+
+def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
+    cubes = one.cube, other.cube
+    step = max(1, min(BLOCK // max(map(bytes_per_line, cubes)), cubes[0].lines))
+    step = max(step, *(min(cube.lines_together, cube.lines) for cube in cubes))
+    buffers = [np.empty(step * bytes_per_line(cube), np.uint8) for cube in cubes]
+    for first in range(0, cubes[0].lines, step):
+        lines = slice(first, min(first + step, cubes[0].lines))
+        values = [
+            by_pixel(cube.read(lines, buffer), cube.interleave).astype(float) for cube, buffer in zip(cubes, buffers)
+        ]
+        present = [
+            np.isfinite(each).all(axis=2) & (True if cube.nodata is None else (each != cube.nodata).all(axis=2))
+            for cube, each in zip(cubes, values)
+        ]
+        yield first, values[0], values[1], present[0], present[1]
+
+
+def squares_between(one: Side, other: Side) -> np.ndarray:
+    """Return the sums of squared differences between all bands of two maps, (p, q)."""
+    squares = np.zeros((len(one.names), len(other.names)))
+    for _, A, B, in_a, in_b in blocks_of(one, other):
+        A, B = A[in_a & in_b], B[in_a & in_b]
+        squares += np.square(A).sum(axis=0)[:, None] + np.square(B).sum(axis=0) - 2.0 * (A.T @ B)
+    return squares
+
+
+def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
+    """Return pairs of rows and columns with the least sum of costs, in order of the rows; names only match where they are equal."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(cost)
+    return [(int(i), int(j)) for i, j in zip(rows, columns) if matched_by != "name" or cost[i, j] == 0.0]
+
+
+def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return counts of pixels, totals, and ``rows``: what is known of each pair."""
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    squares, sums, largest = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs))
+    places: list[tuple[int, int] | None] = [None] * len(pairs)
+    signal, both, only_a, only_b = 0.0, 0, 0, 0
+    for first, A, B, in_a, in_b in blocks_of(one, other):
+        present = in_a & in_b
+        both += int(present.sum())
+        only_a += int((in_a & ~in_b).sum())
+        only_b += int((in_b & ~in_a).sum())
+        D = np.where(present[..., None], A[..., left] - B[..., right], 0.0)
+        signal += float(np.square(B[..., right][present]).sum())
+        squares += np.square(D).sum(axis=(0, 1))
+        sums += D.sum(axis=(0, 1))
+        for k in range(len(pairs)):
+            line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
+            if abs(D[line, sample, k]) > abs(largest[k]):
+                largest[k], places[k] = D[line, sample, k], (first + line, sample)
+    n = max(1, both)
+    rows = [
+        {"rmse": float(np.sqrt(square / n)), "mean_difference": float(total / n), "largest_difference": float(most),
+         "line": None if place is None else place[0], "sample": None if place is None else place[1]}
+        for square, total, most, place in zip(squares, sums, largest, places)
+    ]  # fmt: skip
+    total = float(squares.sum())
+    return {
+        "pixels": {"compared": both, "only_a": only_a, "only_b": only_b},
+        "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
+        "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
+    }  # fmt: skip
