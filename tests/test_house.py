@@ -48,6 +48,7 @@ HOUSE = {
          "solvers/pixels", "solvers/nnls", "solvers/nnqp", "solvers/nmf", "solvers/bands"),
         {"numpy", "scipy"},
     ),
+    "xarray_engine": (("arrays", "io", "scene"), {"numpy", "xarray"}),
     "jobs": (
         ("arrays", "outputs", "pictures", "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),

@@ -1,0 +1,157 @@
+"""Open scenes in xarray, and unmix them there: ``xarray.open_dataset(path, engine="unmix")`` and ``dataset.unmix.solve(E)``.
+
+The values are read when they are used, a block of lines at a time, and with ``chunks=`` by dask's workers.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.core import indexing
+
+from .arrays.pixels import solve
+from .io import Bands, Cube, bytes_per_line, missing, spectra
+from .io.formats.header import geotransform
+from .scene import ReadOptions, open_scene
+
+# The variable that holds a scene's values.
+VALUES = "spectra"
+
+
+class SceneArray(BackendArray):
+    """The values of a scene, (lines, samples, bands), scaled and with NaN where there is no value; read when indexed."""
+
+    def __init__(self, cube: Cube, bands: Bands, nodata: float | None) -> None:
+        self.cube, self.bands, self.nodata = cube, bands, nodata
+        self.shape = cube.lines, cube.samples, len(bands.index)
+        self.dtype = np.dtype(np.float32 if cube.dtype.itemsize <= 2 or cube.dtype == np.float32 else np.float64)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self.read)
+
+    def read(self, key: tuple[Any, ...]) -> np.ndarray:
+        """Return a part of the values; ``key`` has an integer or a slice for each axis."""
+        lines = range(self.shape[0])[key[0]] if isinstance(key[0], slice) else range(key[0], key[0] + 1)
+        chosen = np.atleast_1d(np.arange(self.shape[2])[key[2]])
+        used = Bands(self.bands.index[chosen], self.bands.gain[chosen], self.bands.offset[chosen])
+        out = np.empty((len(lines), self.shape[1], len(chosen)), self.dtype)
+        first, last = (min(lines), max(lines) + 1) if out.size else (0, 0)
+        step = max(1, min(last - first, max(self.cube.lines_together, 2**24 // bytes_per_line(self.cube))))
+        buffer = np.empty(step * bytes_per_line(self.cube), np.uint8)
+        wanted = np.array(lines, int)
+        for begin in range(first, last, step):
+            end = min(begin + step, last)
+            here = np.flatnonzero((wanted >= begin) & (wanted < end))
+            if len(here):
+                raw = self.cube.read(slice(begin, end), buffer)
+                shape = end - begin, self.shape[1], len(chosen)
+                absent = missing(raw, self.cube.interleave, used, self.nodata, each=True).reshape(shape)
+                values = np.where(absent, np.nan, spectra(raw, self.cube.interleave, used).reshape(shape))
+                out[here] = values[wanted[here] - begin]
+        out = out[:, key[1]]
+        out = out if isinstance(key[2], slice) else out[..., 0]
+        return out if isinstance(key[0], slice) else out[0]
+
+
+class SceneEngine(BackendEntrypoint):
+    """The engine ``unmix`` of `xarray.open_dataset`: every format that `unmix.run` reads."""
+
+    description = "Open hyperspectral scenes: ENVI, GeoTIFF, MATLAB and products in HDF5 or NetCDF-4"
+    open_dataset_parameters = ("filename_or_obj", "drop_variables", "reading")
+
+    def open_dataset(
+        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **reading: Any
+    ) -> xarray.Dataset:
+        """Open a scene; see `unmix.ReadOptions` for ``reading``, of which ``bands`` is "all" by default.
+
+        Returns
+        -------
+        Dataset
+            ``spectra`` (y, x, band), scaled, NaN where there is no value; as coordinates ``band`` (from 1), ``wavelength`` and ``fwhm``
+            (nm) and ``good`` where the file has them, ``x`` and ``y`` where it has a map that is not turned.
+
+        Raises
+        ------
+        CubeError, MethodError
+            As `unmix.run`.
+        """
+        cube, bands, nodata = open_scene(os.fspath(filename_or_obj), ReadOptions(**({"bands": "all"} | reading)))
+        lazy = indexing.LazilyIndexedArray(SceneArray(cube, bands, nodata))
+        chunk = {"y": min(cube.lines, max(cube.lines_together, 2**26 // bytes_per_line(cube)))}
+        variable = xarray.Variable(("y", "x", "band"), lazy, encoding={"preferred_chunks": chunk})
+        coordinates: dict[str, Any] = {"band": ("band", bands.index + 1)}
+        for name, values, units in (
+            ("wavelength", cube.wavelengths, "nm"),
+            ("fwhm", cube.fwhm, "nm"),
+            ("good", cube.good_bands, ""),
+        ):
+            if values is not None:
+                coordinates[name] = ("band", values[bands.index], {"units": units} if units else {})
+        coordinates |= axes_of(cube)
+        dataset = xarray.Dataset({VALUES: variable}, coordinates, {"source": str(cube.path)})
+        left_out = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or [])
+        return dataset.drop_vars([name for name in left_out if name in dataset])
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Return False: only the engine's name opens a file with it, since other engines read the same endings."""
+        return False
+
+
+def axes_of(cube: Cube) -> dict[str, Any]:
+    """Return the coordinates x and y of the pixels' centres, where the map info has them and the map is not turned."""
+    transform = geotransform(cube.fields.get("map info", ""))
+    if transform is None or transform[2] != 0 or transform[4] != 0:
+        return {}
+    west, across, _, north, _, down = transform
+    axes = {
+        "x": ("x", west + across * (np.arange(cube.samples) + 0.5)),
+        "y": ("y", north + down * (np.arange(cube.lines) + 0.5)),
+    }
+    wkt = " ".join(cube.fields.get("coordinate system string", "").strip("{} \n").split())
+    return axes | ({"spatial_ref": ((), 0, {"crs_wkt": wkt})} if wkt else {})
+
+
+@xarray.register_dataset_accessor("unmix")  # type: ignore[no-untyped-call]
+class Unmixing:
+    """``dataset.unmix``: unmix a dataset with a variable ``spectra`` whose last axis is ``band``."""
+
+    def __init__(self, dataset: xarray.Dataset) -> None:
+        self.dataset = dataset
+
+    def solve(self, E: Any, names: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
+        """Solve every pixel; lazily, chunk by chunk, where the dataset has chunks.
+
+        Parameters
+        ----------
+        E : array-like of shape (L, p)
+            Endmembers, one per column, at the dataset's bands and in its unit.
+        names : sequence of str, optional
+            Of the endmembers; default is 1 to p.
+        **options
+            Of `unmix.solve`: ``method``, ``solver``, ``device``, ``threads``.
+
+        Returns
+        -------
+        Dataset
+            ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band.
+        """
+        E = np.asarray(E, float)
+        p = E.shape[1]
+
+        def solved(block: np.ndarray) -> np.ndarray:
+            answer = solve(block.astype(np.float64), E, **options)
+            parts = [answer.abundances, *(values[..., None] for values in (answer.rmse, answer.kappa, answer.delta))]
+            return np.where(answer.valid[..., None], np.concatenate(parts, axis=-1), np.nan)
+
+        values = self.dataset[VALUES]
+        values = values.chunk({"band": -1}) if values.chunks else values
+        every = xarray.apply_ufunc(
+            solved, values, input_core_dims=[["band"]], output_core_dims=[["endmember"]], dask="parallelized",
+            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"endmember": p + 3}},
+        )  # fmt: skip
+        found = every.isel(endmember=slice(0, p)).assign_coords(endmember=list(names or map(str, range(1, p + 1))))
+        rest = {name: every.isel(endmember=p + k, drop=True) for k, name in enumerate(("rmse", "kappa", "delta"))}
+        return xarray.Dataset({"abundance": found, **rest})
