@@ -297,6 +297,18 @@ def test_a_gpu_chooses_the_same(limits, device):
         np.testing.assert_allclose(a, 0.0 if expected is None else expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("levels", ["2-2", "3-3", "4-4", "2-4"])
+def test_a_spectrum_of_the_library_as_pixel_is_proved(levels):
+    """Models with one spectrum more, whose abundance is rounding, are the same model; a duplicate of the spectrum is another."""
+    E = np.random.default_rng(7).uniform(0.05, 0.9, (30, 12))
+    found = unmix.mesma(E.T, E, list("aaabbbcccddd"), levels=levels, fusion=0.0)
+    np.testing.assert_allclose(found.abundances, np.eye(12), atol=1e-9)
+    assert found.delta.max() < 1e-9 and found.kappa.max() <= 1e-10
+    E[:, 4] = E[:, 3]
+    found = unmix.mesma(E.T, E, list("aaabbbcccddd"), levels=levels, fusion=0.0)
+    assert np.isinf(found.delta).nonzero()[0].tolist() == [3, 4]
+
+
 def test_verify_finds_another_model(tmp_path, cube):
     unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma")
     falsify(tmp_path / "x", "fraction", 4, lambda values: np.add.at(values, 7, 1e-3))

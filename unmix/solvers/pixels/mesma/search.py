@@ -106,6 +106,22 @@ def set_limits(models, best, s):
 
 
 @inlined
+def is_another(best, s, k, i, j, m):
+    """Return whether the abundances in ``best.x`` are those of another model than the best of k spectra."""
+    largest, x = 0.0, best.x
+    for c in range(k):
+        at, left = i if c == 0 else (j if c == 1 else m), x[c, s]
+        for d in range(k):
+            left -= best.abundances[k, d, s] if best.spectra[k, d, s] == at else 0.0
+        largest = max(largest, abs(left))
+    for d in range(k):
+        at = best.spectra[k, d, s]
+        is_shared = at == i or (k > 1 and at == j) or (k > 2 and at == m)
+        largest = max(largest, 0.0 if is_shared else abs(best.abundances[k, d, s]))
+    return largest > SAME_ABUNDANCE
+
+
+@inlined
 def consider(models, best, s, k, i, j, m, t_j, t_m, error):
     """Compare a model of k spectra, whose squared error is below the limit, with the best of pixel s."""
     rate = solve_model(models, best, s, k, i, j, m, t_j, t_m)
@@ -132,12 +148,15 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
         least >= models.lowest and most <= models.highest and models.least_shade <= 1.0 - total <= models.most_shade
     ):
         return
+    # The same spectra and one more with an abundance of 1e-17 are no other model: a spectrum of the library as pixel has many such.
+    other = not best.error[k, s] < np.inf or is_another(best, s, k, i, j, m)
     if error < best.error[k, s]:
-        best.second[k, s], best.error[k, s], best.summed[k, s] = best.error[k, s], error, held
+        best.second[k, s] = best.error[k, s] if other else best.second[k, s]
+        best.error[k, s], best.summed[k, s] = error, held
         best.spectra[k, 0, s], best.spectra[k, 1, s], best.spectra[k, 2, s] = i, j, m
         for c in range(k):
             best.abundances[k, c, s] = x[c, s]
-    else:
+    elif other:
         best.second[k, s] = error
     set_limits(models, best, s)
 
