@@ -15,8 +15,10 @@ import click
 from unmix.errors import OutputError, UnmixError
 
 from . import options
-from .main import NO_MEMORY
+from .main import NO_MEMORY, print_out
 
+# Endmembers that a plan names.
+MOST_NAMED = 8
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
@@ -226,6 +228,30 @@ def fit_line(relative: dict[str, float | None]) -> str:
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
 
 
+def show_plan(plan: dict[str, Any]) -> None:
+    """Print what a run would do."""
+    names = plan["endmembers"]
+    some = (
+        "extracted from the scene"
+        if names is None
+        else ", ".join(names[:MOST_NAMED]) + ", …" * (len(names) > MOST_NAMED)
+    )
+    rows = {
+        "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
+        "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
+        "endmembers": some if names is None else f"{len(names)}: {some}",
+        "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
+        "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
+        "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
+        + ", ".join(f"{name} ({count} band{'s' * (count != 1)})" for name, count in plan["bands"].items()),
+        "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
+        "there already": ", ".join(plan["outputs_that_exist"]),
+    }  # fmt: skip
+    for name, value in rows.items():
+        if value:
+            print_out(f"{name:14}{value}")
+
+
 class Outcomes:
     """Reports the outcome of each scene, as JSON on stdout and a line in the log, and collects the exit code.
 
@@ -254,8 +280,10 @@ class Outcomes:
         is_open = result.get("exact", True) and not result.get("certified", True)
         self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
         self.log.info(result_line(cube, result, self.out_dir))
-        if self.as_json or result.get("dry_run"):
+        if self.as_json:
             self.write(cube, result)
+        elif result.get("dry_run"):
+            show_plan(result)
 
     def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
         """Report a scene that failed; if it is the only one, raise the error."""

@@ -471,7 +471,18 @@ def test_shards_are_all_and_disjoint(tmp_path, scenes):
     (tmp_path / "list").write_text("".join(f"{path}\n" for path in paths))
     seen = []
     for i in range(1, 5):
-        words = ["run", "--list", str(tmp_path / "list"), "--shard", f"{i}/4", "--dry-run", "-q", "--device", "cpu"]
+        words = [
+            "run",
+            "--list",
+            str(tmp_path / "list"),
+            "--shard",
+            f"{i}/4",
+            "--dry-run",
+            "--json",
+            "-q",
+            "--device",
+            "cpu",
+        ]
         result = CliRunner().invoke(cli, words, standalone_mode=False)
         assert result.exception is None
         seen.append([json.loads(line)["input"]["name"] for line in result.stdout.splitlines()])
