@@ -10,9 +10,11 @@ import click
 
 from unmix.errors import MethodError, OutputError
 
+from .main import COMMANDS
+
 
 def read(path: Path, command: str) -> dict[str, Any]:
-    """Return the options in a file, by parameter.
+    """Return the options in a file, by their names there.
 
     Parameters
     ----------
@@ -27,7 +29,7 @@ def read(path: Path, command: str) -> dict[str, Any]:
     OutputError
         Where the file cannot be read.
     MethodError
-        Where it is neither, or a value is neither text nor a number, true or false, or a list of texts.
+        Where it is neither, a table has the name of no command, or a record is of another command.
     """
     try:
         content = path.read_bytes()
@@ -35,43 +37,73 @@ def read(path: Path, command: str) -> dict[str, Any]:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
     is_record = content.lstrip().startswith(b"{")
     try:
-        given = json.loads(content) if is_record else tomllib.loads(content.decode())
+        given = json.loads(content) if is_record else tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise MethodError(f"{path}: is neither TOML nor a run.json: {error}") from None
     if is_record:
-        if not isinstance(given.get("options"), dict):
-            raise MethodError(
-                f"{path}: has no options that could be repeated; an older version wrote it, or another program"
-            )
-        return settings_of(given["options"], path)
+        return options_of_record(given, path, command)
     tables = {name: given.pop(name) for name in list(given) if isinstance(given[name], dict)}
-    return settings_of(given | tables.get(command, {}), path)
+    for name in tables:
+        if name not in COMMANDS:
+            raise MethodError(f"{path}: [{name}] is no command; options of one command are in a table with its name")
+    return given | tables.get(command, {})
 
 
-def settings_of(given: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return options by parameter name, with dashes as underscores; `MethodError` where a value is of no type that options have."""
-    for name, value in given.items():
-        single = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, str | int | float | bool) for one in single):
-            raise MethodError(f"{path}: {name}: write text, a number, true or false, or a list of texts")
-    return {name.replace("-", "_"): value for name, value in given.items()}
+def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[str, Any]:
+    """Return the options of a run, from its record, for the same command."""
+    options = record.get("options")
+    if not isinstance(options, dict):
+        raise MethodError(
+            f"{path}: has no options that could be repeated; an older version wrote it, or another program"
+        )
+    options = dict(options)
+    made_by = "mesma" if options.get("method") == "mesma" else "run"
+    if made_by != command:
+        raise MethodError(f"{path}: is the record of unmix {made_by}")
+    if command == "mesma":  # where both are what they are
+        options.pop("method"), options.pop("by", None)
+    return options
+
+
+def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:
+    """Return the options of a command by their long names and by their parameters', with underscores; and the name that was meant."""
+    table = {}
+    for one in command.params:
+        if isinstance(one, click.Option) and one.expose_value and one.name is not None:
+            for word in (*one.opts, one.name):
+                if word.startswith("--") or word == one.name:
+                    table[word.lstrip("-").replace("-", "_")] = one, word
+    return table
+
+
+def value_for(one: click.Option, word: str, value: Any, where: str) -> Any:
+    """Return a value as the command line would have it: text, or true or false for a flag; `MethodError` where it is neither."""
+    if one.is_flag:
+        if not isinstance(value, bool):
+            raise MethodError(f"{where}: write true or false")
+        return value is bool(one.flag_value) if word.startswith("--") else value
+    parts = value if isinstance(value, list) and one.multiple else [value]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int | float) or "\0" in str(part):
+            raise MethodError(f"{where}: write text or a number" + (", or a list of texts" if one.multiple else ""))
+    return [str(part) for part in parts] if one.multiple else str(value)
 
 
 def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Make the options in a file the defaults of this call; those of the command line and the environment come first."""
     if path is None or context.resilient_parsing:
         return
-    known = {
-        option.name: option
-        for option in context.command.params
-        if isinstance(option, click.Option) and option.expose_value
-    }
-    settings = read(path, context.info_name or "")
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, [each for each in known if each], 1)
+    known, settings = names_of(context.command), {}
+    for name, value in read(path, context.info_name or "").items():
+        key = name.replace("-", "_").lower()
+        if key not in known:
+            near = difflib.get_close_matches(key, list(known), 1)
             hint = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
-            raise MethodError(f"{path}: {name.replace('_', '-')} is no option of {context.command_path}{hint}")
+            raise MethodError(f"{path}: {name} is no option of {context.command_path}{hint}")
+        one, word = known[key]
+        if one.name in settings:
+            raise MethodError(f"{path}: {name}: is given twice")
+        settings[str(one.name)] = value_for(one, word, value, f"{path}: {name}")
     context.default_map = {**(context.default_map or {}), **settings}
 
 
@@ -83,5 +115,6 @@ option = click.option(
     expose_value=False,
     callback=take,
     help='Take options from a file: TOML (method = "nnls"), or the run.json of an earlier run, to repeat it on another scene or '
-    "with another version. The command line comes first, then variables such as UNMIX_RUN_METHOD, then the file.",
+    "with another version. Paths are as on the command line, which comes first, then variables such as UNMIX_RUN_METHOD, then the "
+    "file.",
 )

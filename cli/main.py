@@ -66,7 +66,8 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "UNMIX"})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *arguments: show_version(*arguments),
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, allow_from_autoenv=False,
+              callback=lambda *arguments: show_version(*arguments),
               help="Show the version and exit.")  # fmt: skip
 def cli() -> None:
     """Hyperspectral unmixing that is exact and proves it, pixel by pixel.

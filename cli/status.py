@@ -19,11 +19,14 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     MAPS is a folder, with all below it, or the common beginning of a run's outputs, or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
-    from unmix.outputs.finished import runs_below, state_of, stem_of_outputs
+    from unmix.outputs.finished import has_run, runs_below, state_of, stem_of_outputs
 
-    stems = [stem for path in maps for stem in (runs_below(path) if path.is_dir() else [stem_of_outputs(path)])]
-    if not stems:
-        raise OutputError(f"{maps[0]}: holds no run")
+    stems: list[Path] = []
+    for path in maps:
+        found = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
+        if not found:
+            raise OutputError(f"{path}: holds no run" if path.is_dir() else f"{path}: no run has begun to write there")
+        stems += found
     states = [state_of(stem) for stem in stems]
     for state in states:
         if as_json:

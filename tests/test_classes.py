@@ -197,17 +197,18 @@ def test_verify_looks_at_pixels_with_more_than_one_answer(tmp_path, scene, top):
     assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
-@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5"])
 def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
     path, library, *_ = scene
-    if form == "geotiff":
+    if form in ("geotiff", "cog"):
         rasterio = pytest.importorskip("rasterio")
     words = {"endmembers": library, "method": "nnls", "by": "class", "class_map": True, "device": "cpu"}
     unmix.run(path, out_dir=tmp_path / "envi", **words)
     unmix.run(path, out_dir=tmp_path / "o", format=form, **words)
     assert verify(tmp_path / "o/x", path, everything=True).faults == []
     expected = np.fromfile(tmp_path / "envi/x_class.img", np.uint8).reshape(6, 7)
-    if form == "geotiff":
+    assert not [name for name in (tmp_path / "o").iterdir() if "part" in name.name or "aux" in name.name]
+    if form in ("geotiff", "cog"):
         with rasterio.open(tmp_path / "o/x_class.tif") as opened:
             np.testing.assert_array_equal(opened.read(1), expected)
             assert opened.dtypes == ("uint8",) and opened.nodata == 0 and opened.colormap(1)[1][:3] == (230, 159, 0)
@@ -217,6 +218,24 @@ def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
             np.testing.assert_array_equal(opened["class"][0], expected)
             assert opened["class"].attrs["flag_meanings"] == b"unclassified soil tree npv"
             assert opened["class"].attrs["flag_values"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("form", ["envi", "geotiff", "cog", "hdf5", "netcdf"])
+def test_one_pixel(tmp_path, scene, form):
+    """GDAL does not recognise a file of one byte."""
+    path, library, *_ = scene
+    report = unmix.run(
+        path,
+        endmembers=library,
+        method="nnls",
+        by="class",
+        class_map=True,
+        lines="3:4",
+        samples="4:5",
+        format=form,
+        out_dir=tmp_path / "o",
+    )
+    assert report["pixels"]["solved"] == 1 and verify(tmp_path / "o/x", path).faults == []
 
 
 def test_tables_are_not_overwritten(tmp_path, scene):

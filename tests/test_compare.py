@@ -116,6 +116,53 @@ def test_classes_are_matched_by_name(tmp_path, scene):
     assert all(pair["a"] == pair["b"] for pair in found["pairs"])
 
 
+def with_classes(tmp_path):
+    lines = (tmp_path / "e.csv").read_text().splitlines()
+    kinds = ("class", "x", "y", "x", "z")
+    (tmp_path / "k.csv").write_text("\n".join(f"{line},{kind}" for line, kind in zip(lines, kinds)) + "\n")
+    return tmp_path / "k.csv"
+
+
+def test_classes_are_no_endmembers(tmp_path, scene):
+    unmix.run(scene, endmembers=with_classes(tmp_path), method="mesma", out_dir=tmp_path / "m")
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
+    (tmp_path / "a/s_run.json").unlink()  # so that they are of no run
+    for pair in (("m/s", "a/s_abundance.hdr"), ("a/s_abundance.hdr", "m/s")):
+        with pytest.raises(unmix.InputError, match="none have the same name"):
+            unmix.compare(*(tmp_path / name for name in pair))
+
+
+def test_other_parts_and_other_bands(tmp_path, scene):
+    words = {"endmembers": tmp_path / "e.csv"}
+    unmix.run(scene, **words, lines="0:5", out_dir=tmp_path / "a")
+    unmix.run(scene, **words, lines="5:10", out_dir=tmp_path / "b")
+    with pytest.raises(unmix.InputError, match="another part of the scene"):
+        unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    unmix.run(scene, **words, bands="1-7", out_dir=tmp_path / "c")
+    unmix.run(scene, **words, bands="8-14", out_dir=tmp_path / "d")
+    found = unmix.compare(tmp_path / "c/s", tmp_path / "d/s")
+    assert found["matched_by"] == "abundances" and all(pair["a"] == pair["b"] for pair in found["pairs"])
+
+
+def test_a_scene_named_after_a_map(tmp_path, scene):
+    for ending in (".hdr", ".img"):
+        (tmp_path / f"site_fraction_1{ending}").write_bytes((tmp_path / f"s{ending}").read_bytes())
+    unmix.run(tmp_path / "site_fraction_1.hdr", endmembers=tmp_path / "e.csv")
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    assert unmix.compare(tmp_path / "site_fraction_1", tmp_path / "s")["rmse"] == 0
+
+
+@pytest.mark.parametrize(
+    "changed", [{"format": "zarr"}, {"format": []}, {"endmembers": None}, {"digests": None}, {"pixels": [1]}]
+)
+def test_damaged_records(tmp_path, scene, changed):
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    record = tmp_path / "s_run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | changed))
+    with pytest.raises(unmix.OutputError):
+        unmix.compare(tmp_path / "s", tmp_path / "s")
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -123,6 +170,7 @@ def test_classes_are_matched_by_name(tmp_path, scene):
         (("s", "s.hdr2"), "no finished run"),
         (("s", "small.hdr"), "has 5 lines"),
         (("s", "top/s"), "top"),
+        (("s", "."), "is a folder"),
     ],
 )
 def test_what_cannot_be_compared(tmp_path, scene, words, text):

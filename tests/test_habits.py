@@ -1,8 +1,11 @@
 """Habits of the command line: options from files and variables, states of runs, the module as a command, facts for a bug report."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.library import load
 from unmix.outputs.finished import runs_below, state_of
 
 
@@ -48,11 +52,17 @@ def test_options_from_a_file(tmp_path, scene, monkeypatch):
     ("text", "says"),
     [
         ("methods = 1", "methods is no option of unmix run; did you mean method?"),
-        ("method = [1, {a = 1}]", "write text, a number"),
+        ("method = [1, {a = 1}]", "method: write text or a number"),
         ("method", "neither TOML nor a run.json"),
         ('{"method": "nnls"}', "has no options that could be repeated"),
         ('method = "best"', "best"),
-        ("memory = true", "not a size"),
+        ("memory = true", "memory: write text or a number"),
+        ("memory = 'many'", "not a size"),
+        ("certificate = 0", "write true or false"),
+        ("max-delta = 1e-3\nmax_delta = 1e-3", "is given twice"),
+        ("[rn]\nmethod = 'nnls'", "[rn] is no command"),
+        ('endmembers = "a\\u0000b"', "write text or a number"),
+        ('{"options": {"method": "mesma"}}', "is the record of unmix mesma"),
     ],
 )
 def test_files_that_hold_no_options(tmp_path, scene, text, says):
@@ -96,6 +106,47 @@ def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
     assert set(one["options"]) == {"method", "endmembers", "lines", "certificate", "mask_out", "ignore_nm"}
     again = unmix.run("../s.hdr", **one["options"], out_dir="three")
     assert again["digests"] == one["digests"]
+
+
+def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):
+    """Also with a mark at the head of the file, as editors on Windows write; variables that mean something else do nothing."""
+    monkeypatch.setenv("UNMIX_VERSION", "1.2.3")
+    text = '\ufeffjson = true\nno-browse = true\nmask-out = "m.hdr"\nEndmembers = "e.csv"\n'
+    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
+    write_cube(tmp_path / "m.hdr", np.zeros((8, 9, 1), np.uint8))
+    monkeypatch.chdir(tmp_path)
+    out, _ = command("run", scene, "--config", "c.toml")
+    assert (
+        json.loads(out)["options"]["mask_out"] == [f"{tmp_path}/m.hdr:1"] and not (tmp_path / "s_browse.png").exists()
+    )
+
+
+def test_records_of_other_kinds(tmp_path, scene):
+    """Of MESMA; of nodata that is no number; of a library that was in memory."""
+    lines = (tmp_path / "e.csv").read_text().splitlines()
+    kinds = ("class", "x", "y", "x")
+    (tmp_path / "k.csv").write_text("\n".join(f"{line},{kind}" for line, kind in zip(lines, kinds)) + "\n")
+    command("mesma", scene, "-e", tmp_path / "k.csv", "--levels", "2-3", "--nodata", "nan", "-o", tmp_path / "a")
+    command("mesma", scene, "--config", tmp_path / "a/s_run.json", "-o", tmp_path / "b")
+    one = record(tmp_path / "a")
+    assert one["digests"] == record(tmp_path / "b")["digests"]
+    assert unmix.run(scene, **one["options"], out_dir=tmp_path / "c")["digests"] == one["digests"]
+    unmix.run(scene, endmembers=load(tmp_path / "e.csv"), out_dir=tmp_path / "d")
+    repeat = ["run", scene, "--config", tmp_path / "d/s_run.json", "-o", tmp_path / "f"]
+    assert "in memory" in command(*repeat, code=3)[1]
+    command(*repeat, "-e", tmp_path / "e.csv")
+    assert record(tmp_path / "d")["digests"] == record(tmp_path / "f")["digests"]
+
+
+def test_states_of_odd_files(tmp_path):
+    (tmp_path / "m").mkdir()
+    os.mkfifo(tmp_path / "m/a_run.journal.part")
+    os.mkfifo(tmp_path / "m/b_run.lock")
+    for name, pid in (("c", 0), ("d", 2**22 + 1), ("e", 1)):
+        (tmp_path / f"m/{name}_run.lock").write_text(json.dumps({"host": socket.gethostname(), "pid": pid}))
+    os.utime(tmp_path / "m/e_run.lock", (time.time() + 1e6,) * 2)
+    assert [state_of(stem).name for stem in runs_below(tmp_path / "m")] == ["damaged", *["interrupted"] * 4]
+    assert "no run has begun" in command("status", tmp_path / "nothing", code=1)[1]
 
 
 def test_states_of_runs(tmp_path, scene):

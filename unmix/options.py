@@ -1,5 +1,6 @@
 """All options of a run in one class, which `unmix.run`, `unmix.batch` and their workers share."""
 
+import math
 import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -20,6 +21,8 @@ OF_A_LIBRARY = {
 WHEN_SET = (
     "by", "shade_normalize", "choice", "uncertainty", "class_map", "browse", "rgb", "draws", "noise", "weights", "shade", "classes",
 )  # fmt: skip
+# In place of the path of a library that has none.
+IN_MEMORY = "(a library in memory: name it)"
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
     "out_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams", "choice", "reading",
@@ -148,6 +151,7 @@ class Options:
     reading: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "max_delta", float(self.max_delta))
         choose(self.method, self.solver)
         if self.method == "mesma":
             self.refuse_for_models()
@@ -280,20 +284,24 @@ class Options:
     def repeatable(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.
 
-        Where to write and how to compute are left out, and so is a library that was handed over in memory.
+        Where to write and how to compute are left out. A library that was handed over in memory is `IN_MEMORY`, which is no file.
         """
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_THIS_RUN}
         own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
         for name in ("endmembers", "shade", "weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
-                own[name] = os.path.abspath(own[name]) if isinstance(own[name], str | os.PathLike) else None
+                own[name] = os.path.abspath(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
             own["classes"] = f"{os.path.abspath(file)}:{column}"
         own |= {} if self.choice is None else asdict(self.choice)
         own |= self.reading.to_dict()
-        return {
+        plain = {
             name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value is not None
+        }
+        return {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in plain.items()
         }
 
     def request(self, library: Endmembers | None, device: str) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class ReadOptions:
     def __post_init__(self) -> None:
         given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)
         object.__setattr__(self, "mask_out", given)
+        if isinstance(self.nodata, str):  # nan, from a record
+            object.__setattr__(self, "nodata", float(self.nodata))
 
     @property
     def masks(self) -> list[tuple[str, bool]]:
@@ -181,10 +183,14 @@ def parse_range(option: str, text: str | None, count: int) -> slice:
 
 def mask_of(text: str) -> tuple[Path, str]:
     """Split ``FILE`` or ``FILE:BAND`` into the file and the band's number, from 1, or name."""
-    file, _, band = text.rpartition(":")
-    if not file or not band or os.sep in band or Path(text).exists():
+    cuts = [place for place, letter in enumerate(text) if letter == ":"]
+    if not text:
+        raise MethodError("`mask`: name a file")
+    if Path(text).exists() or not cuts or os.sep in text[cuts[-1] :] or not text[cuts[-1] + 1 :]:
         return Path(text), "1"
-    return Path(file), band
+    # Names of files and of bands may have colons: the first cut that leaves a file is the one.
+    cut = next((place for place in cuts if Path(text[:place]).is_file()), cuts[-1])
+    return Path(text[:cut]), text[cut + 1 :]
 
 
 def absolute_mask(text: str) -> str:
@@ -268,7 +274,7 @@ def ignored(cube: Cube, text: str) -> np.ndarray:
     if cube.wavelengths is None:
         raise MethodError(f"`ignore_nm`: {cube.path} has no wavelengths; use `bands`")
     left_out = np.zeros(cube.bands, bool)
-    for part in ",".join(WATER if part.strip() == "water" else part for part in text.split(",")).split(","):
+    for part in ",".join(WATER if part.strip().lower() == "water" else part for part in text.split(",")).split(","):
         first, dash, last = part.strip().partition("-")
         try:
             low, high = float(first), float(last)

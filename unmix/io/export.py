@@ -106,16 +106,7 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
         with work_dataset(image, header, name) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
-            if colours_of(fields):
-                target.write_colormap(1, dict(enumerate(colours_of(fields))))
-                target.update_tags(
-                    1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
-                )
-            target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
-            for b, tags in enumerate(tags_of_bands(fields, bands), 1):
-                target.set_band_description(b, tags.pop("name"))
-                if tags:
-                    target.update_tags(b, **tags)
+            write_tags(target, fields, bands)
             for line in range(0, lines, TILE):
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
@@ -125,6 +116,20 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
                     check_read_back(out, written.read(b + 1, window=window), values[slice(*window[0]), b])
+
+
+def write_tags(target: Any, fields: dict[str, str], bands: int) -> None:
+    """Write what a header says of a map and its bands into an open dataset of rasterio."""
+    if colours_of(fields):
+        target.write_colormap(1, dict(enumerate(colours_of(fields))))
+        target.update_tags(
+            1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
+        )
+    target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
+    for b, tags in enumerate(tags_of_bands(fields, bands), 1):
+        target.set_band_description(b, tags.pop("name"))
+        if tags:
+            target.update_tags(b, **tags)
 
 
 def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
@@ -142,11 +147,19 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
     rasterio = gdal()
     from rasterio.shutil import copy
 
-    values, _ = work_file(image, header)
+    values, fields = work_file(image, header)
     names_something = name.removesuffix("_ortho") in ("class", "index", "model")
-    with settings(), work_dataset(image, header, name) as source:
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(settings())
+        # Without an .aux.xml of class names, which nobody would find: the tags have them.
+        opened.enter_context(rasterio.Env(GDAL_PAM_ENABLED=False))
+        virtual = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="unmix-"))) / f"{name}.vrt"
+        source = opened.enter_context(work_dataset(image, header, name))
+        copy(source, virtual, driver="VRT")
+        with rasterio.open(virtual, "r+") as target:
+            write_tags(target, fields, values.shape[1])
         copy(
-            source, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
+            virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
             overview_resampling="NEAREST" if names_something else "AVERAGE",
         )  # fmt: skip
@@ -165,7 +178,10 @@ def work_dataset(image: Path, header: Path, name: str) -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         pair = Path(folder) / f"{name}.img"
-        pair.symlink_to(image.resolve())
+        if image.stat().st_size > 1:
+            pair.symlink_to(image.resolve())
+        else:  # GDAL does not recognise a file of one byte
+            pair.write_bytes(image.read_bytes() + b"\0")
         pair.with_suffix(".hdr").symlink_to(header.resolve())
         with gdal().open(pair, driver="ENVI") as source:
             yield source

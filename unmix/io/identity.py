@@ -59,8 +59,10 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     for flags_bad, one in ids:
         if not flags_bad:
             identity["mask"] = one
-    flagged = [one for flags_bad, one in ids if flags_bad]
-    return identity | ({"mask_out": flagged} if flagged else {})
+    flagged = sorted(
+        {json.dumps(one, sort_keys=True) for flags_bad, one in ids if flags_bad}
+    )  # their order changes nothing
+    return identity | ({"mask_out": [json.loads(one) for one in flagged]} if flagged else {})
 
 
 def input_id(cube: Cube) -> dict[str, Any]:

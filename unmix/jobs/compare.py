@@ -33,7 +33,9 @@ class Side:
     names : list of str
         Its bands: endmembers, or classes.
     spectra : Endmembers or None
-        Theirs, where they are known.
+        Theirs, where they are known, and the bands are endmembers.
+    is_by_class : bool
+        Whether they are classes.
     report : dict
         The record of the run; empty for a map that no run wrote.
     """
@@ -43,6 +45,13 @@ class Side:
     names: list[str]
     spectra: Endmembers | None
     report: dict[str, Any]
+    is_by_class: bool = False
+
+    @property
+    def begins(self) -> list[int]:
+        """The line and sample of the scene at which a run begins."""
+        reading = self.report.get("reading", {})
+        return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None) -> dict[str, Any]:
@@ -75,19 +84,32 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | No
         Where the maps are not of the same size.
     """
     one, other = side_of(Path(a), kind), side_of(Path(b), kind)
-    if kind is None and is_by_class(one) != is_by_class(other):
+    if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     if (one.cube.lines, one.cube.samples) != (other.cube.lines, other.cube.samples):
         raise InputError(
             f"{other.path}: has {other.cube.lines} lines of {other.cube.samples} samples, but {one.path} {one.cube.lines} of "
             f"{one.cube.samples}"
         )
-    angles = angles_between(one.spectra, other.spectra) if not is_by_class(one) else None
-    cost, matched_by = angles, "spectral angle"
-    if is_by_class(one) and set(one.names) & set(other.names):
-        cost = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names))
-        matched_by = "name"
-    elif cost is None:
+    if one.report and other.report and one.begins != other.begins:
+        raise InputError(
+            f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, from {one.begins}"
+        )
+    bands = [side.report.get("bands_used") for side in (one, other)]
+    of_same_bands = (
+        None in bands or bands[0] == bands[1] or (one.spectra is not None and one.spectra.wavelengths is not None)
+    )
+    angles, by_class = (
+        angles_between(one.spectra, other.spectra) if of_same_bands else None,
+        one.is_by_class or other.is_by_class,
+    )
+    if by_class and not set(one.names) & set(other.names):
+        raise InputError(f"{one.path}, {other.path}: classes and endmembers, of which none have the same name")
+    if by_class:
+        cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
+    elif angles is not None:
+        cost, matched_by = angles, "spectral angle"
+    else:
         cost, matched_by = squares_between(one, other), "abundances"
     pairs = matches(cost, matched_by)
     found = differences(one, other, pairs)
@@ -110,6 +132,8 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | No
 
 def side_of(path: Path, kind: str | None) -> Side:
     """Open one of the maps; see `compare`."""
+    if path.is_dir():
+        raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
         run = FinishedRun.of(path)
     except OutputError as error:
@@ -119,6 +143,14 @@ def side_of(path: Path, kind: str | None) -> Side:
             raise error from None
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
+    try:
+        return side_of_run(path, run, kind)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise OutputError(f"{run.stem}_run.json: is damaged: {type(error).__name__}: {error}") from None
+
+
+def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
+    """Open a map of a run."""
     name = kind or ("abundance" if run.has("abundance") else "fraction")
     if not run.has(name):
         raise OutputError(f"{run.stem}: the run wrote no {name}")
@@ -126,18 +158,24 @@ def side_of(path: Path, kind: str | None) -> Side:
         raise OutputError(
             f"{run.stem}: has the largest abundances of each pixel only (`top`), which are of other endmembers each"
         )
-    cube = run.open(name)
-    return Side(path, cube, run.band_names(name, cube.bands), run.endmembers(), run.report)
-
-
-def is_by_class(side: Side) -> bool:
-    """Return whether a map is of sums by class."""
-    return bool(side.report) and "_fraction" in side.cube.path.name
+    cube, pixels = run.open(name), run.report["pixels"]
+    report = {
+        "reading": dict(run.report.get("reading", {})),
+        "bands_used": list(run.report["bands_used"]),
+        "pixels": {key: int(count) for key, count in pixels.items()},
+    }
+    spectra = run.endmembers() if name == "abundance" else None
+    return Side(path, cube, run.band_names(name, cube.bands), spectra, report, name == "fraction")
 
 
 def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
     """Return the angles of all spectra of two sets (p, q), in radians, where both are known and of the same bands."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
+        return None
+    left, right = one.wavelengths, other.wavelengths
+    if (left is None) != (right is None):
+        return None
+    if left is not None and right is not None and not np.allclose(left, right, rtol=1e-4):
         return None
     units = [
         E.matrix / np.maximum(np.sqrt(np.square(E.matrix).sum(axis=0)), np.finfo(float).tiny) for E in (one, other)

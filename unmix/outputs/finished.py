@@ -139,12 +139,19 @@ def runs_below(folder: Path) -> list[Path]:
     return sorted(stems)
 
 
+def has_run(stem: Path) -> bool:
+    """Return whether a run has left or begun anything of that name."""
+    return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in (RECORD, JOURNAL, LOCK))
+
+
 def state_of(stem: Path) -> State:
     """Return the state of the run with these outputs."""
-    holder = holder_of(stem.with_name(stem.name + LOCK))
-    journal = stem.with_name(stem.name + JOURNAL)
-    if holder is not None or journal.exists():
+    lock, journal, record = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD))
+    holder = holder_of(lock)
+    if holder is not None or journal.exists() or (lock.exists() and not record.exists()):
         try:
+            if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
+                raise ValueError("is no file")
             lines = lines_done(journal)
         except (ValueError, KeyError, TypeError, AttributeError, OutputError) as error:
             return State(stem, "damaged", f"{journal.name}: {error}", {})
@@ -166,10 +173,12 @@ def state_of(stem: Path) -> State:
 def holder_of(lock: Path) -> str | None:
     """Return host and process that hold a lock; None where none does."""
     try:
-        if time.time() - lock.stat().st_mtime > STALE:
+        if not lock.is_file() or abs(time.time() - lock.stat().st_mtime) > STALE:
             return None
         holder = json.loads(lock.read_text())
         host, process = str(holder["host"]), int(holder["pid"])
+        if process < 1:
+            return None
         if host == socket.gethostname():
             os.kill(process, 0)  # which only asks whether there is such a process
     except PermissionError:  # there is, of another user
