@@ -35,6 +35,7 @@ COMMANDS = {
     "status": "Show which runs are done, running, interrupted or damaged.",
     "verify": "Check the outputs of a finished run against its cube.",
     "bench": "Time a run and compare it with a plain copy of the same data.",
+    "warm": "Compile before the runs what they will need.",
     "env": "Show versions, cores, memory, GPUs and folders, for a bug report.",
     "synth": "Make a synthetic scene with known truth.",
 }

@@ -201,6 +201,34 @@ def test_a_plan_is_a_table(tmp_path, scene):
     assert "extracted from the scene" in command("run", scene, "--dry-run")[0]
 
 
+@pytest.mark.slow
+def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
+    """In processes of their own, with an empty folder for compiled code."""
+    monkeypatch.setenv("UNMIX_CACHE_DIR", str(tmp_path / "code"))
+    words = [
+        "-m",
+        "unmix",
+        "warm",
+        "--method",
+        "nnls",
+        "--dtype",
+        "float32",
+        "--interleave",
+        "bsq",
+        "--json",
+        "--device",
+        "cpu",
+    ]
+    first, second = (
+        json.loads(subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout)
+        for _ in range(2)
+    )
+    assert first["seconds"] > 0.5 > 0.2 > second["seconds"] and (first["method"], first["interleave"]) == (
+        "nnls",
+        "bsq",
+    )
+
+
 def test_the_module_is_a_command():
     done = subprocess.run([sys.executable, "-m", "unmix", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("unmix, version")

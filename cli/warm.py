@@ -1,0 +1,75 @@
+"""`unmix warm`: compile before the runs."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from unmix.io.fields import DTYPES
+from unmix.methods import METHODS
+
+from . import options, unmixing
+from .main import print_out
+
+
+@click.command("warm")
+@click.option(
+    "--method",
+    "methods",
+    type=options.one_of(METHODS),
+    multiple=True,
+    default=("fcls", "nnls"),
+    show_default=True,
+    help="May be given several times, like the next three.",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    type=options.one_of([str(kind) for kind in DTYPES.values()]),
+    multiple=True,
+    default=("int16", "float32"),
+    show_default=True,
+    help="Data type of the scenes to come.",
+)
+@click.option(
+    "--interleave",
+    "interleaves",
+    type=options.one_of(["bil", "bip", "bsq"]),
+    multiple=True,
+    default=("bil", "bip", "bsq"),
+    show_default=True,
+    help="Interleave of the scenes to come.",
+)
+@click.option(
+    "-n",
+    "--count",
+    "counts",
+    type=click.IntRange(1, 500),
+    multiple=True,
+    default=(5,),
+    show_default=True,
+    help="Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above are enough.",
+)
+@unmixing.device
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each case.")
+@options.logs
+def command(
+    methods: tuple[str, ...], dtypes: tuple[str, ...], interleaves: tuple[str, ...], counts: tuple[int, ...], device: str,
+    gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
+) -> int:  # fmt: skip
+    """Compile now what runs will need, so that a thousand array jobs do not begin with it.
+
+    The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
+    """
+    from unmix.jobs.warm import warm
+
+    options.set_up_log(verbose, quiet or not verbose, log_file)
+    for case in warm(methods, dtypes, interleaves, counts, device):
+        if as_json:
+            click.echo(json.dumps(asdict(case)))
+        else:
+            did = f"compiled in {case.seconds:.1f} s" if case.seconds > 0.1 else "was there"
+            print_out(
+                f"{case.method:6} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
+            )
+    return 0

@@ -1,0 +1,72 @@
+"""`warm`: compile what runs will need, so that a thousand of them do not begin with it."""
+
+import itertools
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..compiled.jit import cache_folder, seconds_compiling
+from ..errors import OutputError
+from .run import run
+from .synth import Scene, synthesise
+
+log = logging.getLogger("unmix")
+# A scene of so few pixels is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
+LINES, SAMPLES = 4, 40
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """A case that was compiled: seconds are those of compiling, 0 where the code was there."""
+
+    method: str
+    dtype: str
+    interleave: str
+    count: int
+    device: str
+    seconds: float
+
+
+def warm(
+    methods: Sequence[str] = ("fcls", "nnls"), dtypes: Sequence[str] = ("int16", "float32"),
+    interleaves: Sequence[str] = ("bil", "bip", "bsq"), counts: Sequence[int] = (5,), device: str = "auto",
+) -> Iterator[Warmed]:  # fmt: skip
+    """Compile for every combination, by a run of a small synthetic scene each; yield what was done, one by one.
+
+    Parameters
+    ----------
+    methods : sequence of str
+        See `unmix.methods.METHODS`.
+    dtypes, interleaves : sequence of str
+        Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
+    counts : sequence of int
+        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 48 and one above are enough.
+    device : str
+        See `unmix.Options`.
+
+    Raises
+    ------
+    OutputError
+        Where compiled code cannot be kept.
+    MethodError, DeviceError
+        As `unmix.run`.
+    """
+    if cache_folder() is None:
+        raise OutputError(
+            "there is no private folder for compiled code, so nothing would be kept; set UNMIX_CACHE_DIR to one"
+        )
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
+            path = Path(folder) / "warm.hdr"
+            synthesise(
+                path, Scene(LINES, SAMPLES, count + 10, count, dtype=dtype, interleave=interleave), overwrite=True
+            )
+            library = path.with_name("warm_truth_endmembers.csv")
+            for method in methods:
+                before, began = seconds_compiling(), time.perf_counter()
+                report = run(path, endmembers=library, method=method, device=device, overwrite=True, browse=False)
+                log.debug(f"{method}, {dtype}, {interleave}: {time.perf_counter() - began:.1f} s in all")
+                yield Warmed(method, dtype, interleave, count, report["device"], seconds_compiling() - before)
