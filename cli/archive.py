@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 from unmix.errors import OutputError, UnmixError
 
 from . import options
-from .main import NO_MEMORY, print_out
+from .main import NO_MEMORY, print_err, print_out
 
 # Endmembers that a plan names.
 MOST_NAMED = 8
@@ -226,6 +226,25 @@ def fit_line(relative: dict[str, float | None]) -> str:
 
     shares = (percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
+
+
+def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
+    """Call ``do`` with the number, from 0, and path of each of several files; one that fails is named, and the others are done.
+
+    Return the exit code; an error of the only file is raised.
+    """
+    codes: list[int] = []
+    for number, path in enumerate(paths):
+        try:
+            do(number, path)
+        except UnmixError as error:
+            if len(paths) == 1:
+                raise
+            codes.append(error.exit_code)
+            print_err(f"error: {error}")
+        else:
+            codes.append(0)
+    return exit_code_of(codes)
 
 
 def show_plan(plan: dict[str, Any]) -> None:

@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from unmix.errors import UnmixError
-
 from . import archive, options
-from .main import print_err, print_out
+from .main import print_out
 
 # Digits shown of a number; --json has all.
 DIGITS = 7
@@ -23,27 +21,19 @@ def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelen
     """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube
 
-    codes: list[int] = []
-    for cube in cubes:
-        try:
-            facts = describe(open_cube(cube, dataset, wavelengths))
-        except UnmixError as error:
-            if len(cubes) == 1:
-                raise
-            codes.append(error.exit_code)
-            print_err(f"error: {error}")
-            continue
-        codes.append(0)
+    def show(number: int, cube: Path) -> None:
+        facts = describe(open_cube(cube, dataset, wavelengths))
         if as_json:
             click.echo(json.dumps(facts))
-            continue
-        if len(codes) > 1:
+            return
+        if number > 0:
             click.echo()
         width = max(len(key) for key in facts)
         for key, value in facts.items():
             if value is not None and value != []:
                 print_out(f"{key.replace('_', ' '):{width}}  {format_value(value)}")
-    return archive.exit_code_of(codes)
+
+    return archive.for_each(cubes, show)
 
 
 def describe(scene: Any) -> dict[str, Any]:

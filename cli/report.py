@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from unmix.errors import MethodError, UnmixError
+from unmix.errors import MethodError
 
 from . import archive
-from .main import print_err, print_out
+from .main import print_out
 
 
 @click.command("report")
@@ -30,15 +30,4 @@ def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
 
     if out is not None and len(maps) > 1:
         raise MethodError("`out` is for one run or folder, but there are more")
-    codes: list[int] = []
-    for path in maps:
-        try:
-            print_out(str(report(path, out, overwrite=overwrite)))
-        except UnmixError as error:
-            if len(maps) == 1:
-                raise
-            codes.append(error.exit_code)
-            print_err(f"error: {error}")
-            continue
-        codes.append(0)
-    return archive.exit_code_of(codes)
+    return archive.for_each(maps, lambda _, path: print_out(str(report(path, out, overwrite=overwrite))))

@@ -99,12 +99,9 @@ def test_a_truth_without_spectra_is_matched_by_abundances(tmp_path, scene):
 
 
 def test_classes_are_matched_by_name(tmp_path, scene):
-    lines = (tmp_path / "e.csv").read_text().splitlines()
-    (tmp_path / "e.csv").write_text(
-        "\n".join(f"{line},{kind}" for line, kind in zip(lines, ("class", "x", "y", "x", "z"))) + "\n"
-    )
-    unmix.run(scene, endmembers=tmp_path / "e.csv", method="pcls", by="class", out_dir=tmp_path / "a")
-    unmix.run(scene, endmembers=tmp_path / "e.csv", method="mesma", out_dir=tmp_path / "m")
+    library = with_classes(tmp_path)
+    unmix.run(scene, endmembers=library, method="pcls", by="class", out_dir=tmp_path / "a")
+    unmix.run(scene, endmembers=library, method="mesma", out_dir=tmp_path / "m")
     found = unmix.compare(tmp_path / "a/s", tmp_path / "m/s")
     assert found["matched_by"] == "name" and [pair["a"] for pair in found["pairs"]] == [
         "x",

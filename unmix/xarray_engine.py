@@ -60,7 +60,7 @@ class SceneEngine(BackendEntrypoint):
     """The engine ``unmix`` of `xarray.open_dataset`: every format that `unmix.run` reads."""
 
     description = "Open hyperspectral scenes: ENVI, GeoTIFF, MATLAB and products in HDF5 or NetCDF-4"
-    open_dataset_parameters = ("filename_or_obj", "drop_variables", "reading")
+    open_dataset_parameters = ("filename_or_obj", "drop_variables")
 
     def open_dataset(
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **reading: Any

@@ -111,11 +111,7 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
                     target.write(np.ascontiguousarray(values[slice(*window[0]), b]), b + 1, window=window)
-        with rasterio.open(out, driver="GTiff") as written:
-            for line in range(0, lines, TILE):
-                window = ((line, min(line + TILE, lines)), (0, samples))
-                for b in range(bands):
-                    check_read_back(out, written.read(b + 1, window=window), values[slice(*window[0]), b])
+        check_tiff(out, values)
 
 
 def write_tags(target: Any, fields: dict[str, str], bands: int) -> None:
@@ -163,12 +159,8 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
             overview_resampling="NEAREST" if names_something else "AVERAGE",
         )  # fmt: skip
-    with settings(), rasterio.open(out) as written:
-        for line in range(0, len(values), TILE):
-            rows = slice(line, min(line + TILE, len(values)))
-            for b in range(values.shape[1]):
-                window = ((rows.start, rows.stop), (0, values.shape[2]))
-                check_read_back(out, written.read(b + 1, window=window), values[rows, b])
+    with settings():
+        check_tiff(out, values)
 
 
 @contextlib.contextmanager
@@ -317,6 +309,19 @@ def system_of(fields: dict[str, str]) -> str:
         with contextlib.suppress(Exception), rasterio.open(image, driver="ENVI") as source:
             return source.crs.to_wkt() if source.crs else ""
     return ""
+
+
+def check_tiff(path: Path, values: np.ndarray) -> None:
+    """Raise `OutputError` where a TIFF differs from the work file's values (lines, bands, samples)."""
+    from .formats.geotiff import gdal
+
+    lines, bands, samples = values.shape
+    with gdal().open(path, driver="GTiff") as written:
+        for line in range(0, lines, TILE):
+            rows = slice(line, min(line + TILE, lines))
+            for b in range(bands):
+                window = ((rows.start, rows.stop), (0, samples))
+                check_read_back(path, written.read(b + 1, window=window), values[rows, b])
 
 
 def check_read_back(path: Path, read_back: np.ndarray, written: np.ndarray) -> None:

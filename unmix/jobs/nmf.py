@@ -161,9 +161,9 @@ def nmf_scene(
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
         map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used)
-        values = {name: raster.values() for name, raster in outputs.rasters.items()}
-        outputs.write_browse(browse_of(values, factors.names, sums.tolist(), None))
-        report["browse"] = [factors.names[j] for j in bands_shown(factors.names, sums.tolist())]
+        shown = bands_shown(factors.names, sums.tolist())
+        outputs.write_browse(browse_of(outputs.values(), shown))
+        report["browse"] = [factors.names[j] for j in shown]
         factors.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
     return finite(report) | {"stem": scene.stem}

@@ -231,9 +231,9 @@ class SceneRun:
         map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further)
         if options.browse:
             totals = summary.sums.tolist() if classes is None else [one["mean"] for one in classes.means(summary.sums)]
-            values = {name: raster.values() for name, raster in outputs.rasters.items()}
-            outputs.write_browse(browse_of(values, names, totals, options.rgb))
-            report["browse"] = None if options.top else [names[j] for j in bands_shown(names, totals, options.rgb)]
+            shown = bands_shown(names, totals, options.rgb)
+            outputs.write_browse(browse_of(outputs.values(), shown))
+            report["browse"] = None if options.top else [names[j] for j in shown]
         written = problem.endmembers if problem.weighting is None else problem.weighting.endmembers
         written.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)

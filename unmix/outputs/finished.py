@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import OutputError
 from ..io import Cube, open_cube
-from ..io.export import FORMATS
+from ..io.export import FORMATS, OutputFormat
 from ..library import BRIGHTNESS, SHADE, Endmembers, load
 from .completed import size_of
 from .journal import read_resume_state
@@ -73,18 +73,22 @@ class FinishedRun:
         stem = stem_of_outputs(path)
         return cls(stem, record_of(stem))
 
+    @property
+    def form(self) -> OutputFormat:
+        """The format of its maps."""
+        return FORMATS[self.report.get("format", "envi")]
+
     def has(self, name: str) -> bool:
         """Return whether the run wrote a map of this name."""
         return self.file_of(name).name in self.report.get("digests", {})
 
     def file_of(self, name: str) -> Path:
         """Return the path of the file that holds a map's values."""
-        form = FORMATS.get(self.report.get("format", "envi"), FORMATS["envi"])
-        return self.stem.with_name(f"{self.stem.name}_{name}{form.endings[0]}")
+        return self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
 
     def open(self, name: str) -> Cube:
         """Open a map; `CubeError` where it cannot be read."""
-        dataset = FORMATS[self.report.get("format", "envi")].dataset
+        dataset = self.form.dataset
         return open_cube(self.file_of(name), dataset and dataset.format(name))
 
     def endmembers(self) -> Endmembers:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
 from ..io.fields import DTYPES
@@ -323,6 +325,10 @@ class Outputs:
             "byte order": 0,
         }
         write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return what is written of each map, as memory maps (lines, bands, samples)."""
+        return {name: raster.values() for name, raster in self.rasters.items()}
 
     def write_browse(self, image: bytes) -> None:
         """Write ``STEM_browse.png``."""

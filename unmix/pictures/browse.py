@@ -1,6 +1,6 @@
 """Compose a run's browse image: three maps as red, green and blue, clear where pixels are masked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import numpy as np
 
@@ -77,23 +77,35 @@ def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> b
     return png(image)
 
 
-def browse_of(maps: Mapping[str, np.ndarray], names: Sequence[str], sums: Sequence[float], rgb: str | None) -> bytes:
+def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[str], bands: Sequence[int]) -> bytes:
+    """Return the picture of a run.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture.
+    maps : container of str
+        The run's maps: sums by class are shown where there are any, and where only the largest abundances were written, these.
+    bands : sequence of int
+        See `bands_shown`.
+    """
+    masked = read("rmse", [0])[0] == NODATA
+    if "index" in maps:
+        return of_largest(read("index", [0])[0], read("abundance", [0])[0], masked)
+    shown = read("fraction" if "fraction" in maps else "abundance", bands)
+    return of_shares(shown, masked | (shown == NODATA).any(axis=0))
+
+
+def browse_of(maps: Mapping[str, np.ndarray], bands: Sequence[int]) -> bytes:
     """Return the browse image of a run, at most `MOST` pixels wide and high: of larger scenes every k-th line and sample.
 
     Parameters
     ----------
     maps : mapping of arrays (lines, bands, samples)
         The run's maps; read as far as they are shown.
-    names : sequence of str
-        The bands of ``fraction``, where there is that map, else those of ``abundance``.
-    sums, rgb
+    bands : sequence of int
         See `bands_shown`.
     """
     lines, _, samples = maps["rmse"].shape
     rows, columns = thinned(lines, samples)
-    masked = maps["rmse"][rows, 0, columns] == NODATA
-    if "index" in maps:
-        return of_largest(maps["index"][rows, 0, columns], maps["abundance"][rows, 0, columns], masked)
-    values = maps["fraction" if "fraction" in maps else "abundance"]
-    shown = np.stack([values[rows, b, columns] for b in bands_shown(names, sums, rgb)])
-    return of_shares(shown, masked | (shown == NODATA).any(axis=0))
+    return picture(lambda name, some: np.stack([maps[name][rows, b, columns] for b in some]), maps, bands)

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
 from ..outputs.finished import FinishedRun
-from .browse import of_largest, of_shares
+from .browse import picture
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp
 from .png import png
@@ -149,17 +149,15 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
 
 def picture_of(run: FinishedRun, most: int) -> bytes | None:
     """Return the picture of a run at a smaller size than its browse image; None where the run has none."""
-    blank = thin_bands(run.open("rmse"), [0], most)[0] == NODATA
-    if run.has("index"):
-        numbers, shares = (thin_bands(run.open(name), [0], most)[0] for name in ("index", "abundance"))
-        return of_largest(numbers, shares, blank)
-    if not run.report.get("browse"):
-        return None
-    name = "fraction" if run.has("fraction") else "abundance"
-    cube = run.open(name)
-    names = run.band_names(name, cube.bands)
-    shown = thin_bands(cube, [names.index(each) for each in run.report["browse"]], most)
-    return of_shares(shown, blank | (shown == NODATA).any(axis=0))
+    names, bands = run.report.get("browse"), []
+    maps = [name for name in ("index", "fraction", "abundance") if run.has(name)]
+    if "index" not in maps:
+        if not names:
+            return None
+        name = "fraction" if "fraction" in maps else "abundance"
+        all_names = run.band_names(name, run.open(name).bands)
+        bands = [all_names.index(each) for each in names]
+    return picture(lambda name, some: thin_bands(run.open(name), some, most), maps, bands)
 
 
 def spectra_section(run: FinishedRun) -> str:
@@ -205,7 +203,7 @@ def cover(one: dict[str, Any]) -> list[str]:
 
 
 def fit_section(run: FinishedRun, sums: View | None) -> str:
-    """Return the map of RMSE and histograms of what tells of fit and proof."""
+    """Return histograms of what tells of fit and proof."""
     report, charts = run.report, []
     counted = report.get("fit", {}).get("relative_rmse_histogram")
     if counted and counted["counts"]:
@@ -230,10 +228,11 @@ def rmse_figure(run: FinishedRun) -> str:
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
     if not 0 < top < np.inf:
         raise ValueError(f"the largest RMSE is {top}")
-    view = views_of(cube, [0], ["RMSE"], SIDES[0][1], 0.0, top)[0]
-    common = view.picture[~np.isnan(view.picture)]
-    view.high = float(np.percentile(common, 99.5)) * 1.0 if common.size else top
-    view = views_of(cube, [0], ["RMSE"], SIDES[0][1], 0.0, view.high if view.high > 0 else top)[0]
+    side = SIDES[0][1]
+    common = thin_bands(cube, [0], side)[0]
+    common = common[np.isfinite(common) & (common != NODATA)]
+    high = float(np.percentile(common, 99.5)) if common.size else top
+    view = views_of(cube, [0], ["RMSE"], side, 0.0, high if high > 0 else top)[0]
     colours = ramp(MAGMA)
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 

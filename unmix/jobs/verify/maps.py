@@ -1,13 +1,13 @@
 """What a verification reads and finds: the maps of a run, and the verdict on them."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from ...io import Cube, bytes_per_line, open_cube
-from ...io.export import OutputFormat
+from ...io import Cube, bytes_per_line
+from ...outputs.finished import FinishedRun
 
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6
@@ -49,17 +49,19 @@ class Verdict:
 class Maps:
     """The maps of a run, in any format; each is opened when it is first read."""
 
-    stem: Path
-    form: OutputFormat
-    names: Container[str]
+    run: FinishedRun
     opened: dict[str, Cube] = field(default_factory=dict)
     held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> Path:
+        """The beginning of their names."""
+        return self.run.stem
 
     def line(self, name: str, line: int) -> np.ndarray:
         """Return one line of a map, float32 (bands, samples)."""
         if name not in self.opened:
-            path = self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
-            self.opened[name] = open_cube(path, self.form.dataset and self.form.dataset.format(name))
+            self.opened[name] = self.run.open(name)
         cube = self.opened[name]
         # A whole chunk is kept: to read one of its lines, all of it is inflated.
         together = min(cube.lines_together, cube.lines)
@@ -71,4 +73,4 @@ class Maps:
         return raw[:, line - first] if cube.interleave == "bsq" else raw[line - first]
 
     def __contains__(self, name: str) -> bool:
-        return f"{self.stem.name}_{name}{self.form.endings[0]}" in self.names
+        return self.run.has(name)

@@ -10,13 +10,12 @@ import numpy as np
 from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, bytes_per_line, missing, spectra
-from ...io.export import FORMATS
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
 from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
-from ...outputs.finished import record_of, stem_of_outputs
+from ...outputs.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.journal import difference
 from ...outputs.names import MAPS, ORTHO, RECORD, blank_of
 from ...problem import Weighting
@@ -77,7 +76,7 @@ def verify_report(
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
-    maps = Maps(stem, FORMATS[report["format"]], report["digests"])
+    maps = Maps(FinishedRun(stem, report))
     if method is not None and "fit" in report:
         for name, recorded, counted in recounted(
             report, maps.line, "index" in maps or method is MESMA, "certificate" in maps

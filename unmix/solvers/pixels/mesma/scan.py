@@ -98,11 +98,14 @@ def scans_by_selections(ops: Width) -> tuple[Any, Any]:
         return select(a > b, a, b)
 
     @inlined
-    def keep(best, most, next_most, which, needed):
-        store(best.most, 0, most)
-        store(best.next_most, 0, next_most)
-        store(best.which, 0, which)
-        store(best.needed, 0, needed)
+    def keep_found(best, most, next_most, which, needed):
+        found = any_lane(most >= needed)
+        if found:
+            store(best.most, 0, most)
+            store(best.next_most, 0, next_most)
+            store(best.which, 0, which)
+            store(best.needed, 0, needed)
+        return found
 
     @inlined
     def scan_twos(models, best, i, start, stop):
@@ -115,10 +118,7 @@ def scans_by_selections(ops: Width) -> tuple[Any, Any]:
             next_most = larger(next_most, select(value > most, most, value))
             which = select(value > most, broadcast(float(j)), which)
             most = larger(value, most)
-        found = any_lane(most >= needed)
-        if found:
-            keep(best, most, next_most, which, needed)
-        return found
+        return keep_found(best, most, next_most, which, needed)
 
     @inlined
     def scan_threes(models, best, i, j, start, stop):
@@ -136,10 +136,7 @@ def scans_by_selections(ops: Width) -> tuple[Any, Any]:
             next_most = larger(next_most, select(value > most, most, value))
             which = select(value > most, broadcast(float(m)), which)
             most = larger(value, most)
-        found = any_lane(most >= needed)
-        if found:
-            keep(best, most, next_most, which, needed)
-        return found
+        return keep_found(best, most, next_most, which, needed)
 
     return scan_twos, scan_threes
 
