@@ -1,5 +1,6 @@
 """Solve pixels that float64 cannot certify again, in double-double arithmetic on the CPU."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +13,11 @@ from .problem import Problem
 
 # Stored values that are copied at a time, in bytes.
 CHUNK_BYTES = 2**20
+# Blocks are written by several threads, of which the first computes a problem's constants: from Python 3.12 on a cached property does
+# not wait, and sixteen threads computed them all.
+_CONSTANTS = threading.Lock()
+# A search whose constants have no table of a tableau's entries: with 529 endmembers it takes 4 ms, and is not used here.
+NO_TABLEAU = "working_set"
 
 
 @compiled
@@ -69,25 +75,35 @@ def rescue(
     step = max(1, CHUNK_BYTES // (pixels.shape[2] * pixels.dtype.itemsize))
     step = min(step, -(-len(places) // (threads * WIDE.width)) * WIDE.width)  # whole tiles, as even as can be
     shares = [places[i : i + step] for i in range(0, len(places), step)]
-    exact = problem.exact
+    with _CONSTANTS:
+        constants = problem.exact, problem.plan(NO_TABLEAU)
     with ThreadPoolExecutor(min(threads, len(shares)), "rescue") as pool:
-        return sum(pool.map(lambda share: prove_again(problem, exact, pixels, results, share), shares))
+        return sum(pool.map(lambda share: prove_again(problem, constants, pixels, results, share), shares))
 
 
 def prove_again(
-    problem: Problem, exact: Any, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray
+    problem: Problem,
+    constants: tuple[Any, Any],
+    pixels: np.ndarray,
+    results: dict[str, np.ndarray],
+    places: np.ndarray,
 ) -> int:
-    """Do what `rescue` does for the pixels at ``places`` (n, 2) of a block (lines, samples, bands); ``exact`` is the problem's."""
+    """Do what `rescue` does for the pixels at ``places`` (n, 2) of a block (lines, samples, bands).
+
+    ``constants`` are the problem's in double-double and in float64.
+    """
     from .devices import Line
     from .solvers.pixels.active_set_extended import prove_pixels
     from .solvers.pixels.cpu import Plan, Results, Stored
+
+    exact, plan = constants
 
     selected = places[:, 0], places[:, 1]
     spectra = np.ascontiguousarray(pixels[selected])[None]
     line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
     again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     again["abundance"][0] = results["abundance"].transpose(0, 2, 1)[selected].T
-    prove_pixels(spectra, Stored(*problem.stored()), Plan(*problem.plan()), exact, Results(**again))
+    prove_pixels(spectra, Stored(*problem.stored()), Plan(*plan), exact, Results(**again))
     kappa, delta = results["kappa"][selected], results["delta"][selected]
     # Factor 2: the κ of two answers that are both right to rounding differ by chance.
     better = (again["kappa"][0] <= np.maximum(2.0 * kappa, CERTIFIED)) & (again["delta"][0] <= delta)

@@ -13,6 +13,7 @@ GPU: ``ncu`` (of the CUDA toolkit) counts a block of 131 072 such pixels, kernel
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -183,6 +184,12 @@ def solve_on_gpu(p: int) -> None:
     kernels.ready(Y, library, "nnls", "active-set", PIXELS_GPU, "")
 
 
+def short_name(kernel: str) -> str:
+    """Return the name of a kernel's function, without the hash of what it was made from."""
+    function = kernel.partition("[")[0].rpartition("::")[2]
+    return re.sub(r"_[0-9a-f]{32}", "", function)
+
+
 def on_gpu(spectra: tuple[int, ...]) -> None:
     """Print the table of a GPU: kernels of the same name together."""
     for p in spectra:
@@ -202,9 +209,9 @@ def on_gpu(spectra: tuple[int, ...]) -> None:
         rows = list(csv.DictReader(line for line in out.splitlines() if line.startswith('"')))
         launches: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         for row in rows:
-            launches[row["Kernel Name"].partition("[")[0][-40:]][row["ID"]][row["Metric Name"]] = float(
-                row["Metric Value"].replace(",", "")
-            )
+            value = row["Metric Value"].replace(",", "")
+            counted_of_kernel = launches[short_name(row["Kernel Name"])][row["ID"]]
+            counted_of_kernel[row["Metric Name"]] = 0.0 if value == "n/a" else float(value)
         for name, counted in launches.items():
             total = {key: sum(each.get(metric, 0.0) for each in counted.values()) for key, metric in METRICS.items()}
             shares = {key: round(total[key] / len(counted), 1) for key in METRICS if key.endswith("%")}

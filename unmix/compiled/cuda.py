@@ -14,7 +14,7 @@ ALL_LANES = 0xFFFFFFFF
 # A small scene fills few blocks; Numba's warning about that does not help a user.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
-__all__ = ["ALL_LANES", "cuda", "cuda_kernel", "on_gpu", "to_gpu"]
+__all__ = ["ALL_LANES", "columns_of", "cuda", "cuda_kernel", "on_gpu", "to_gpu"]
 
 
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
@@ -43,3 +43,18 @@ def to_gpu(values: Any) -> Any:
     if isinstance(values, tuple):
         return type(values)(*map(to_gpu, values))
     return cuda.to_device(np.ascontiguousarray(values)) if isinstance(values, np.ndarray) else values
+
+
+def columns_of(matrix: Any, first: int, count: int) -> Any:
+    """Return ``matrix[:, first : first + count]`` of a C-contiguous matrix on the GPU.
+
+    Numba's own slice lists every piece of contiguous memory, a row each, in Python: 0.1 s for 65 536 rows.
+    """
+    if numba.config.ENABLE_CUDASIM:
+        return matrix[:, first : first + count]
+    size = matrix.dtype.itemsize
+    place = {
+        "shape": (matrix.shape[0], count), "strides": (matrix.shape[1] * size, size), "typestr": matrix.dtype.str, "version": 3,
+        "data": (int(matrix.__cuda_array_interface__["data"][0]) + first * size, False),
+    }  # fmt: skip
+    return cuda.from_cuda_array_interface(place, owner=matrix)

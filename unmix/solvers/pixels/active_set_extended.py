@@ -52,6 +52,14 @@ class Work(NamedTuple):
     face: Any  # unmix.certificate.Face
 
 
+@compiled
+def lift_products(product_high, product_low, lift, high, low):
+    """Write ``product + lift`` into ``high`` and ``low``, whose columns are the first of the products'."""
+    for i in range(high.shape[0]):
+        for j in range(high.shape[1]):
+            high[i, j], low[i, j] = add(product_high[i, j], product_low[i, j], lift, 0.0)
+
+
 def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool) -> Exact:
     """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
@@ -63,9 +71,9 @@ def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, n
         columns[:, : block.shape[1]] = block
         products = np.empty((2, p, width))
         product_function()(E, columns, products[0], products[1])
-        for i in range(p):
-            for j in range(block.shape[1]):
-                high[i, first + j], low[i, first + j] = add(products[0, i, j], products[1, i, j], height**2, 0.0)
+        lift_products(
+            products[0], products[1], height**2, high[:, first : first + width], low[:, first : first + width]
+        )
     norms = np.sqrt(np.square(E).sum(axis=0) + height**2)
     return Exact(
         E, high, low, high / np.multiply.outer(norms, norms), norms, height**2, curvature, sum_to_one, nonnegative

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, uint32
 
-from ....compiled.cuda import cuda, cuda_kernel, to_gpu
+from ....compiled.cuda import columns_of, cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import multiprocessors
 from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
 from ..cuda_fast.judge import Judge
@@ -197,7 +197,7 @@ class ManySolver(FastSolver):
         p = self.step
         project = project_kernel(p, *case, self.has_gaps(raw), self.half)
         for g, (_, plan) in enumerate(self.first):
-            work = FastWork(a[:, g * p : (g + 1) * p], size, length, scale, w, left)
+            work = FastWork(columns_of(a, g * p, p), size, length, scale, w, left)
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
         found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
         for stage in self.stages:
@@ -216,7 +216,7 @@ class ManySolver(FastSolver):
         ignored = self.ignored[:, :n].reshape((lines, samples))
         for g, (_, plan) in enumerate(self.second):
             # The length of the residual takes the place of the pixel's.
-            work = FastWork(w[:, g * p : (g + 1) * p], left, self.scratch[0][:n], self.scratch[1][:n], w, left)
+            work = FastWork(columns_of(w, g * p, p), left, self.scratch[0][:n], self.scratch[1][:n], w, left)
             project[tiles, 32 * WARPS, stream](again, plan, work, ignored)
         work = FastWork(a, size, length, scale, w, left)
         results_kernel()[4 * multiprocessors(), 128, stream](work, found, L, out)
