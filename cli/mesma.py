@@ -57,6 +57,17 @@ default = ModelChoice()
 @click.option(
     "--max-rmse", type=float, metavar="RMSE", help="Reject models with a larger RMSE.  [default: 0.025 for viper]"
 )
+@click.option(
+    "--uncertainty",
+    is_flag=True,
+    help="Also write STEM_spread: by how much the RMSE of the next best model is larger, how many models fit nearly as well as the "
+    "chosen one, and over these the mean, standard deviation, least and largest fraction of each class and of shade.",
+)
+@click.option(
+    "--within",
+    metavar="RMSE|all",
+    help="For --uncertainty: by how much the RMSE of a model may be larger than that of the chosen one.  [default: half of --fusion]",
+)
 @unmixing.shade_normalize
 @unmixing.device
 @unmixing.running

@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import pytest
 
+from unmix.compiled import jit
 from unmix.devices import simulated
 from unmix.jobs.synth import Scene, synthesise
 
@@ -489,3 +491,14 @@ def test_functions_defined_by_threads_are_all_kept_in_the_folder(tmp_path):
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent), "UNMIX_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, "defining.py"], env=base, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stdout[:300] + done.stderr
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there is nothing to keep")
+def test_a_function_that_was_handed_over_counts_at_any_depth():
+    """An edited `tally` was not seen by the loops that call it two functions further: they kept the code with the old one in it."""
+    from unmix.compiled.simd import WIDE
+    from unmix.solvers.pixels.mesma.loops import loops_function
+    from unmix.solvers.pixels.mesma.rivals import tally
+
+    files = {path.name for path in jit._files_of(loops_function(WIDE, tally).py_func)}
+    assert {"loops.py", "scan.py", "rivals.py"} <= files

@@ -19,7 +19,8 @@ OF_A_LIBRARY = {
 }  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
-    "by", "shade_normalize", "choice", "uncertainty", "class_map", "browse", "rgb", "draws", "noise", "weights", "shade", "classes",
+    "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise", "weights", "shade",
+    "classes",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -60,10 +61,13 @@ class Options:
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
-        Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``.
+        Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``. For the method
+        "mesma": what the models say that fit nearly as well as the chosen one, to ``STEM_spread``.
     noise : path-like, "auto" or "none"
         The noise that they, or draws, come from: a text file with the standard deviation of each band, or what each pixel's residual
         shows; "none" is for draws of spectra alone.
+    within : float or "all", optional
+        For the method "mesma": by how much the RMSE of these models may be larger; default is half of ``fusion``.
     monte_carlo : int, optional
         Also write mean and standard deviation of each sum by class over so many draws of spectra and noise, to ``STEM_montecarlo``.
     draw_spectra : int, optional
@@ -125,6 +129,7 @@ class Options:
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
+    within: float | str | None = None
     monte_carlo: int | None = None
     draw_spectra: int | None = None
     choice: ModelChoice | None = None
@@ -210,10 +215,25 @@ class Options:
             )
         if self.monte_carlo is not None and self.by is None:
             raise MethodError("`monte_carlo` is for sums by class; add `by` class")
-        for name in ("uncertainty", "monte_carlo"):
-            if getattr(self, name) and self.choice is not None:
-                raise MethodError(f"`{name}`: not for mesma so far; use `unmix run` with `by` class")
+        if self.monte_carlo and self.choice is not None:
+            raise MethodError("`monte_carlo`: not for mesma, which tries all models; use `uncertainty`, or `unmix run`")
+        if self.noise != "auto" and self.choice is not None:
+            raise MethodError("`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`")
+        if self.within is not None and not (self.uncertainty and self.choice is not None):
+            raise MethodError("`within` says which models the `uncertainty` of mesma is over; add that")
+        if self.within is not None and not self.rmse_within >= 0:
+            raise MethodError(f"`within` {self.within}: must be an RMSE that is not negative, or all")
         _ = self.draw_choice  # which refuses numbers out of range
+
+    @property
+    def rmse_within(self) -> float:
+        """``within`` as a number, infinite for all models; the default is half of ``fusion``."""
+        if self.within is None:
+            return 0.0 if self.choice is None else 0.5 * self.choice.fusion
+        try:
+            return math.inf if self.within == "all" else float(self.within)
+        except ValueError:
+            return math.nan
 
     @property
     def draw_choice(self) -> DrawChoice | None:
@@ -261,7 +281,8 @@ class Options:
     def derived(self) -> tuple[str, ...]:
         """The maps of `unmix.jobs.derived` that are written."""
         wanted = {
-            "model": self.choice is not None, "fraction": self.by is not None, "sigma": self.uncertainty,
+            "model": self.choice is not None, "fraction": self.by is not None,
+            "sigma": self.uncertainty and self.choice is None, "spread": self.uncertainty and self.choice is not None,
             "montecarlo": self.monte_carlo is not None, "class": self.class_map, "unweighted": self.weights is not None,
         }  # fmt: skip
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
@@ -320,6 +341,7 @@ class Options:
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": asdict(self.choice)})
             | ({} if not self.uncertainty else {"uncertainty": True})
+            | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.browse else {"browse": False})
             | ({} if self.rgb is None else {"rgb": self.rgb})

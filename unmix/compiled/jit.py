@@ -275,10 +275,16 @@ def _safe(cache_class: type) -> type:
 
 
 def _files_of(function: Callable[..., Any]) -> list[Path]:
-    """Return the files of a function and of those that it was made from: those of `unmix.compiled.thread_groups` are elsewhere."""
-    cells = (cell.cell_contents for cell in function.__closure__ or ())
-    handed = (cell.py_func for cell in cells if hasattr(cell, "py_func"))
-    return sorted({Path(each.__code__.co_filename).absolute() for each in (function, *handed)})
+    """Return the files of a function and of all functions in its cells, at any depth: they may have been handed over from elsewhere."""
+    files, seen, todo = set(), {function}, [function]
+    while todo:
+        each = todo.pop()
+        files.add(Path(each.__code__.co_filename).absolute())
+        cells = (cell.cell_contents for cell in each.__closure__ or ())
+        handed = {cell.py_func for cell in cells if hasattr(cell, "py_func")} - seen
+        seen |= handed
+        todo += handed
+    return sorted(files)
 
 
 def keep(dispatcher: Any, cache_class: type) -> Any:

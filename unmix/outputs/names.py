@@ -27,6 +27,7 @@ MAPS = (
     "fraction",
     "model",
     "sigma",
+    "spread",
     "montecarlo",
     "class",
     "unweighted",

@@ -15,6 +15,7 @@ from ...options import Options
 from ...pictures.colours import colour_of
 from ...problem import Problem, Weighting
 from .monte_carlo import MonteCarlo
+from .rivals import ModelSpread
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
@@ -107,6 +108,12 @@ def deviations(problem: Problem, options: Options, sums: ClassSums | None, origi
     return Uncertainty(problem, sums)
 
 
+def spread(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of what the models say that fit nearly as well."""
+    assert sums is not None
+    return ModelSpread(problem, sums, options.rmse_within)
+
+
 def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
     assert sums is not None and options.draw_choice is not None
@@ -136,6 +143,7 @@ DERIVED: dict[str, Make] = {
     "model": models,
     "fraction": fractions,
     "sigma": deviations,
+    "spread": spread,
     "montecarlo": scatter,
     "class": classes,
     "unweighted": unweighted,

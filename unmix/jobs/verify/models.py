@@ -10,6 +10,7 @@ from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.export import NODATA
 from ...library import ClassSums, Endmembers
 from ...methods import ALLOWANCE, ModelChoice
+from .spread import is_spread
 
 # Models times pixels that are fitted again, about a minute's work.
 MOST_FITS = 2_000_000
@@ -45,6 +46,7 @@ class ModelCheck:
             for size in range(1, self.choice.sizes[1] + 1)
         }
         self.slack = 0.0  # what a limit on the RMSE may be off, as a share of the pixel's
+        self.margin = 0.0  # what a fraction may be off
         self.count = sum(len(models) for parts in self.models.values() for models in parts)
         small = self.count <= MOST_KEPT
         self.kept = {size: list(self.inverses(size)) for size in self.models} if small else {}
@@ -56,9 +58,10 @@ class ModelCheck:
             if self.choice.limits == "viper":
                 yield self.within(columns, A, free, y, self.of_viper(free))
                 continue
-            yield self.within(columns, A, free, y, (free.min(axis=1) >= 0) & (free.sum(axis=1) <= 1))
+            least = -self.margin
+            yield self.within(columns, A, free, y, (free.min(axis=1) >= least) & (free.sum(axis=1) <= 1 - least))
             held = free + (1 - free.sum(axis=1, keepdims=True)) / along.sum(axis=1, keepdims=True) * along
-            yield self.within(columns, A, held, y, held.min(axis=1) >= 0)
+            yield self.within(columns, A, held, y, (held.min(axis=1) >= least) & (free.sum(axis=1) > 1 + least))
 
     def inverses(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, and G⁻¹1 (M, k) of the models of a size."""
@@ -113,22 +116,27 @@ class ModelCheck:
 
     def check(
         self, maps: Any, report: dict[str, Any], scene: Cube, bands: Bands, line: int, places: np.ndarray
-    ) -> tuple[list[int], float]:
-        """Return the samples of a line that are not what they should be, and by how much the fractions of the others are off."""
+    ) -> tuple[dict[int, str], float]:
+        """Return what is wrong with samples of a line, and by how much the fractions of the others are off."""
         raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
         masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
         Y = spectra(raw, scene.interleave, bands)[places]
-        written = {name: maps.line(name, line)[:, places] for name in ("model", "fraction", "rmse")}
-        wrong, worst = [], 0.0
+        names = ("model", "fraction", "rmse", *(["spread"] if "spread" in maps else []))
+        written = {name: maps.line(name, line)[:, places] for name in names}
+        wrong: dict[int, str] = {}
+        worst, within = 0.0, float(report["asked"].get("within", 0.0))
         for n, place in enumerate(places):
             if masked[n]:
                 if any((values[:, n] != NODATA).any() for values in written.values()):
-                    wrong.append(int(place))
+                    wrong[int(place)] = "is masked, but not nodata"
                 continue
             row = {name: values[:, n] for name, values in written.items()}
             tried = (self.compare(Y[n], row, slack) for slack in (0.0, SLACK, -SLACK))
             off = next((one for one in tried if one < np.inf), np.inf)
-            wrong += [int(place)] if off == np.inf else []
+            if off == np.inf:
+                wrong[int(place)] = "is not the best model"
+            elif "spread" in row and not is_spread(self, Y[n], row, within):
+                wrong[int(place)] = "has another spread over the models that fit nearly as well"
             worst = max(worst, off if off < np.inf else 0.0)
         return wrong, worst
 

@@ -277,4 +277,5 @@ def check_choices(
     wrong, worst = models.check(maps, report, scene, bands, line, places)
     verdict.pixels += len(places)
     verdict.worst_abundance = max(verdict.worst_abundance, worst)
-    verdict.accuse(maps.stem, line, wrong, "is not the best model")
+    for fault in dict.fromkeys(wrong.values()):
+        verdict.accuse(maps.stem, line, [place for place, what in wrong.items() if what == fault], fault)

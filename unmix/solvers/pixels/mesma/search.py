@@ -8,9 +8,9 @@ import numpy as np
 
 from ....certificate import ROUNDING, UNDERFLOW
 from ....compiled.jit import compiled, inlined
-from ....compiled.simd import ONE, Width
-from .scan import merit_function, pair_function, scans
-from .tables import ALPHA, BETA, FIRST, SECOND, SLACK, THIRD
+from ....compiled.simd import Width
+from .loops import loops_function
+from .tables import ALPHA, BETA
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
@@ -48,9 +48,6 @@ def best_shapes(p: int, width: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
     levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
     shapes = *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), (n, width), spectra
     return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
-
-
-_merit = merit_function(ONE)
 
 
 @inlined
@@ -122,32 +119,40 @@ def is_another(best, s, k, i, j, m):
 
 
 @inlined
-def consider(models, best, s, k, i, j, m, t_j, t_m, error):
-    """Compare a model of k spectra, whose squared error is below the limit, with the best of pixel s."""
+def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
+    """Write the abundances of a model of k spectra, whose squared error is below the limit.
+
+    Return whether the limits allow it, its squared error, and 1 where its sum is held at one.
+    """
     rate = solve_model(models, best, s, k, i, j, m, t_j, t_m)
     x = best.x
     total, least, most = 0.0, np.inf, -np.inf
     for c in range(k):
         total += x[c, s]
         least, most = min(least, x[c, s]), max(most, x[c, s])
-    held = 0.0
-    if models.exact:
-        if total <= 1.0 and not least >= 0.0:
-            return
-        if not total <= 1.0:
-            # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.
-            held, missing = 1.0, 1.0 - total
-            error += missing * missing / rate
-            least = np.inf
-            for c in range(k):
-                x[c, s] += missing / rate * best.spread[c, s]
-                least = min(least, x[c, s])
-            if not (least >= 0.0 and error < best.limit[k, s]):
-                return
-    elif not (
-        least >= models.lowest and most <= models.highest and models.least_shade <= 1.0 - total <= models.most_shade
-    ):
+    if not models.exact:
+        shade = 1.0 - total
+        allowed = least >= models.lowest and most <= models.highest
+        return allowed and models.least_shade <= shade <= models.most_shade, error, 0.0
+    if total <= 1.0:
+        return least >= 0.0, error, 0.0
+    # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.
+    missing = 1.0 - total
+    error += missing * missing / rate
+    least = np.inf
+    for c in range(k):
+        x[c, s] += missing / rate * best.spread[c, s]
+        least = min(least, x[c, s])
+    return least >= 0.0 and error < best.limit[k, s], error, 1.0
+
+
+@inlined
+def consider(models, best, s, k, i, j, m, t_j, t_m, error):
+    """Compare a model of k spectra, whose squared error is below the limit, with the best of pixel s."""
+    allowed, error, held = fit_model(models, best, s, k, i, j, m, t_j, t_m, error)
+    if not allowed:
         return
+    x = best.x
     # The same spectra and one more with an abundance of 1e-17 are no other model: a spectrum of the library as pixel has many such.
     other = not best.error[k, s] < np.inf or is_another(best, s, k, i, j, m)
     if error < best.error[k, s]:
@@ -161,98 +166,10 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
     set_limits(models, best, s)
 
 
-@compiled
-def consider_ones(models, best, s):
-    """Consider all models of one spectrum."""
-    for i in range(best.u.shape[0]):
-        error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
-        if error < best.limit[1, s]:
-            consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
-
-
-_pair = pair_function(ONE)
-
-
-@inlined
-def consider_two(models, best, s, i, j):
-    """Consider a model of two spectra, if its merit is enough."""
-    first = best.u[i, s]
-    rest = best.square[0, s] - first * first
-    t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
-    gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j])
-    if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
-        consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
-
-
-@inlined
-def consider_three(models, best, s, i, j, m):
-    """Consider a model of three spectra, if its merit is enough."""
-    first = best.u[i, s]
-    t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
-    rest = best.square[0, s] - first * first - t_j * t_j
-    triples, at = models.triples, 6 * (models.place[i, j] + m)
-    t = triples[at + ALPHA] * best.less[m, s] + triples[at + BETA] * t_j
-    f_i, f_j, f_m = g_i + triples[at + FIRST] * t, g_j + triples[at + SECOND] * t, triples[at + THIRD] * t
-    gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK])
-    if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
-        consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
-
-
 @functools.cache
 def search_function(ops: Width) -> Any:
-    """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile.
-
-    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
-    where it is below a pixel's limit, is then looked at alone, and the others where the next is below it as well. Class sets come in
-    order, then spectra in the order of the library.
-    """
-    load, store = ops.load, ops.store
-    scan_twos, scan_threes = scans(ops)
-
-    @compiled
-    def search_twos(models, best, count, i, start, stop):
-        if scan_twos(models, best, i, start, stop):
-            for s in range(count):
-                if best.most[0, s] >= best.needed[0, s]:
-                    first = int(best.which[0, s])
-                    consider_two(models, best, s, i, first)
-                    for j in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
-                        if j != first:
-                            consider_two(models, best, s, i, j)
-
-    @compiled
-    def search_threes(models, best, count, i, j, start, stop):
-        if scan_threes(models, best, i, j, start, stop):
-            for s in range(count):
-                if best.most[0, s] >= best.needed[0, s]:
-                    first = int(best.which[0, s])
-                    consider_three(models, best, s, i, j, first)
-                    for m in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
-                        if m != first:
-                            consider_three(models, best, s, i, j, m)
-
-    @compiled
-    def search_pairs(models, best, count):
-        begin = models.begin
-        classes = begin.shape[0] - 1
-        for first in range(classes):
-            for second in range(first + 1, classes):
-                for i in range(begin[first], begin[first + 1]):
-                    search_twos(models, best, count, i, begin[second], begin[second + 1])
-
-    @compiled
-    def search_triples(models, best, count):
-        begin = models.begin
-        classes = begin.shape[0] - 1
-        for first in range(classes):
-            for second in range(first + 1, classes):
-                for third in range(second + 1, classes):
-                    start, stop = begin[third], begin[third + 1]
-                    for i in range(begin[first], begin[first + 1]):
-                        for m in range(start, stop):
-                            store(best.less, m, load(best.u, m) - load(best.u, i) * models.rho[i, m])
-                        for j in range(begin[second], begin[second + 1]):
-                            search_threes(models, best, count, i, j, start, stop)
+    """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile."""
+    look = loops_function(ops, consider)
 
     @compiled
     def search(models, best, count):
@@ -263,12 +180,7 @@ def search_function(ops: Width) -> Any:
             if models.exact and best.square[0, s] < models.most_error:
                 best.error[0, s] = best.square[0, s]  # shade alone
             set_limits(models, best, s)
-            if models.exact or models.fewest <= 1:
-                consider_ones(models, best, s)
-        if models.most >= 2 and (models.exact or models.fewest <= 2):
-            search_pairs(models, best, count)
-        if models.most >= 3:
-            search_triples(models, best, count)
+        look(models, best, count)
 
     return search
 

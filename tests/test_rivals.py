@@ -1,0 +1,131 @@
+"""What else a pixel could be: MESMA's models that fit nearly as well, against all models one after the other."""
+
+import itertools
+
+import naive
+import numpy as np
+import pytest
+from conftest import falsify, write_cube
+from test_models import library, scene
+
+import unmix
+from unmix.jobs.verify import verify
+from unmix.methods import METHODS, ModelChoice
+
+SHADED = METHODS["pcls"]
+
+
+def mixtures(E, y, kinds, choice):
+    """(number of spectra, abundances, RMSE) of each distinct mixture that some model allows."""
+    names, exact = sorted(set(kinds)), choice.limits == "exact"
+    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in names]
+    found = [(0, np.zeros(len(kinds)))] if exact else []
+    for size in range(1 if exact else choice.sizes[0], choice.sizes[1] + 1):
+        for some in itertools.combinations(members, size):
+            for columns in map(list, itertools.product(*some)):
+                a = np.zeros(len(kinds))
+                if exact:
+                    a[columns] = naive.optimum(E[:, columns], y, SHADED)
+                    is_allowed = np.all(a[columns] > 1e-6)  # else it is a mixture of fewer
+                else:
+                    a[columns] = np.linalg.lstsq(E[:, columns], y, rcond=None)[0]
+                    inside = (
+                        a[columns].min() >= choice.min_fraction - 1e-9
+                        and a[columns].max() <= choice.max_fraction + 1e-9
+                    )
+                    is_allowed = inside and choice.min_shade - 1e-9 <= 1 - a.sum() <= choice.max_shade + 1e-9
+                if is_allowed:
+                    found.append((size, a))
+    rmse = [np.sqrt(np.mean((y - E @ a) ** 2)) for _, a in found]
+    return [(size, a, error) for (size, a), error in zip(found, rmse) if error < choice.largest_rmse]
+
+
+def expected(E, y, kinds, choice, chosen, within, normalized):
+    """The bands of the map for one pixel."""
+    size, names = np.count_nonzero(np.abs(chosen) > 1e-6), sorted(set(kinds))
+    own = np.sqrt(np.mean((y - E @ chosen) ** 2))
+    every = mixtures(E, y, kinds, choice)
+    others = [rmse for k, a, rmse in every if k == size > 0 and np.abs(a - chosen).max() > 1e-6]
+    near = [a for _, a, rmse in every if rmse <= own + within + 1e-12 and not (normalized and a.sum() <= 0)]
+    shares = [a / a.sum() if normalized else a for a in near]
+    rows = [[sum(s[j] for j, kind in enumerate(kinds) if kind == name) for s in shares] for name in names]
+    rows.append([1 - a.sum() for a in near])
+    numbers = [number for row in rows for number in (np.mean(row), np.std(row), np.min(row), np.max(row))]
+    return [min(others) - own if others else -9999.0, len(near), *numbers]
+
+
+@pytest.fixture
+def cube(tmp_path):
+    """A scene with a masked pixel, one of the library's and a dark one; and its library."""
+    random = np.random.default_rng(3)
+    E, kinds = library(random, 12, (3, 2, 3))
+    Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
+    Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
+    rows = [["name", "class", *map(str, range(1, 13))]]
+    rows += [[f"s{j}", kind, *(repr(float(v)) for v in E[:, j])] for j, kind in enumerate(kinds)]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+
+
+@pytest.mark.parametrize("words", [{}, {"limits": "viper", "max_rmse": 0.1}])
+@pytest.mark.parametrize("within", [None, 0.0, 0.015, "all"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_against_all_models(tmp_path, cube, words, within, normalized):
+    path, E, kinds, Y = cube
+    unmix.run(
+        path, endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", uncertainty=True, within=within,
+        shade_normalize=normalized, **words,
+    )  # fmt: skip
+    choice = ModelChoice(levels="2-4", **words)
+    found = unmix.mesma(Y, E, kinds, levels="2-4", **words)
+    bands = ["gap to the next model", "models"]
+    bands += [
+        f"{kind} {word}" for kind in ("c0", "c1", "c2", "shade") for word in ("mean", "deviation", "least", "largest")
+    ]
+    assert f"band names = {{{', '.join(bands)}}}" in (tmp_path / "x_spread.hdr").read_text()
+    written = np.fromfile(tmp_path / "x_spread.img", "<f4").reshape(3, len(bands), 7).transpose(0, 2, 1)
+    reach = {None: 0.5 * choice.fusion, "all": np.inf}.get(within, within)
+    for line, sample in np.ndindex(3, 7):
+        chosen, row = found.abundances[line, sample], written[line, sample]
+        if (line, sample) == (0, 1):
+            assert (row == -9999).all()
+        elif not chosen.any() and choice.limits == "viper":
+            assert row[1] == 0 and (np.delete(row, 1) == -9999).all()
+        else:
+            np.testing.assert_allclose(
+                row, expected(E, Y[line, sample], kinds, choice, chosen, reach, normalized), atol=2e-5
+            )
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_verify_finds_another_spread(tmp_path, cube):
+    unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True)
+    place = 18 * 7 + 2 * 7 + 3  # line 1, sample 3: the mean of the first class
+    falsify(tmp_path / "x", "spread", 3, lambda values: np.add.at(values, place, 1e-3))
+    faults = verify(tmp_path / "x", everything=True).faults
+    assert any("another spread over the models" in fault for fault in faults)
+
+
+def test_the_same_bytes_for_any_block(tmp_path, cube):
+    maps = set()
+    for turn, (memory, threads) in enumerate((("64K", 1), ("1G", 2))):
+        unmix.run(
+            cube[0], endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True, memory=memory, threads=threads,
+            out_dir=tmp_path / str(turn),
+        )  # fmt: skip
+        maps.add((tmp_path / f"{turn}/x_spread.img").read_bytes())
+    assert len(maps) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"within": 0.1}, "`within` says which models"),
+        ({"uncertainty": True, "within": -1.0}, "not negative, or all"),
+        ({"uncertainty": True, "within": "most"}, "not negative, or all"),
+        ({"uncertainty": True, "noise": "file.txt"}, "`noise`: not for mesma"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, cube, words, text):
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", **words)

@@ -1,0 +1,82 @@
+"""What else a pixel could be: class fractions over all models that fit it nearly as well as the chosen one."""
+
+import math
+
+import numpy as np
+
+from ...io import spectra
+from ...io.export import NODATA
+from ...library import ClassSums
+from ...library.classes import SHADE
+from ...problem import Problem
+from .uncertainty import map_of_solved, squares_of_residuals
+
+# An RMSE above all others, whose square is a number.
+LARGEST = 1e140
+
+
+class ModelSpread:
+    """Mean, standard deviation, least and largest fraction of each class over these models, and the gap to the next best.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the method "mesma".
+    sums : ClassSums
+    within : float
+        A model counts if its RMSE is at most this much larger than that of the chosen one; infinite for all that the limits allow.
+    """
+
+    def __init__(self, problem: Problem, sums: ClassSums, within: float) -> None:
+        assert problem.choice is not None
+        self.problem, self.sums, self.choice, self.within = problem, sums, problem.choice, within
+        kind = np.empty(len(problem.models.order), np.int64)
+        for c, members in enumerate(sums.members):
+            kind[np.isin(problem.models.order, members)] = c
+        self.kind = kind
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands."""
+        from ...solvers.pixels.mesma.rivals import NUMBERS
+
+        kinds = (*self.sums.names, SHADE)
+        return ("gap to the next model", "models", *(f"{kind} {number}" for kind in kinds for number in NUMBERS))
+
+    @property
+    def description(self) -> str:
+        """What the map is."""
+        which = "all models" if math.isinf(self.within) else f"models within {self.within:g} of the RMSE"
+        return f"how many {which}, and class fractions over them,"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`."""
+        from ...solvers.pixels.mesma.rivals import SAME_ABUNDANCE, new_rivals, rivals_function
+        from ...solvers.pixels.mesma.search import SAME_ERROR
+
+        problem, models = self.problem, self.problem.models
+        Y = spectra(raw, problem.interleave, problem.bands)
+        L, find = len(problem.E), rivals_function()
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            y = Y[places]
+            squares, errors, out = np.square(y).sum(axis=1), np.empty(len(A)), np.empty((len(A), len(self.bands)))
+            squares_of_residuals(y, problem.E, A, errors)
+            A = A[:, models.order]  # in which classes and their spectra ascend
+            is_exact = self.choice.limits == "exact"
+            used = np.abs(A) > (SAME_ABUNDANCE if is_exact else 0.0)
+            sizes = np.count_nonzero(used, axis=1)
+            is_shade_alone = (squares < models.most_error) & is_exact
+            sizes[(sizes == 0) & ~is_shade_alone] = -1
+            reach = min(self.within, LARGEST) * math.sqrt(L)
+            bounds = np.square(np.sqrt(errors) + reach) + SAME_ERROR * squares
+            bounds = np.where(sizes < 0, -1.0, np.minimum(bounds, models.most_error))
+            chosen = np.argsort(~used, axis=1, kind="stable")[:, :3]
+            chosen = np.pad(chosen, ((0, 0), (0, max(0, 3 - chosen.shape[1]))))
+            rivals = new_rivals(self.kind, len(self.sums.names), self.sums.normalized)
+            U = (y @ problem.E)[:, models.order] / models.lengths
+            amounts = np.take_along_axis(A, chosen, axis=1)
+            find(models, U, squares, bounds, sizes, chosen, amounts, rivals, float(L), out)
+            return np.nan_to_num(out, nan=NODATA)
+
+        return map_of_solved(len(self.bands), abundance, masked, values)

@@ -1,0 +1,119 @@
+"""Go through all models of a tile's pixels, and hand on those whose squared error is below a pixel's limit."""
+
+import functools
+from typing import Any
+
+from ....compiled.jit import compiled, inlined
+from ....compiled.simd import ONE, Width
+from .scan import merit_function, pair_function, scans
+from .tables import ALPHA, BETA, FIRST, SECOND, SLACK, THIRD
+
+_merit, _pair = merit_function(ONE), pair_function(ONE)
+
+
+@functools.cache
+def loops_function(ops: Width, consider: Any) -> Any:
+    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
+    where it is below a pixel's limit, is then considered, and the others where the next is below it as well. Class sets come in
+    order, then spectra in the order of the library.
+
+    Parameters
+    ----------
+    ops : Width
+    consider : compiled function
+        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
+        squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
+        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``spread``, and ``limit``.
+    """
+    load, store = ops.load, ops.store
+    scan_twos, scan_threes = scans(ops)
+
+    @compiled
+    def consider_ones(models, best, s):
+        """Consider all models of one spectrum."""
+        for i in range(best.u.shape[0]):
+            error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
+            if error < best.limit[1, s]:
+                consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
+
+    @inlined
+    def consider_two(models, best, s, i, j):
+        """Consider a model of two spectra, if its merit is enough."""
+        first = best.u[i, s]
+        rest = best.square[0, s] - first * first
+        t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
+        gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j])
+        if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
+            consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
+
+    @inlined
+    def consider_three(models, best, s, i, j, m):
+        """Consider a model of three spectra, if its merit is enough."""
+        first = best.u[i, s]
+        t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
+        rest = best.square[0, s] - first * first - t_j * t_j
+        triples, at = models.triples, 6 * (models.place[i, j] + m)
+        t = triples[at + ALPHA] * best.less[m, s] + triples[at + BETA] * t_j
+        f_i, f_j, f_m = g_i + triples[at + FIRST] * t, g_j + triples[at + SECOND] * t, triples[at + THIRD] * t
+        gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK])
+        if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
+            consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
+
+    @compiled
+    def search_twos(models, best, count, i, start, stop):
+        if scan_twos(models, best, i, start, stop):
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_two(models, best, s, i, first)
+                    for j in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if j != first:
+                            consider_two(models, best, s, i, j)
+
+    @compiled
+    def search_threes(models, best, count, i, j, start, stop):
+        if scan_threes(models, best, i, j, start, stop):
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_three(models, best, s, i, j, first)
+                    for m in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if m != first:
+                            consider_three(models, best, s, i, j, m)
+
+    @compiled
+    def search_pairs(models, best, count):
+        begin = models.begin
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                for i in range(begin[first], begin[first + 1]):
+                    search_twos(models, best, count, i, begin[second], begin[second + 1])
+
+    @compiled
+    def search_triples(models, best, count):
+        begin = models.begin
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                for third in range(second + 1, classes):
+                    start, stop = begin[third], begin[third + 1]
+                    for i in range(begin[first], begin[first + 1]):
+                        for m in range(start, stop):
+                            store(best.less, m, load(best.u, m) - load(best.u, i) * models.rho[i, m])
+                        for j in range(begin[second], begin[second + 1]):
+                            search_threes(models, best, count, i, j, start, stop)
+
+    @compiled
+    def look(models, best, count):
+        if models.exact or models.fewest <= 1:
+            for s in range(count):
+                consider_ones(models, best, s)
+        if models.most >= 2 and (models.exact or models.fewest <= 2):
+            search_pairs(models, best, count)
+        if models.most >= 3:
+            search_triples(models, best, count)
+
+    return look

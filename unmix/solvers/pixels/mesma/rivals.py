@@ -1,0 +1,175 @@
+"""Find what else a pixel could be: the models whose RMSE is nearly that of the model that was chosen."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....compiled.jit import compiled, inlined
+from ....compiled.simd import WIDE
+from .loops import loops_function
+from .search import MOST_SPECTRA, SAME_ABUNDANCE, fit_model, is_another
+
+# Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
+MEAN, DEVIATION, LEAST, LARGEST = range(4)
+NUMBERS = ("mean", "deviation", "least", "largest")
+# A limit of any model. With a larger one, models that the limits reject (a merit of `unmix.solvers.pixels.mesma.scan.NOTHING`) would
+# pass the scan, which does not say then which they are.
+LARGEST_ERROR = 1e290
+
+
+class Rivals(NamedTuple):
+    """The chosen models of w pixels, and what is found beside them; classes are in the order of the map."""
+
+    kind: Any  # (p,) int64: the class of each spectrum, in the order of the tables
+    normalized: bool  # whether fractions are divided by the sum of the classes
+    size: Any  # (w,) int64: spectra of the chosen model
+    spectra: Any  # (4, 3, w) int64: these, in the row of their number, in the order of the tables
+    abundances: Any  # (4, 3, w)
+    bound: Any  # (w,) the largest squared error of a model that counts
+    own: Any  # (w,) squared error of the chosen model
+    runner: Any  # (w,) that of the best other one with as many spectra
+    count: Any  # (w,) models that count
+    present: Any  # (classes + 1, w) of these, those with a spectrum of the class
+    sums: Any  # (classes + 1, 4, w) of fractions and of their squares; least and largest
+    # What `loops_function` needs of a `Best`.
+    limit: Any  # (4, w)
+    u: Any  # (p, w)
+    less: Any  # (p, w)
+    square: Any  # (1, w)
+    most: Any  # (1, w)
+    next_most: Any  # (1, w)
+    which: Any  # (1, w)
+    needed: Any  # (1, w)
+    x: Any  # (3, w)
+    spread: Any  # (3, w)
+
+
+def new_rivals(kind: np.ndarray, classes: int, normalized: bool) -> Rivals:
+    """Allocate the scratch of a tile, for spectra of these classes."""
+    w, n, p = WIDE.width, MOST_SPECTRA, len(kind)
+    rows = [np.empty((1, w)) for _ in range(5)]
+    return Rivals(
+        kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
+        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), np.empty((n + 1, w)),
+        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((n, w)),
+    )  # fmt: skip
+
+
+@inlined
+def add_fraction(rivals, s, kind, fraction):
+    """Add a fraction of a model that counts."""
+    rivals.present[kind, s] += 1.0
+    rivals.sums[kind, MEAN, s] += fraction
+    rivals.sums[kind, DEVIATION, s] += fraction * fraction
+    rivals.sums[kind, LEAST, s] = min(rivals.sums[kind, LEAST, s], fraction)
+    rivals.sums[kind, LARGEST, s] = max(rivals.sums[kind, LARGEST, s], fraction)
+
+
+@inlined
+def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
+    """Count a model of k spectra, whose squared error is below the limit."""
+    allowed, error, _ = fit_model(models, rivals, s, k, i, j, m, t_j, t_m, error)
+    least, total = np.inf, 0.0
+    for c in range(k):
+        least, total = min(least, rivals.x[c, s]), total + rivals.x[c, s]
+    # Under the limits ``exact`` a mixture with a fraction of 0 is one of fewer spectra, which counts there.
+    if not allowed or (models.exact and not least > SAME_ABUNDANCE):
+        return
+    if k == rivals.size[s]:
+        if not is_another(rivals, s, k, i, j, m):
+            rivals.own[s] = min(rivals.own[s], error)
+        elif error < rivals.runner[s]:
+            rivals.runner[s] = error
+            rivals.limit[k, s] = max(error, min(above(rivals.bound[s]), LARGEST_ERROR))
+    if error > rivals.bound[s] or (rivals.normalized and not total > 0.0):
+        return
+    scale = 1.0 / total if rivals.normalized else 1.0
+    rivals.count[s] += 1.0
+    for c in range(k):
+        at = i if c == 0 else (j if c == 1 else m)
+        add_fraction(rivals, s, rivals.kind[at], rivals.x[c, s] * scale)
+    add_fraction(rivals, s, rivals.present.shape[0] - 1, 1.0 - total)
+
+
+@inlined
+def above(bound):
+    """Return a limit that a squared error of ``bound`` is below."""
+    return bound * (1.0 + 1e-12) + 1e-300
+
+
+@functools.cache
+def rivals_function() -> Any:
+    """Return ``find(models, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out)``, for N pixels.
+
+    Parameters
+    ----------
+    models : Models
+    U : array (N, p), float64
+        Products of the pixels and the spectra at unit length, in the order of the tables.
+    squares, bounds : arrays (N,), float64
+        |y|², and the largest squared error of a model that counts.
+    sizes : array (N,), int64
+        Spectra of the chosen model; −1 where there is none.
+    spectra, abundances : arrays (N, 3), int64 and float64
+        They and their abundances.
+    rivals : Rivals
+        Scratch.
+    bands : float
+        The number of bands, by which squared errors are divided for an RMSE.
+    out : array (N, 2 + 4 (classes + 1)), float64
+        By how much the RMSE of the next best model of as many spectra is larger (NaN if there is none); how many models count; and
+        `NUMBERS` of each class and of shade, NaN if none counts.
+    """
+    look, width, n = loops_function(WIDE, tally), WIDE.width, MOST_SPECTRA
+
+    @compiled
+    def begin(models, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s):
+        k = sizes[pixel]
+        rivals.size[s], rivals.square[0, s], rivals.bound[s] = k, squares[pixel], bounds[pixel]
+        rivals.own[s] = rivals.runner[s] = np.inf
+        rivals.count[s] = 0.0
+        for kind in range(rivals.present.shape[0]):
+            rivals.present[kind, s] = rivals.sums[kind, MEAN, s] = rivals.sums[kind, DEVIATION, s] = 0.0
+            rivals.sums[kind, LEAST, s], rivals.sums[kind, LARGEST, s] = np.inf, -np.inf
+        for size in range(n + 1):
+            most = min(models.most_error, LARGEST_ERROR)
+            rivals.limit[size, s] = most if size == k else min(above(bounds[pixel]), most)
+            for c in range(n):
+                rivals.spectra[size, c, s], rivals.abundances[size, c, s] = spectra[pixel, c], abundances[pixel, c]
+        for j in range(U.shape[1]):
+            rivals.u[j, s] = U[pixel, j]
+        if models.exact and squares[pixel] <= bounds[pixel] and not rivals.normalized:  # shade alone
+            rivals.count[s] = 1.0
+            add_fraction(rivals, s, rivals.present.shape[0] - 1, 1.0)
+
+    @compiled
+    def end(rivals, s, bands, out):
+        has_rival = rivals.runner[s] < np.inf and rivals.own[s] < np.inf
+        gap = (rivals.runner[s] / bands) ** 0.5 - (rivals.own[s] / bands) ** 0.5
+        count = rivals.count[s]
+        out[0], out[1] = max(gap, 0.0) if has_rival else np.nan, count
+        for kind in range(rivals.present.shape[0]):
+            at, lacks = 2 + 4 * kind, rivals.present[kind, s] < count
+            least, largest = rivals.sums[kind, LEAST, s], rivals.sums[kind, LARGEST, s]
+            mean = rivals.sums[kind, MEAN, s] / count
+            out[at + MEAN] = mean
+            out[at + DEVIATION] = max(rivals.sums[kind, DEVIATION, s] / count - mean * mean, 0.0) ** 0.5
+            out[at + LEAST] = min(least, 0.0) if lacks else least
+            out[at + LARGEST] = max(largest, 0.0) if lacks else largest
+            if not count > 0.0:
+                for number in range(4):
+                    out[at + number] = np.nan
+
+    @compiled
+    def find(models, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out):
+        for first in range(0, len(U), width):
+            pixels = min(width, len(U) - first)
+            for s in range(width):  # lanes without a pixel repeat the last one
+                pixel = first + min(s, pixels - 1)
+                begin(models, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s)
+            look(models, rivals, pixels)
+            for s in range(pixels):
+                end(rivals, s, bands, out[first + s])
+
+    return find
