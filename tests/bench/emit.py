@@ -5,8 +5,8 @@ brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``k
 unmixed with (SPECTRA of each class, 20), in ``unknown`` they are others of the same classes. Prints a line of JSON for each way: RMSE
 of the fractions, the shares of truths within one and two standard deviations, microseconds a pixel.
 
-``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over them, and the share of
-truths between their least and largest fractions.
+``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over them, and the share
+of truths between their least and largest fractions.
 
 ``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra, even over the
 classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic means, bounded least squares

@@ -12,23 +12,12 @@ _merit, _pair = merit_function(ONE), pair_function(ONE)
 
 
 @functools.cache
-def loops_function(ops: Width, consider: Any) -> Any:
-    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+def single_models(consider: Any) -> tuple[Any, Any, Any]:
+    """Return functions that look at a model of one pixel alone, and hand it to ``consider`` if its merit is enough.
 
-    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
-    where it is below a pixel's limit, is then considered, and the others where the next is below it as well. Class sets come in
-    order, then spectra in the order of the library.
-
-    Parameters
-    ----------
-    ops : Width
-    consider : compiled function
-        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
-        squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
-        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``spread``, and ``limit``.
+    ``consider_ones(models, best, s)`` looks at all models of one spectrum, ``consider_two(models, best, s, i, j)`` and
+    ``consider_three(models, best, s, i, j, m)`` at one of two or three.
     """
-    load, store = ops.load, ops.store
-    scan_twos, scan_threes = scans(ops)
 
     @compiled
     def consider_ones(models, best, s):
@@ -60,6 +49,29 @@ def loops_function(ops: Width, consider: Any) -> Any:
         gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK])
         if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
             consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
+
+    return consider_ones, consider_two, consider_three
+
+
+@functools.cache
+def loops_function(ops: Width, consider: Any) -> Any:
+    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
+    where it is below a pixel's limit, is then considered, and the others where the next is below it as well. Class sets come in
+    order, then spectra in the order of the library.
+
+    Parameters
+    ----------
+    ops : Width
+    consider : compiled function
+        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
+        squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
+        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``spread``, and ``limit``.
+    """
+    load, store = ops.load, ops.store
+    scan_twos, scan_threes = scans(ops)
+    consider_ones, consider_two, consider_three = single_models(consider)
 
     @compiled
     def search_twos(models, best, count, i, start, stop):
