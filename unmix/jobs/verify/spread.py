@@ -35,7 +35,9 @@ def all_fits(check: Any, y: np.ndarray, margin: float) -> Fits:
                 columns, fractions, rmse = columns[used], fractions[used], rmse[used]
             row = np.zeros((len(rmse), p))
             np.put_along_axis(row, columns, fractions, axis=1)
-            sizes.append(np.full(len(rmse), k)), rows.append(row), errors.append(rmse)
+            sizes.append(np.full(len(rmse), k))
+            rows.append(row)
+            errors.append(rmse)
     check.margin = 0.0
     return Fits(np.concatenate(sizes), np.concatenate(rows), np.concatenate(errors))
 
