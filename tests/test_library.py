@@ -8,8 +8,9 @@ import spectral.io.envi
 from conftest import write_csv, write_cube
 
 import unmix
+from unmix.errors import LibraryError
 from unmix.io import open_cube
-from unmix.library import Endmembers, fit, load
+from unmix.library import Endmembers, fit, load, select
 from unmix.outputs.output_set import save_library as save
 
 
@@ -157,3 +158,12 @@ def test_real_libraries(data, name, shape):
     library = load(Path(data, name))
     assert shape is None or library.matrix.shape == shape
     assert len(set(library.names)) == library.matrix.shape[1]
+
+
+@pytest.mark.parametrize("word", ["!oak", "oak", "a,!oak"])
+def test_a_word_that_selects_or_leaves_out_nothing(word):
+    """`!oak` passed for a wish that was fulfilled."""
+    library = Endmembers(("a", "b"), np.eye(2), None, source="two.csv", classes=("soil", "veg"))
+    with pytest.raises(LibraryError, match=r"two.csv: no name or class is 'oak'; there is "):
+        select([library], word)
+    assert select([library], "!SOIL")[0].names == ("b",)

@@ -210,6 +210,15 @@ def each_once(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
+def unknown_word(word: str, parts: Sequence[Endmembers]) -> str:
+    """Return the message about a word that is no name or class, with the names that are most similar."""
+    available = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
+    lowered = {name.lower(): name for name in available}
+    similar = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
+    similar += [name for name in available if word in name.lower() and name not in similar][:3]
+    return f"no name or class is '{word}'; there is {', '.join((similar or available)[:5])}"
+
+
 def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
     """Select the spectra whose name or class matches a word of a list ``A,B*,…``.
 
@@ -221,9 +230,9 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
         If a word matches nothing; the message suggests the most similar names.
     """
     listed = [word.strip().lower() for word in wanted.split(",") if word.strip()]
-    without = [word[1:] for word in listed if word.startswith("!")]
+    without = [word[1:].strip() for word in listed if word.startswith("!")]
     words = [word for word in listed if not word.startswith("!")] or (["*"] if without else [])
-    if max(map(len, words), default=0) > LONGEST_WORD:
+    if max(map(len, words + without), default=0) > LONGEST_WORD:
         raise LibraryError(f"`select`: a word of it has more than {LONGEST_WORD} characters")
     if not words:
         raise LibraryError(f"`select` '{wanted}' names no spectrum; write names or classes such as A,B*")
@@ -231,26 +240,19 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
     chosen: list[Endmembers] = []
     for part in parts:
         kinds = part.classes or ("",) * len(part.names)
-        keys = [(name.lower(), kind.lower()) for name, kind in zip(part.names, kinds)]
         which = []
-        for j, both in enumerate(keys):
+        for j, (name, kind) in enumerate(zip(part.names, kinds)):
+            keys = [key for key in (name.lower(), kind.lower()) if key]
             matching = {
-                word for word in words if any(key and (key == word or fnmatch.fnmatchcase(key, word)) for key in both)
+                word for word in words + without if any(key == word or fnmatch.fnmatchcase(key, word) for key in keys)
             }
             used |= matching
-            if any(key and fnmatch.fnmatchcase(key, word) for key in both for word in without):
-                continue
-            which += [j] if matching else []
+            which += [j] if matching.intersection(words) and not matching.intersection(without) else []
         if which:
             chosen.append(part.take(which))
-    for word in words:
+    for word in words + without:
         if word not in used:
-            available = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
-            lowered = {name.lower(): name for name in available}
-            similar = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
-            similar += [name for name in available if word in name.lower() and name not in similar][:3]
-            hint = f"; there is {', '.join(similar[:5])}" if similar else ""
-            raise LibraryError(f"{parts[0].source}: no name or class is '{word}'{hint}; * stands for anything")
+            raise LibraryError(f"{parts[0].source}: {unknown_word(word, parts)}; * stands for anything")
     if not chosen:
         raise LibraryError(f"{parts[0].source}: `select` '{wanted}' leaves no spectrum")
     return chosen

@@ -1,0 +1,48 @@
+"""The commands and the Python of the tutorials do what the page says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmix.devices import simulated
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("tutorial*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it is about kernels")
+
+
+def blocks(page):
+    """(language, text) of each block of a page, in order."""
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_tutorial(tmp_path, page):
+    shutil.copytree(ROOT / "data", tmp_path / "data")
+    here = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    said, names = "", {}
+    os.chdir(tmp_path)
+    try:
+        for language, text in blocks(page):
+            if language == "sh":
+                done = subprocess.run(
+                    ["bash", "-euo", "pipefail", "-c", text], env=here, capture_output=True, text=True
+                )
+                assert done.returncode == 0, f"{text}\n{done.stderr}"
+                said += done.stdout + done.stderr
+            elif language == "python":
+                exec(compile(text, page.name, "exec"), names)
+            else:
+                assert language == "text"
+                for line in text.splitlines():  # seconds and the last digits of κ are the machine's
+                    pattern = re.sub(r"\\\.\d+\\ s|\d\\\.\de\\\-\d+", ".*", re.escape(line))
+                    assert re.search(pattern, said), f"{page.name} shows\n{line}\nbut what came was\n{said[-2000:]}"
+    finally:
+        os.chdir(ROOT)
