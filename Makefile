@@ -8,7 +8,7 @@ DATA ?= $(or $(UNMIX_DATA),../shared/data)
 # 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
-.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz docs data clean
+.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz docs site data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +58,9 @@ fuzz: $(VENV)/ready  ## ten thousand damaged inputs; ten minutes
 
 docs: $(VENV)/ready
 	$(BIN)/python -m unmix_cli.docs docs
+
+site: $(VENV)/ready  ## the pages of docs/ as a site, in demo/site/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs demo/site
 
 data: $(VENV)/ready  ## the small scene of README and tests, again
 	cd data && ../$(BIN)/unmix synth demo.hdr --lines 60 --samples 50 --bands 96 -n 5 --seed 7 --snr 45 --pure --overwrite

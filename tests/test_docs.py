@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import unmix
 from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[1]
@@ -46,3 +47,35 @@ def test_a_tutorial(tmp_path, page):
                     assert re.search(pattern, said), f"{page.name} shows\n{line}\nbut what came was\n{said[-2000:]}"
     finally:
         os.chdir(ROOT)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """A link to nowhere, a heading that is gone or a docstring that cannot be read is a warning."""
+    pytest.importorskip("sphinx")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        ROOT / "docs",
+        tmp_path / "site",
+    ]
+    done = subprocess.run([*command, "-d", tmp_path / "trees"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "certificate" in (tmp_path / "site/api.html").read_text()
+
+
+def test_the_page_about_python_has_all_of_it():
+    page = (ROOT / "docs/api.md").read_text()
+    names = {name for name in unmix.__all__ if not name.startswith("__") and not name.endswith("Error")}
+    assert names == set(re.findall(r"^\.\. auto(?:function|class):: unmix\.(\w+)", page, re.MULTILINE))
+
+
+def test_every_page_is_on_the_site():
+    listed = set(re.findall(r"^([\w-]+)$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    assert listed == {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
