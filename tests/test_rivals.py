@@ -61,9 +61,7 @@ def cube(tmp_path):
     E, kinds = library(random, 12, (3, 2, 3))
     Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
     Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
-    rows = [["name", "class", *map(str, range(1, 13))]]
-    rows += [[f"s{j}", kind, *(repr(float(v)) for v in E[:, j])] for j, kind in enumerate(kinds)]
-    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_library(tmp_path / "library.csv", E, kinds)
     return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
 
 
@@ -106,23 +104,72 @@ def test_verify_finds_another_spread(tmp_path, cube):
     assert any("another spread over the models" in fault for fault in faults)
 
 
-def test_the_same_bytes_for_any_block(tmp_path, cube):
+def write_library(path, E, kinds):
+    rows = [["name", "class", *map(str, range(1, len(E) + 1))]]
+    rows += [[f"s{j}", kind, *(repr(float(v)) for v in E[:, j])] for j, kind in enumerate(kinds)]
+    path.write_text("\n".join(",".join(row) for row in rows))
+    return path
+
+
+def test_the_same_bytes_for_any_block(tmp_path):
+    """With duplicates, of which rounding decides; a product of matrices rounds differently with the number of its rows."""
+    random = np.random.default_rng(8)
+    E, kinds = library(random, 150, (9, 8, 9))
+    E[:, 4], E[:, 20] = E[:, 3], 0.5 * E[:, 19]
+    Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
+    path = write_cube(tmp_path / "x.hdr", Y, "bil")
+    words = {
+        "endmembers": write_library(tmp_path / "e.csv", E, kinds),
+        "method": "mesma",
+        "uncertainty": True,
+        "levels": "2-4",
+    }
     maps = set()
-    for turn, (memory, threads) in enumerate((("64K", 1), ("1G", 2))):
-        unmix.run(
-            cube[0], endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True, memory=memory, threads=threads,
-            out_dir=tmp_path / str(turn),
-        )  # fmt: skip
+    for turn, (memory, threads) in enumerate((("64K", 1), ("300K", 2), ("1G", 2))):
+        unmix.run(path, memory=memory, threads=threads, out_dir=tmp_path / str(turn), **words)
         maps.add((tmp_path / f"{turn}/x_spread.img").read_bytes())
     assert len(maps) == 1
+
+
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+@pytest.mark.parametrize("within", [None, "all"])
+@pytest.mark.parametrize(
+    "case", ["classes share a spectrum", "three dependent", "dark", "dark and normalized", "a class shade"]
+)
+def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
+    """Models that the search refuses as too alike are none in `verify` either; a fraction is small beside the others, not beside 1."""
+    random = np.random.default_rng(11)
+    E, kinds = library(random, 12, (3, 2, 3))
+    Y = scene(random, E, kinds, 40)
+    if case == "classes share a spectrum":
+        E[:, 4], E[:, 7] = E[:, 0], 2.0 * E[:, 1]
+    elif case == "three dependent":
+        E[:, 6] = 0.4 * E[:, 1] + 0.6 * E[:, 3]
+    elif case == "a class shade":
+        kinds = ["shade" if kind == "c1" else kind for kind in kinds]
+    else:
+        Y *= 1e-5
+    path = write_cube(tmp_path / "x.hdr", Y.reshape(4, 10, 12))
+    unmix.run(
+        path, endmembers=write_library(tmp_path / "e.csv", E, kinds), method="mesma", levels="2-4", limits=limits, uncertainty=True,
+        fusion=0.0, within=within, shade_normalize=case == "dark and normalized", scale=1.0,
+    )  # fmt: skip
+    assert verify(tmp_path / "x", everything=True).faults == []
+    bands = (tmp_path / "x_spread.hdr").read_text().partition("band names = {")[2].partition("}")[0].split(", ")
+    assert len(set(bands)) == len(bands) == 18
+    counts = np.fromfile(tmp_path / "x_spread.img", "<f4").reshape(4, 18, 10)[:, 1]
+    assert limits == "viper" or counts.min() >= 1
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         ({"within": 0.1}, "`within` says which models"),
-        ({"uncertainty": True, "within": -1.0}, "not negative, or all"),
-        ({"uncertainty": True, "within": "most"}, "not negative, or all"),
+        ({"uncertainty": True, "within": -1.0}, "not negative, nor 1e\\+100 or more, or all"),
+        ({"uncertainty": True, "within": 1e200}, "not negative, nor 1e\\+100 or more, or all"),
+        ({"uncertainty": True, "within": True}, "not negative, nor 1e\\+100 or more, or all"),
+        ({"uncertainty": True, "within": [1]}, "not negative, nor 1e\\+100 or more, or all"),
+        ({"uncertainty": True, "within": "most"}, "not negative, nor 1e\\+100 or more, or all"),
         ({"uncertainty": True, "noise": "file.txt"}, "`noise`: not for mesma"),
     ],
 )

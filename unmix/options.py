@@ -10,7 +10,7 @@ from .certificate import MOST_DELTA
 from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import ClassSums, Endmembers
-from .methods import DrawChoice, Method, ModelChoice, Solver, choose
+from .methods import LARGEST, DrawChoice, Method, ModelChoice, Solver, choose
 from .scene import ReadOptions
 
 # Options that mean something for a library alone, and what they do with it.
@@ -221,8 +221,10 @@ class Options:
             raise MethodError("`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`")
         if self.within is not None and not (self.uncertainty and self.choice is not None):
             raise MethodError("`within` says which models the `uncertainty` of mesma is over; add that")
-        if self.within is not None and not self.rmse_within >= 0:
-            raise MethodError(f"`within` {self.within}: must be an RMSE that is not negative, or all")
+        if math.isnan(self.rmse_within):
+            raise MethodError(
+                f"`within` {self.within!r}: must be an RMSE that is not negative, nor {LARGEST:g} or more, or all"
+            )
         _ = self.draw_choice  # which refuses numbers out of range
 
     @property
@@ -230,10 +232,14 @@ class Options:
         """``within`` as a number, infinite for all models; the default is half of ``fusion``."""
         if self.within is None:
             return 0.0 if self.choice is None else 0.5 * self.choice.fusion
+        if self.within == "all":
+            return math.inf
+        is_number = isinstance(self.within, int | float | str) and not isinstance(self.within, bool)
         try:
-            return math.inf if self.within == "all" else float(self.within)
+            number = float(self.within) if is_number and "_" not in str(self.within) else math.nan
         except ValueError:
             return math.nan
+        return number if 0 <= number < LARGEST else math.nan
 
     @property
     def draw_choice(self) -> DrawChoice | None:

@@ -7,7 +7,7 @@ import numpy as np
 from ...io import spectra
 from ...io.export import NODATA
 from ...library import ClassSums
-from ...library.classes import SHADE
+from ...library.classes import SHADE, each_once
 from ...problem import Problem
 from .uncertainty import map_of_solved, squares_of_residuals
 
@@ -40,7 +40,7 @@ class ModelSpread:
         """The names of the bands."""
         from ...solvers.pixels.mesma.rivals import NUMBERS
 
-        kinds = (*self.sums.names, SHADE)
+        kinds = each_once((*self.sums.names, SHADE))
         return ("gap to the next model", "models", *(f"{kind} {number}" for kind in kinds for number in NUMBERS))
 
     @property
@@ -51,20 +51,23 @@ class ModelSpread:
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
-        from ...solvers.pixels.mesma.rivals import SAME_ABUNDANCE, new_rivals, rivals_function
+        from ...solvers.pixels.mesma.rivals import SAME_ABUNDANCE, new_rivals, products_of, rivals_function
         from ...solvers.pixels.mesma.search import SAME_ERROR
 
         problem, models = self.problem, self.problem.models
         Y = spectra(raw, problem.interleave, problem.bands)
         L, find = len(problem.E), rivals_function()
+        E = np.ascontiguousarray(problem.E[:, models.order])
 
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             y = Y[places]
-            squares, errors, out = np.square(y).sum(axis=1), np.empty(len(A)), np.empty((len(A), len(self.bands)))
+            squares, errors, out = np.empty(len(A)), np.empty(len(A)), np.empty((len(A), len(self.bands)))
+            U = np.empty(A.shape)
+            products_of(y, E, U, squares)
             squares_of_residuals(y, problem.E, A, errors)
             A = A[:, models.order]  # in which classes and their spectra ascend
             is_exact = self.choice.limits == "exact"
-            used = np.abs(A) > (SAME_ABUNDANCE if is_exact else 0.0)
+            used = np.abs(A) > (SAME_ABUNDANCE * A.sum(axis=1, keepdims=True) if is_exact else 0.0)
             sizes = np.count_nonzero(used, axis=1)
             is_shade_alone = (squares < models.most_error) & is_exact
             sizes[(sizes == 0) & ~is_shade_alone] = -1
@@ -74,7 +77,7 @@ class ModelSpread:
             chosen = np.argsort(~used, axis=1, kind="stable")[:, :3]
             chosen = np.pad(chosen, ((0, 0), (0, max(0, 3 - chosen.shape[1]))))
             rivals = new_rivals(self.kind, len(self.sums.names), self.sums.normalized)
-            U = (y @ problem.E)[:, models.order] / models.lengths
+            U /= models.lengths
             amounts = np.take_along_axis(A, chosen, axis=1)
             find(models, U, squares, bounds, sizes, chosen, amounts, rivals, float(L), out)
             return np.nan_to_num(out, nan=NODATA)

@@ -19,10 +19,27 @@ MOST_KEPT = 20_000
 # Models fitted at a time.
 TOGETHER = 4096
 TOLERANCE = 2e-6
+# A model is refused where `apart` is no larger (`unmix.solvers.pixels.mesma.tables.TOO_ALIKE`).
+TOO_ALIKE = 1e-8
 # The search knows an RMSE to this share of the pixel's, since it is the root of a difference: a limit may fall either way.
 SLACK = 1e-7
 # An RMSE nearer than this share of the pixel's counts as the same: its square is 1e-11 of it.
 SAME_RMSE = 3.2e-6
+
+
+def apart(A: np.ndarray) -> np.ndarray:
+    """Return for models (M, L, k) the least squared sine of the angle between a spectrum and the span of those before it, (M,)."""
+    unit = A / np.linalg.norm(A, axis=1, keepdims=True)
+    least = np.ones(len(A))
+    basis: list[np.ndarray] = []
+    for column in np.moveaxis(unit, 2, 0):
+        for _ in range(2):  # once more, for what rounding left of the span
+            for before in basis:
+                column = column - np.einsum("ml,ml->m", before, column)[:, None] * before
+        squares = np.square(column).sum(axis=1)
+        least = np.minimum(least, squares)
+        basis.append(column / np.sqrt(np.maximum(squares, 1e-300))[:, None])
+    return least
 
 
 class ModelCheck:
@@ -53,24 +70,26 @@ class ModelCheck:
 
     def fits(self, y: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield columns (M, k), abundances (M, k) and RMSE (M,) of the models of a size that the limits allow."""
-        for columns, A, inverse, along in self.kept.get(size) or self.inverses(size):
+        for columns, A, inverse, along, apart in self.kept.get(size) or self.inverses(size):
             free = inverse @ y
+            is_kept = apart > TOO_ALIKE * (1 - 1e-3 * np.sign(self.margin))
             if self.choice.limits == "viper":
-                yield self.within(columns, A, free, y, self.of_viper(free))
+                yield self.within(columns, A, free, y, is_kept & self.of_viper(free))
                 continue
             least = -self.margin
-            yield self.within(columns, A, free, y, (free.min(axis=1) >= least) & (free.sum(axis=1) <= 1 - least))
+            total = free.sum(axis=1)
+            yield self.within(columns, A, free, y, is_kept & (free.min(axis=1) >= least) & (total <= 1 - least))
             held = free + (1 - free.sum(axis=1, keepdims=True)) / along.sum(axis=1, keepdims=True) * along
-            yield self.within(columns, A, held, y, (held.min(axis=1) >= least) & (free.sum(axis=1) > 1 + least))
+            yield self.within(columns, A, held, y, is_kept & (held.min(axis=1) >= least) & (total > 1 + least))
 
-    def inverses(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, and G⁻¹1 (M, k) of the models of a size."""
+    def inverses(self, size: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, G⁻¹1 (M, k) and `apart` of the models of a size."""
         for models in self.models[size]:
             for begin in range(0, len(models), TOGETHER):
                 columns = models[begin : begin + TOGETHER]
                 A = np.ascontiguousarray(self.E.T[columns].transpose(0, 2, 1))
                 inverse = np.linalg.pinv(A)
-                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2)
+                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2), apart(A)
 
     def of_viper(self, a: np.ndarray) -> np.ndarray:
         """Return which abundances are within VIPER's limits."""

@@ -8,60 +8,71 @@ from ...io.export import NODATA
 
 # A squared error is known to this share of the pixel's, and a fraction to this.
 ROUNDING, SAME_FRACTION = 1e-10, 1e-8
-# Abundances that differ by less are of the same model.
+# Abundances that differ by less are of the same model, and one that is less of their sum is none.
 SAME_ABUNDANCE = 1e-6
+# The largest RMSE whose square is a number.
+LARGEST = 1e150
 
 
 class Fits(NamedTuple):
-    """Models of a pixel that the limits allow."""
+    """Models of a pixel that the limits allow; of those with fewer than three spectra the last columns are −1."""
 
     sizes: np.ndarray  # (M,) spectra of each
-    abundances: np.ndarray  # (M, p)
+    columns: np.ndarray  # (M, 3) their numbers
+    amounts: np.ndarray  # (M, 3) their abundances
     rmse: np.ndarray  # (M,)
+
+    def take(self, which: np.ndarray) -> "Fits":
+        """Return some of the models."""
+        return Fits(*(values[which] for values in self))
 
 
 def all_fits(check: Any, y: np.ndarray, margin: float) -> Fits:
     """Return all models; fractions may be ``margin`` beyond a limit."""
     fewest, most = check.choice.sizes
-    exact, p = check.choice.limits == "exact", check.E.shape[1]
+    exact = check.choice.limits == "exact"
     size = float(np.sqrt(np.square(y).mean()))
-    is_dark = exact and size < check.choice.largest_rmse
-    sizes, rows, errors = [np.zeros(int(is_dark), int)], [np.zeros((int(is_dark), p))], [np.full(int(is_dark), size)]
+    dark = int(exact and size <= check.choice.largest_rmse * (1 + 1e-9))  # shade alone
+    parts = [Fits(np.zeros(dark, int), np.full((dark, 3), -1), np.zeros((dark, 3)), np.full(dark, size))]
     check.margin = margin
     for k in range(1 if exact else fewest, most + 1):
         for columns, fractions, rmse in check.fits(y, k):
+            used = np.ones(len(rmse), bool)
             if exact:  # a mixture with a fraction of 0 is one of fewer spectra
-                used = fractions.min(axis=1) > SAME_ABUNDANCE - margin
-                columns, fractions, rmse = columns[used], fractions[used], rmse[used]
-            row = np.zeros((len(rmse), p))
-            np.put_along_axis(row, columns, fractions, axis=1)
-            sizes.append(np.full(len(rmse), k))
-            rows.append(row)
-            errors.append(rmse)
+                used = fractions.min(axis=1) > (SAME_ABUNDANCE - margin) * fractions.sum(axis=1)
+            wide = ((0, 0), (0, 3 - k))
+            parts.append(Fits(
+                np.full(int(used.sum()), k), np.pad(columns[used], wide, constant_values=-1), np.pad(fractions[used], wide), rmse[used]
+            ))  # fmt: skip
     check.margin = 0.0
-    return Fits(np.concatenate(sizes), np.concatenate(rows), np.concatenate(errors))
+    return Fits(*(np.concatenate(values) for values in zip(*parts)))
 
 
 def numbers_of(check: Any, fits: Fits, bound: float) -> tuple[int, np.ndarray]:
     """Return how many models have at most this squared error, and mean, deviation, least and largest of each class and shade."""
-    A = fits.abundances[np.square(fits.rmse) <= bound]
-    if check.sums.normalized:
-        A = A[A.sum(axis=1) > 0]
-    if not len(A):
+    fits = fits.take(np.square(fits.rmse) <= bound)
+    total, normalized = fits.amounts.sum(axis=1), check.sums.normalized
+    if normalized:
+        fits, total = fits.take(total > 0), total[total > 0]
+    if not len(total):
         return 0, np.full((len(check.sums.names) + 1, 4), NODATA)
-    fractions = check.sums.fractions(A.T[None], np.zeros((1, len(A)), bool))[0, :-1].astype(float)
-    parts = fractions.mean(axis=1), fractions.std(axis=1), fractions.min(axis=1), fractions.max(axis=1)
-    return len(A), np.stack(parts, axis=1)
+    shares = fits.amounts / total[:, None] if normalized else fits.amounts
+    fractions = [np.where(np.isin(fits.columns, members), shares, 0.0).sum(axis=1) for members in check.sums.members]
+    rows = [*fractions, 1 - total]
+    return len(total), np.array([[row.mean(), row.std(), row.min(), row.max()] for row in rows])
 
 
 def gap_of(fits: Fits, size: int) -> float:
     """Return by how much the RMSE of the second best model of so many spectra is larger; `NODATA` if there is none."""
-    own = fits.sizes == size
-    if size == 0 or not own.any():
+    fits = fits.take(fits.sizes == size)
+    if size == 0 or not len(fits.rmse):
         return NODATA
-    rmse, A = fits.rmse[own], fits.abundances[own]
-    others = np.abs(A - A[rmse.argmin()]).max(axis=1) > SAME_ABUNDANCE
-    return float(rmse[others].min() - rmse.min()) if others.any() else NODATA
+    best = int(fits.rmse.argmin())
+    shared = fits.columns[:, :size, None] == fits.columns[best, :size]  # (M, their spectra, those of the best)
+    theirs = fits.amounts[:, :size] - (shared * fits.amounts[best, :size]).sum(axis=2)
+    lacked = np.where(shared.any(axis=1), 0.0, fits.amounts[best, :size])
+    others = np.maximum(np.abs(theirs).max(axis=1), np.abs(lacked).max(axis=1)) > SAME_ABUNDANCE
+    return float(fits.rmse[others].min() - fits.rmse[best]) if others.any() else NODATA
 
 
 def is_spread(check: Any, y: np.ndarray, written: dict[str, np.ndarray], within: float) -> bool:
@@ -75,21 +86,24 @@ def is_spread(check: Any, y: np.ndarray, written: dict[str, np.ndarray], within:
     check : ModelCheck
     y : array (L,), float64
     written : dict of arrays
-        The pixel in the maps model, rmse and spread.
+        The pixel in the maps model, fraction, rmse and spread.
     within : float
         By how much the RMSE of a model may be larger than that of the chosen one.
     """
     spread, size = written["spread"].astype(float), float(np.square(y).mean())
     count, numbers = spread[1], spread[2:].reshape(-1, 4)
-    sure, maybe = all_fits(check, y, -SAME_FRACTION), all_fits(check, y, SAME_FRACTION)
     is_used = written["model"] > 0
     if check.choice.limits == "exact":
-        is_used &= np.abs(written["fraction"][: len(is_used)]) > SAME_ABUNDANCE
+        fractions = np.abs(written["fraction"][: len(is_used)])
+        is_used &= fractions > SAME_ABUNDANCE * fractions.sum()
     chosen, rmse = int(np.count_nonzero(is_used)), float(written["rmse"][0])
-    if chosen == 0 and not (check.choice.limits == "exact" and rmse < check.choice.largest_rmse):
+    has_model = chosen > 0 or (check.choice.limits == "exact" and rmse <= check.choice.largest_rmse * (1 + 1e-6))
+    if not has_model:
         return bool(count == 0 and (np.delete(spread, 1) == NODATA).all())
-    bound, slack = (rmse + within) ** 2, ROUNDING * size + 3e-7 * (rmse + min(within, 1e9)) ** 2
-    fewest, inner = numbers_of(check, sure, bound - slack if np.isfinite(bound) else bound)
+    sure, maybe = all_fits(check, y, -SAME_FRACTION), all_fits(check, y, SAME_FRACTION)
+    bound = (rmse + min(within, LARGEST)) ** 2
+    slack = ROUNDING * size + 3e-7 * bound
+    fewest, inner = numbers_of(check, sure, bound - slack)
     most, outer = numbers_of(check, maybe, bound + slack)
     if not fewest <= count <= most:
         return False

@@ -31,7 +31,7 @@ class Rivals(NamedTuple):
     runner: Any  # (w,) that of the best other one with as many spectra
     count: Any  # (w,) models that count
     present: Any  # (classes + 1, w) of these, those with a spectrum of the class
-    sums: Any  # (classes + 1, 4, w) of fractions and of their squares; least and largest
+    sums: Any  # (classes + 1, 4, w) of those: mean, sum of squared deviations, least and largest fraction
     # What `loops_function` needs of a `Best`.
     limit: Any  # (4, w)
     u: Any  # (p, w)
@@ -58,10 +58,11 @@ def new_rivals(kind: np.ndarray, classes: int, normalized: bool) -> Rivals:
 
 @inlined
 def add_fraction(rivals, s, kind, fraction):
-    """Add a fraction of a model that counts."""
+    """Add a fraction of a model that counts: mean and sum of squared deviations from it, by Welford's rule."""
     rivals.present[kind, s] += 1.0
-    rivals.sums[kind, MEAN, s] += fraction
-    rivals.sums[kind, DEVIATION, s] += fraction * fraction
+    off = fraction - rivals.sums[kind, MEAN, s]
+    rivals.sums[kind, MEAN, s] += off / rivals.present[kind, s]
+    rivals.sums[kind, DEVIATION, s] += off * (fraction - rivals.sums[kind, MEAN, s])
     rivals.sums[kind, LEAST, s] = min(rivals.sums[kind, LEAST, s], fraction)
     rivals.sums[kind, LARGEST, s] = max(rivals.sums[kind, LARGEST, s], fraction)
 
@@ -74,7 +75,7 @@ def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
     for c in range(k):
         least, total = min(least, rivals.x[c, s]), total + rivals.x[c, s]
     # Under the limits ``exact`` a mixture with a fraction of 0 is one of fewer spectra, which counts there.
-    if not allowed or (models.exact and not least > SAME_ABUNDANCE):
+    if not allowed or (models.exact and not least > SAME_ABUNDANCE * total):
         return
     if k == rivals.size[s]:
         if not is_another(rivals, s, k, i, j, m):
@@ -96,6 +97,21 @@ def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
 def above(bound):
     """Return a limit that a squared error of ``bound`` is below."""
     return bound * (1.0 + 1e-12) + 1e-300
+
+
+@compiled
+def products_of(Y, E, U, squares):
+    """Write the products of pixels (N, L) and spectra (L, p), and |y|²; a product of matrices would round as the block is cut."""
+    L, p = E.shape
+    for n in range(Y.shape[0]):
+        squares[n] = 0.0
+        for j in range(p):
+            U[n, j] = 0.0
+        for b in range(L):
+            y = Y[n, b]
+            squares[n] += y * y
+            for j in range(p):
+                U[n, j] += y * E[b, j]
 
 
 @functools.cache
@@ -152,9 +168,10 @@ def rivals_function() -> Any:
         for kind in range(rivals.present.shape[0]):
             at, lacks = 2 + 4 * kind, rivals.present[kind, s] < count
             least, largest = rivals.sums[kind, LEAST, s], rivals.sums[kind, LARGEST, s]
-            mean = rivals.sums[kind, MEAN, s] / count
-            out[at + MEAN] = mean
-            out[at + DEVIATION] = max(rivals.sums[kind, DEVIATION, s] / count - mean * mean, 0.0) ** 0.5
+            # Those without the class have a fraction of 0.
+            mean, share = rivals.sums[kind, MEAN, s], rivals.present[kind, s] / count
+            out[at + MEAN] = mean * share
+            out[at + DEVIATION] = (rivals.sums[kind, DEVIATION, s] / count + mean * mean * share * (1.0 - share)) ** 0.5
             out[at + LEAST] = min(least, 0.0) if lacks else least
             out[at + LARGEST] = max(largest, 0.0) if lacks else largest
             if not count > 0.0:
