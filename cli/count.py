@@ -1,24 +1,34 @@
 """`unmix count`: estimate the number of endmembers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import options
+from .main import print_out
 
 
 @click.command("count")
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option(
-    "--method", type=str.lower, default="hysime", show_default=True, metavar="NAME", help="The algorithm: hysime."
+    "--method",
+    type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "all"]),
+    default="auto",
+    show_default=True,
+    help="auto: mnf if it agrees with hysime-spatial, else the smaller of the two; hysime: dimensions with more signal than "
+    "noise, which is what other bands do not predict; hysime-spatial: with the noise that neighbouring pixels do not share; "
+    "mnf: components in which neighbours are alike; all: a table.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the count of each criterion as JSON.")
 @options.budget
 @options.reading
 @options.logs
 def command(
     cube: Path,
     method: str,
+    as_json: bool,
     memory: str,
     threads: int | None,
     verbose: bool,
@@ -28,7 +38,18 @@ def command(
 ) -> None:
     """Estimate the number of endmembers of CUBE, in one pass over the file, and print it on stdout."""
     from unmix.endmembers import count_endmembers
+    from unmix.errors import CubeError
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)
-    click.echo(count_endmembers(scene, used, missing, options.parse_memory(memory), method, threads))
+    counts = count_endmembers(scene, used, missing, options.parse_memory(memory), threads)
+    by = counts.all
+    if as_json:
+        click.echo(json.dumps(by))
+    elif method == "all":
+        for name, count in by.items():
+            print_out(f"{name:<16}{'-' if count is None else count}")
+    elif by[method] is None:
+        raise CubeError(f"{cube}: too few neighbouring pixels for {method}; use --method hysime")
+    else:
+        click.echo(by[method])

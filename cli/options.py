@@ -90,8 +90,8 @@ reading = combine(
 
 extraction = combine(
     click.option("-n", "--count", metavar="N",
-                 help="Number of endmembers to extract; auto estimates it (HySime, at most 30; on real scenes often too "
-                 "many).  [default: auto]"),
+                 help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
+                 "  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
                  help="Algorithm that extracts endmembers: vca (random directions) or spa (successive projections, not random)."),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,

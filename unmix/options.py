@@ -75,7 +75,7 @@ class Options:
     choice : ModelChoice, optional
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
-        Number of endmembers to extract; "auto", the default, estimates it by HySime. Not with ``endmembers``.
+        Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
     extract : {"vca", "spa"}
         The algorithm that extracts endmembers.
     seed : int

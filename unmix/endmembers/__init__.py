@@ -8,7 +8,7 @@ from ..blocks import cores
 from ..errors import CubeError, MethodError
 from ..io.cube import Bands, Cube
 from ..library import Endmembers
-from .hysime import hysime
+from .counts import Counts
 from .passes import Passes
 from .spa import spa
 from .statistics import Moments, moments
@@ -18,15 +18,12 @@ log = logging.getLogger("unmix")
 
 EXTRACTORS = {"vca": vca, "spa": spa}
 SEEDED = ("vca",)
-COUNTERS = {"hysime": hysime}
-# Largest count that "auto" uses: HySime's estimate is often larger, and abundances of so many endmembers mean little.
+# Largest count that "auto" uses: abundances of so many endmembers mean little.
 MOST = 30
 
 
-def count_endmembers(
-    cube: Cube, bands: Bands, nodata: float | None, budget: int, method: str = "hysime", threads: int | None = None
-) -> int:
-    """Estimate the number of endmembers in one pass over the scene.
+def count_endmembers(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None = None) -> Counts:
+    """Estimate the number of endmembers by all criteria, in one pass over the scene.
 
     Parameters
     ----------
@@ -37,21 +34,15 @@ def count_endmembers(
         The stored value that means no data.
     budget : int
         Bytes of memory for blocks and intermediate results.
-    method : str
-        A key of `COUNTERS`.
     threads : int, optional
         CPU threads; default is all.
 
     Raises
     ------
-    MethodError
-        If the method is unknown.
     CubeError
         If no pixel is valid, or the valid ones have no signal.
     """
-    if method not in COUNTERS:
-        raise MethodError(f"unknown method '{method}'; there are {', '.join(COUNTERS)}")
-    return COUNTERS[method](signal_of(cube, bands, nodata, budget, threads))
+    return Counts.of(signal_of(cube, bands, nodata, budget, threads))
 
 
 def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
@@ -89,7 +80,7 @@ def extract_endmembers(
     cube, bands, nodata, budget, threads
         As in `count_endmembers`.
     count : int or "auto"
-        How many to extract; "auto" estimates the number by HySime and uses at most 30.
+        How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
     extract : str
         A key of `EXTRACTORS`.
     seed : int
@@ -112,8 +103,8 @@ def extract_endmembers(
     if extract not in EXTRACTORS:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
     scene_moments = signal_of(cube, bands, nodata, budget, threads)
-    counted = hysime(scene_moments) if count == "auto" else None
-    p = int(count) if counted is None else capped(cube, counted)
+    counts = Counts.of(scene_moments) if count == "auto" else None
+    p = int(count) if counts is None else capped(cube, counts)
     L = len(bands.index)
     if not 1 <= p <= min(L, scene_moments.pixels):
         raise MethodError(
@@ -140,19 +131,25 @@ def extract_endmembers(
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
-    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 1 + scene.made
+    return Endmembers(
+        names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counts and counts.by | {"auto": counts.auto}
+    ), 1 + scene.made
 
 
-def capped(cube: Cube, counted: int) -> int:
-    """Return HySime's count, at most `MOST`, and log it."""
-    if counted > MOST:
+def capped(cube: Cube, counts: Counts) -> int:
+    """Return the count of a scene, at most `MOST`, and log it."""
+    taken = min(counts.auto, MOST)
+    if counts.auto > MOST:
         log.warning(
-            f"{cube.path}: HySime counts {counted} endmembers, too many to be materials; {MOST} are used: set `count` for "
-            "another number"
+            f"{cube.path}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
         )
-        return MOST
-    log.info(f"{cube.path}: HySime counts {counted} endmembers")
-    return counted
+    elif counts.differ:
+        log.warning(
+            f"{cube.path}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
+        )
+    else:
+        log.info(f"{cube.path}: {taken} endmembers ({counts})")
+    return taken
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:

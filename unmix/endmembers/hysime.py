@@ -51,10 +51,20 @@ def hysime(moments: Moments) -> int:
         return 1
     B = noise_regression(second)
     residual = np.eye(L) - B
-    noise = np.diag(np.diag(residual.T @ second @ residual))
-    signal = B.T @ second @ B
+    return directions_above(second, B.T @ second @ B, np.diag(np.diag(residual.T @ second @ residual)))
+
+
+def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) -> int:
+    """Return how many eigenvectors of the signal's second moment have more than twice the power of noise; at least 1.
+
+    Parameters
+    ----------
+    second, signal, noise : arrays (L, L), float64
+        Second moments of the pixels, of the signal and of the noise in them.
+    """
+    L = len(second)
     _, vectors = np.linalg.eigh(signal)
-    noise += np.trace(signal) / L / 1e5 * np.eye(L)  # as in the authors' code: a floor for noise-free data
+    noise = noise + np.trace(signal) / L / 1e5 * np.eye(L)  # as in the authors' code: a floor for noise-free data
     power = np.einsum("bi,bc,ci->i", vectors, second, vectors)
     noise_power = np.einsum("bi,bc,ci->i", vectors, noise, vectors)
     return max(1, int(np.count_nonzero(power > 2 * noise_power)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import plan_blocks
-from ..compiled.jit import allocating
+from ..compiled.jit import allocating, compiled
 from ..compiled.simd import WIDE
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
@@ -21,6 +21,8 @@ from ..solvers.pixels.gather import Stored, gather_function, product_function
 
 # Pixels added to the second moment at a time; a multiple of every SIMD width.
 STRETCH = 64
+# Pairs of neighbours for each band that suffice for their covariance: lines are left out where a scene has more.
+PAIRS_A_BAND = 200
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
 
@@ -36,11 +38,18 @@ class Moments:
     mean : array (L,), float64
     second : array (L, L), float64
         Mean of ``y yᵀ``.
+    pairs : int
+        Pairs of valid neighbours in a line that differ in some band.
+    differences : array (L, L), float64
+        Mean of ``d dᵀ / 2`` over their differences d: the covariance of noise that pixels do not share, and of texture (Green et al.
+        1988).
     """
 
     pixels: int
     mean: np.ndarray
     second: np.ndarray
+    pairs: int
+    differences: np.ndarray
 
     @property
     def covariance(self) -> np.ndarray:
@@ -48,37 +57,71 @@ class Moments:
         return self.second - np.outer(self.mean, self.mean)
 
 
+@compiled
+def add_products(rows, second):
+    """Add ``y yᵀ`` of `STRETCH` pixels to the lower triangle of a matrix, four in each pass: it is read a quarter as often."""
+    for s in range(0, STRETCH, 4):
+        for i in range(second.shape[0]):
+            y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
+            for j in range(i + 1):
+                second[i, j] += y0 * rows[s, j] + y1 * rows[s + 1, j] + y2 * rows[s + 2, j] + y3 * rows[s + 3, j]
+
+
+@compiled
+def subtract_before(rows, valid, last):
+    """Subtract from each of `STRETCH` pixels the one before, from the back; ``last`` is the one before the first, and then the last.
+
+    A difference with a pixel that is not valid, and that of equal pixels, becomes 0. Return how many do not.
+    """
+    L, pairs = rows.shape[1], 0
+    for b in range(L):
+        last[1, b] = rows[STRETCH - 1, b]
+    for s in range(STRETCH - 1, -1, -1):
+        both = valid[s + 1] and valid[s]
+        different = False
+        for b in range(L):
+            d = rows[s, b] - (rows[s - 1, b] if s > 0 else last[0, b])
+            rows[s, b] = d if both else 0.0
+            different |= both and d != 0.0
+        pairs += different
+    for b in range(L):
+        last[0, b] = last[1, b]
+    valid[0] = valid[STRETCH]
+    return pairs
+
+
 @functools.cache
 def line_sums(interleave: str) -> Any:
-    """Return the compiled function that sums one line of a block."""
+    """Return the compiled function that sums one line of a block, and differences of its pixels if there is a matrix for them."""
     gather, width = gather_function(interleave, WIDE), WIDE.width
 
     @allocating
-    def sum_line(raw, line, samples, stored, total, second):
+    def sum_line(raw, line, samples, stored, total, second, differences):
         L = total.shape[0]
-        pixels = 0
+        pixels, pairs = 0, 0
         Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
-        rows = np.zeros((STRETCH, L))
+        rows, last = np.zeros((STRETCH, L)), np.zeros((2, L))
+        valid = np.zeros(STRETCH + 1, np.bool_)  # the first is that of the pixel before the stretch
         for start in range(0, samples, STRETCH):
             for first in range(start, start + STRETCH, width):
                 count = min(width, samples - first)
+                at = first - start
                 if count <= 0:
-                    rows[first - start :] = 0.0
+                    rows[at:] = 0.0
+                    valid[at + 1 :] = False
                     break
                 gather(raw, line, first, count, stored, Y, missing, size, size)
                 for s in range(width):
+                    valid[at + s + 1] = s < count and missing[0, s] == 0.0
                     pixels += missing[0, s] == 0.0
                     for b in range(L):
-                        rows[first - start + s, b] = Y[b, s]
+                        rows[at + s, b] = Y[b, s]
                         total[b] += Y[b, s]
-            for s in range(0, STRETCH, 4):  # four pixels in each pass over the matrix: it is read a quarter as often
-                for i in range(L):
-                    y0, y1, y2, y3 = rows[s, i], rows[s + 1, i], rows[s + 2, i], rows[s + 3, i]
-                    for j in range(i + 1):
-                        second[i, j] += (
-                            y0 * rows[s, j] + y1 * rows[s + 1, j] + y2 * rows[s + 2, j] + y3 * rows[s + 3, j]
-                        )
-        return pixels
+            add_products(rows, second)
+            if differences.shape[0] > 0:
+                pairs += subtract_before(rows, valid, last)
+                add_products(rows, differences)
+        return pixels, pairs
 
     return sum_line
 
@@ -133,30 +176,34 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
             f"{cube.path}: {L} bands: their second moment takes {size} bytes; use fewer `bands`, or give `endmembers`"
         )
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
-    total, second, pixels = np.zeros(L), np.zeros((L, L)), 0
-    lines_at_once = max(1, min(2 * threads, budget // size))  # lines summed at a time: each has its own matrix
+    total, sums, pixels, pairs = np.zeros(L), np.zeros((2, L, L)), 0, 0
+    lines_at_once = max(1, min(2 * threads, budget // (2 * size)))  # lines summed at a time: each has its own matrices
+    # Of neighbours, every so many lines are enough; which ones depends on the scene alone.
+    each = max(1, cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L))
 
-    def one_line(raw: np.ndarray, line: int) -> tuple[int, np.ndarray, np.ndarray]:
-        line_total, line_second = np.zeros(L), np.zeros((L, L))
-        return sum_line(raw, line, cube.samples, stored, line_total, line_second), line_total, line_second
+    def one_line(raw: np.ndarray, first: int, line: int) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
+        takes_part = (first + line) % each == 0
+        line_total, line_sums = np.zeros(L), np.zeros((1 + takes_part, L, L))
+        differences = line_sums[1] if takes_part else line_sums[0, :0]
+        counts = sum_line(raw, line, cube.samples, stored, line_total, line_sums[0], differences)
+        return counts, line_total, line_sums
 
     def visit(raw: np.ndarray, lines: slice) -> None:
-        nonlocal pixels
+        nonlocal pixels, pairs
         n = lines.stop - lines.start
         for first in range(0, n, lines_at_once):
-            for count, line_total, line_second in pool.map(
-                functools.partial(one_line, raw), range(first, min(first + lines_at_once, n))
-            ):
-                pixels += count
+            some = range(first, min(first + lines_at_once, n))
+            for counts, line_total, line_sums in pool.map(functools.partial(one_line, raw, lines.start), some):
+                pixels, pairs = pixels + counts[0], pairs + counts[1]
                 np.add(total, line_total, out=total)
-                np.add(second, line_second, out=second)
+                np.add(sums[: len(line_sums)], line_sums, out=sums[: len(line_sums)])
 
     with ThreadPoolExecutor(threads) as pool:
         walk(cube, budget, visit)
     if pixels == 0:
         raise CubeError(f"{cube.path}: all {cube.lines * cube.samples} pixels are masked as nodata")
-    second = np.tril(second) + np.tril(second, -1).T
-    return Moments(pixels, total / pixels, second / pixels)
+    second, differences = (np.tril(matrix) + np.tril(matrix, -1).T for matrix in sums)
+    return Moments(pixels, total / pixels, second / pixels, pairs, differences / (2 * max(1, pairs)))
 
 
 def projected(

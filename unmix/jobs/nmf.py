@@ -31,7 +31,7 @@ from ..blocks import cores, parse_size, plan_blocks
 from ..compiled.jit import seconds_compiling
 from ..compiled.simd import WIDE
 from ..devices import one_device
-from ..endmembers import capped, extract_endmembers, hysime, signal_of
+from ..endmembers import Counts, capped, extract_endmembers, signal_of
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
@@ -179,7 +179,7 @@ def starting_endmembers(
     if start != "random":
         return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads)[0]
     signal = signal_of(scene, used, nodata, budget, threads)
-    p = capped(scene, hysime(signal)) if count == "auto" else int(count)
+    p = capped(scene, Counts.of(signal)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))

@@ -49,8 +49,9 @@ class Endmembers:
         The material class of each.
     fwhm : array (L,) or None
         In nanometres.
-    counted : int or None
-        The estimated number of endmembers in the scene, if it was estimated; the set may have been capped below it.
+    counted : dict of str to int or None
+        The number of endmembers in the scene by each criterion and, as "auto", the default's, if it was estimated; the set may have
+        been capped below it.
     has_shade : bool
         Whether the last one is shade (`with_shade`).
     """
@@ -62,7 +63,7 @@ class Endmembers:
     source: str = ""
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
-    counted: int | None = None
+    counted: dict[str, int | None] | None = None
     has_shade: bool = False
 
     def to_dict(self) -> dict[str, Any]:

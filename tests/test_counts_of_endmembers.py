@@ -1,0 +1,156 @@
+"""How many endmembers a scene has: each criterion by its definition, and what must not change a count."""
+
+import naive
+import numpy as np
+import pytest
+from conftest import write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.devices import simulated
+from unmix.endmembers import Counts, count_endmembers
+from unmix.endmembers.counts import mnf_ratios
+from unmix.endmembers.statistics import PAIRS_A_BAND, moments
+from unmix.io import open_cube
+from unmix.jobs.synth import Scene, synthesise
+from unmix.scene import choose_bands
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
+
+
+def scene(seed=0, p=4, lines=40, samples=45, L=30, snr=35.0):
+    """Patchy mixtures with white noise, (lines, samples, L)."""
+    random = np.random.default_rng(seed)
+    E = random.random((L, p))
+    coarse = random.standard_normal((p, lines // 5 + 1, samples // 5 + 1)) * 3
+    A = np.exp(
+        np.kron(coarse, np.ones((1, 5, 5)))[:, :lines, :samples] + 0.1 * random.standard_normal((p, lines, samples))
+    )
+    A /= A.sum(axis=0)
+    Y = np.einsum("lp,pij->ijl", E, A)
+    return Y + np.sqrt(np.square(Y).mean() / 10 ** (snr / 10)) * random.standard_normal(Y.shape)
+
+
+def counts_of(path):
+    cube = open_cube(path)
+    return count_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, 2**30)
+
+
+def moments_of(path):
+    cube = open_cube(path)
+    return moments(cube, choose_bands(cube, "good", None), cube.nodata, 2**30, 2)
+
+
+def test_each_criterion_is_its_definition(tmp_path):
+    Y = scene()
+    found = moments_of(write_cube(tmp_path / "x.hdr", Y))
+    flat, d = Y.reshape(-1, 30), np.diff(Y, axis=1).reshape(-1, 30)
+    noise, C = d.T @ d / (2 * len(d)), np.cov(flat.T, bias=True)
+    ratios = np.sort(np.linalg.eigvals(np.linalg.solve(noise, C)).real)[::-1]
+    np.testing.assert_allclose(mnf_ratios(found), ratios, rtol=1e-5)
+    R, diagonal = flat.T @ flat / len(flat), np.diag(np.diag(noise))
+    signal = R - diagonal
+    V = np.linalg.eigh(signal)[1]
+    floor = np.trace(signal) / 30 / 1e5 * np.eye(30)
+    spatial = sum(v @ R @ v > 2 * v @ (diagonal + floor) @ v for v in V.T)
+    counts = Counts.of(found)
+    assert counts.by == {
+        "hysime": naive.hysime(flat), "hysime-spatial": spatial, "mnf": 1 + int((ratios > 2).sum())
+    }  # fmt: skip
+    assert counts.auto == counts.by["mnf"] == 4
+
+
+def test_noise_that_neighbouring_bands_share_is_no_signal(tmp_path):
+    """HySime counts nearly all bands of it: they predict one another."""
+    random = np.random.default_rng(3)
+    Y = scene(L=60, snr=300.0)
+    noise = 0.02 * random.standard_normal(Y.shape)
+    Y = Y + (np.roll(noise, 1, 2) + noise + np.roll(noise, -1, 2)) / np.sqrt(3)
+    counts = counts_of(write_cube(tmp_path / "x.hdr", Y))
+    assert counts.by["hysime"] > 20 and counts.auto == 4 and counts.by["mnf"] == 4
+
+
+@pytest.mark.parametrize("change", ["units", "tiled", "turned"])
+def test_what_must_not_change_a_count(tmp_path, change):
+    Y = scene(seed=5, p=5)
+    other = {"units": Y * 12_345.0, "tiled": np.tile(Y, (2, 2, 1)), "turned": Y[::-1, ::-1, ::-1]}[change]
+    one, two = counts_of(write_cube(tmp_path / "x.hdr", Y)), counts_of(write_cube(tmp_path / "y.hdr", other))
+    assert one.all == two.all and one.auto == 5
+
+
+def test_pairs_across_a_mask_and_of_equal_pixels_are_left_out(tmp_path):
+    Y = scene(seed=7)
+    Y[3, 10:20], Y[:, 30] = -9.0, Y[:, 29]
+    found = moments_of(write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9))
+    d = np.array([Y[i, j + 1] - Y[i, j] for i in range(40) for j in range(44) if Y[i, j, 0] != -9 != Y[i, j + 1, 0]])
+    d = d[(d != 0).any(axis=1)]
+    assert found.pairs == len(d) == 40 * 44 - 11 - 40
+    np.testing.assert_allclose(found.differences, d.T @ d / (2 * len(d)), rtol=1e-9, atol=1e-18)
+
+
+def test_some_lines_are_enough(tmp_path):
+    """Of 200 pairs a band and more, every so many lines; which ones does not depend on blocks."""
+    Y = scene(lines=60, samples=70, L=4, p=2)
+    path = write_cube(tmp_path / "x.hdr", Y)
+    each = 60 * 69 // (PAIRS_A_BAND * 4)
+    d = np.diff(Y[::each], axis=1).reshape(-1, 4)
+    found = moments_of(path)
+    assert each == 5 and found.pairs == len(d)
+    np.testing.assert_allclose(found.differences, d.T @ d / (2 * len(d)), rtol=1e-12)
+    cube = open_cube(path)
+    again = moments(cube, choose_bands(cube, "good", None), None, 3000, 1)
+    np.testing.assert_array_equal(again.differences, found.differences)
+
+
+def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
+    Y = scene().reshape(-1, 1, 30)
+    path = write_cube(tmp_path / "x.hdr", Y)
+    counts = counts_of(path)
+    assert counts.by["mnf"] is counts.by["hysime-spatial"] is None and counts.auto == counts.by["hysime"]
+    assert command("count", path)[0].strip() == str(counts.auto)
+    assert "too few neighbouring pixels for mnf" in command("count", path, "--method", "mnf", code=3)[1]
+
+
+def test_the_command(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", scene())
+    table = dict(line.split() for line in command("count", path, "--method", "all")[0].splitlines())
+    assert table["auto"] == "4" and set(table) == {"hysime", "hysime-spatial", "mnf", "auto"}
+    assert command("count", path)[0] == "4\n" and '"auto": 4' in command("count", path, "--json")[0]
+
+
+def test_a_run_says_what_it_counted(tmp_path):
+    synthesise(tmp_path / "s.hdr", Scene(40, 50, 60, 5, seed=2, snr=40))
+    report = unmix.run(tmp_path / "s.hdr", device="cpu", browse=False)
+    counted = report["endmembers"]["counted"]
+    assert counted["auto"] == len(report["endmembers"]["names"]) == Counts(counted).auto
+
+
+@pytest.mark.parametrize(
+    ("hysime", "spatial", "mnf", "auto"),
+    [
+        (18, 5, 19, 5),
+        (15, 12, 15, 15),
+        (104, 27, 3, 3),
+        (40, 13, 1, 40),
+        (7, None, None, 7),
+        (6, 6, 6, 6),
+        (9, 4, 6, 6),
+        (9, 4, 7, 4),
+    ],
+)
+def test_what_is_made_of_the_criteria(hysime, spatial, mnf, auto):
+    assert Counts({"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf}).auto == auto
+
+
+def test_pixels_in_no_order_are_counted_by_hysime(tmp_path):
+    """Where neighbours are no more alike than others, their differences are not noise."""
+    Y = scene().reshape(-1, 30)[np.random.default_rng(0).permutation(1800)].reshape(40, 45, 30)
+    counts = counts_of(write_cube(tmp_path / "x.hdr", Y))
+    assert counts.by["mnf"] == 1 and counts.auto == counts.by["hysime"] == 4
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "p"), [("jasper", 4), ("samson", 3), ("salinas_a", 6)])
+def test_real_scenes_within_a_factor_of_1_7(data, name, p):
+    counts = counts_of(data / name / f"{name}.hdr")
+    assert p / 1.7 <= counts.auto <= p * 1.7 and counts.by["hysime"] > 1.9 * p
