@@ -131,9 +131,8 @@ def extract_endmembers(
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
-    return Endmembers(
-        names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counts and counts.by | {"auto": counts.auto}
-    ), 1 + scene.made
+    counted = None if counts is None else counts.all
+    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 1 + scene.made
 
 
 def capped(cube: Cube, counts: Counts) -> int:
