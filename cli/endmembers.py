@@ -20,6 +20,7 @@ def command(
     cube: Path,
     count: str | None,
     extract: str,
+    refine: bool,
     seed: int,
     out_dir: Path | None,
     overwrite: bool,
@@ -42,7 +43,15 @@ def command(
     scene, used, missing = options.open_for_reading(cube, **reading)
     watch = Watch(scene)
     library, _ = extract_endmembers(
-        scene, used, missing, options.parse_count(count) or "auto", extract, seed, options.parse_memory(memory), threads
+        scene,
+        used,
+        missing,
+        options.parse_count(count) or "auto",
+        extract,
+        seed,
+        options.parse_memory(memory),
+        threads,
+        refine,
     )
     folder = out_dir if out_dir is not None else scene.path.parent
     for path in save_library(library, folder, scene.stem, overwrite, watch):

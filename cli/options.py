@@ -93,7 +93,10 @@ extraction = combine(
                  help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
                  "  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
-                 help="Algorithm that extracts endmembers: vca (random directions) or spa (successive projections, not random)."),
+                 help="Algorithm that extracts endmembers: vca (random directions), spa (successive projections, not random) or "
+                 "nfindr (the largest simplex; random above six)."),
+    click.option("--refine/--no-refine", default=True,
+                 help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,
                  help="Seed of what is random: the directions of vca, and the draws of --monte-carlo where there are any."),
 )  # fmt: skip

@@ -147,11 +147,17 @@ def setting(tmp_path):
 
 def falsify(stem, name, lines, change, kind="<f4"):
     """Let ``change`` alter the values of a map in place, and give the record the digest that it has then."""
-    path, record = stem.with_name(f"{stem.name}_{name}.img"), stem.with_name(f"{stem.name}_run.json")
+    path = stem.with_name(f"{stem.name}_{name}.img")
     values = np.fromfile(path, kind)
     change(values)
     values.tofile(path)
+    falsify_record(stem, lambda report: report["digests"].update({path.name: image_digest(path, lines)}))
+
+
+def falsify_record(stem, change):
+    """Let ``change`` alter a run's record in place, and give it the digest that it has then."""
+    record = stem.with_name(f"{stem.name}_run.json")
     report = json.loads(record.read_text())
-    report["digests"][path.name] = image_digest(path, lines)
+    change(report)
     report["digest"] = record_digest(report)
     record.write_text(json.dumps(report))

@@ -15,9 +15,11 @@ from unmix.library import load
 from unmix.scene import choose_bands
 
 
-def extract(path, p, seed=0, budget=2**30, threads=2):
+def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False):
     cube = open_cube(path)
-    return extract_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, p, "vca", seed, budget, threads)[0]
+    return extract_endmembers(
+        cube, choose_bands(cube, "good", None), cube.nodata, p, name, seed, budget, threads, refine
+    )[0]
 
 
 def moments_of(path, budget=2**30, threads=2):

@@ -19,8 +19,8 @@ OF_A_LIBRARY = {
 }  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
-    "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise", "weights", "shade",
-    "classes",
+    "refine", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise", "weights",
+    "shade", "classes",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -76,8 +76,10 @@ class Options:
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
-    extract : {"vca", "spa"}
+    extract : {"vca", "spa", "nfindr"}
         The algorithm that extracts endmembers.
+    refine : bool
+        Exchange the pixels of "vca" for others as long as that enlarges their simplex.
     seed : int
         Seed of what is random: VCA and draws.
     out_dir : path-like, optional
@@ -135,6 +137,7 @@ class Options:
     choice: ModelChoice | None = None
     count: int | str | None = None
     extract: str = "vca"
+    refine: bool = True
     seed: int = 0
     out_dir: str | os.PathLike[str] | None = None
     overwrite: bool = False
@@ -175,6 +178,8 @@ class Options:
             raise MethodError(
                 "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
             )
+        if not self.refine and (self.endmembers is not None or self.extract != "vca"):
+            raise MethodError("`refine` is for endmembers that vca extracts")
         for name, does in OF_A_LIBRARY.items():
             if self.endmembers is None and getattr(self, name) is not None:
                 raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
@@ -350,6 +355,7 @@ class Options:
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.browse else {"browse": False})
+            | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip

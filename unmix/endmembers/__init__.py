@@ -9,6 +9,7 @@ from ..errors import CubeError, MethodError
 from ..io.cube import Bands, Cube
 from ..library import Endmembers
 from .counts import Counts
+from .nfindr import Simplex, nfindr, refined_vca
 from .passes import Passes
 from .spa import spa
 from .statistics import Moments, moments
@@ -16,8 +17,9 @@ from .vca import vca
 
 log = logging.getLogger("unmix")
 
-EXTRACTORS = {"vca": vca, "spa": spa}
-SEEDED = ("vca",)
+# By name, and whether the pixels that VCA picks are exchanged.
+EXTRACTORS = {("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("nfindr", True): nfindr}
+SEEDED = ("vca", "nfindr")
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
 MOST = 30
 
@@ -69,6 +71,7 @@ def extract_endmembers(
     seed: int,
     budget: int,
     threads: int | None = None,
+    refine: bool = True,
 ) -> tuple[Endmembers, int]:
     """Extract endmembers: pixels of the scene, as they are stored and scaled.
 
@@ -81,10 +84,11 @@ def extract_endmembers(
         As in `count_endmembers`.
     count : int or "auto"
         How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : str
-        A key of `EXTRACTORS`.
+    extract : {"vca", "spa", "nfindr"}
     seed : int
-        Seed of random directions, from 0; only VCA uses it.
+        Seed of random directions, from 0; of VCA, and of N-FINDR above six endmembers.
+    refine : bool
+        Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
 
     Returns
     -------
@@ -100,8 +104,11 @@ def extract_endmembers(
     CubeError
         If no pixel is valid, the scene has too few distinct spectra, or there is no room for scratch files.
     """
-    if extract not in EXTRACTORS:
-        raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(EXTRACTORS)}")
+    names_known = dict.fromkeys(name for name, _ in EXTRACTORS)
+    if extract not in names_known:
+        raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
+    if (extract, refine) not in EXTRACTORS:
+        raise MethodError(f"`refine`: {extract} is never refined or always; only vca can be left as it is")
     scene_moments = signal_of(cube, bands, nodata, budget, threads)
     counts = Counts.of(scene_moments) if count == "auto" else None
     p = int(count) if counts is None else capped(cube, counts)
@@ -115,11 +122,13 @@ def extract_endmembers(
         raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
     scene = Passes(cube, bands, nodata, budget, threads or cores())
     try:
-        places = EXTRACTORS[extract](scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene)
+        found = EXTRACTORS[extract, refine](scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene)
     except OSError as error:
         raise CubeError(
             f"{cube.path}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
         ) from None
+    simplex = found if isinstance(found, Simplex) else None
+    places = found.places if isinstance(found, Simplex) else found
     if len(set(places)) < p:
         raise CubeError(
             f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
@@ -132,7 +141,16 @@ def extract_endmembers(
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
     counted = None if counts is None else counts.all
-    return Endmembers(names, np.ascontiguousarray(matrix), waves, pixels, source, counted=counted), 1 + scene.made
+    library = Endmembers(
+        names,
+        np.ascontiguousarray(matrix),
+        waves,
+        pixels,
+        source,
+        counted=counted,
+        simplex=None if simplex is None else simplex.to_dict(),
+    )
+    return library, 1 + scene.made
 
 
 def capped(cube: Cube, counts: Counts) -> int:

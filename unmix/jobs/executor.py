@@ -101,7 +101,9 @@ def extract(
 ) -> tuple[Endmembers, int]:
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
     count = "auto" if options.count is None else options.count
-    return extract_endmembers(scene, used, nodata, count, options.extract, options.seed, options.budget, threads)
+    return extract_endmembers(
+        scene, used, nodata, count, options.extract, options.seed, options.budget, threads, options.refine
+    )
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

@@ -177,7 +177,7 @@ def starting_endmembers(
     if endmembers is not None:
         return fit(load_parts(Path(endmembers)), scene, used.index)
     if start != "random":
-        return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads)[0]
+        return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads, start != "vca")[0]
     signal = signal_of(scene, used, nodata, budget, threads)
     p = capped(scene, Counts.of(signal)) if count == "auto" else int(count)
     if p < 1:

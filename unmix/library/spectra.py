@@ -52,6 +52,8 @@ class Endmembers:
     counted : dict of str to int or None
         The number of endmembers in the scene by each criterion and, as "auto", the default's, if it was estimated; the set may have
         been capped below it.
+    simplex : dict, optional
+        Of extracted endmembers, how large their simplex is (`unmix.endmembers.nfindr.Simplex.to_dict`).
     has_shade : bool
         Whether the last one is shade (`with_shade`).
     """
@@ -64,6 +66,7 @@ class Endmembers:
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
     counted: dict[str, int | None] | None = None
+    simplex: dict[str, float | int] | None = None
     has_shade: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class Endmembers:
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
             "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
             "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
-            "counted": self.counted,
+            "counted": self.counted, "simplex": self.simplex,
         }  # fmt: skip
 
     @classmethod
@@ -92,6 +95,7 @@ class Endmembers:
             classes,
             axes["fwhm"],
             fields.get("counted"),
+            fields.get("simplex"),
         )
 
     def digest(self) -> str:

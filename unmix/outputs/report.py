@@ -187,6 +187,7 @@ def report_of(
             "source": endmembers.source,
             "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
             "counted": endmembers.counted,
+            "simplex": endmembers.simplex,
         },
         "condition": problem.condition,
         "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],

@@ -26,6 +26,7 @@ from .maps import NODATA, TOLERANCE, Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
 from .references import has_others, reference
+from .simplex import fault_of_simplex
 
 log = logging.getLogger("unmix")
 # How many lines of a placed map are compared.
@@ -97,6 +98,9 @@ def verify_report(
     library = load(stem.with_name(stem.name + "_endmembers.csv"))
     if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    if everything and report.get("endmembers", {}).get("simplex") is not None:
+        fault = fault_of_simplex(report, scene, bands)
+        verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
     weighting = None
     if report.get("asked", {}).get("weights") is not None:
         weighting = Weighting(np.array(report["asked"]["weights"]), bands, library)

@@ -1,0 +1,151 @@
+"""N-FINDR: the simplex that no exchange enlarges, against every exchange one after the other; and VCA refined by it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import falsify_record, write_cube
+from test_cli import unmix as command
+from test_endmembers import extract
+
+import unmix
+from unmix.devices import simulated
+from unmix.jobs.verify import verify
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
+
+
+def scene(seed, p, lines=9, samples=13, L=12, noise=0.02):
+    """Mixtures without pure pixels, (lines, samples, L)."""
+    random = np.random.default_rng(seed)
+    E = random.random((L, p))
+    A = random.dirichlet(np.full(p, 0.7), (lines, samples))
+    return A @ E.T + noise * random.standard_normal((lines, samples, L))
+
+
+def coordinates(Y, p):
+    """(1, z) of all pixels in rows: the p - 1 principal components."""
+    flat = Y.reshape(-1, Y.shape[2])
+    centred = flat - flat.mean(axis=0)
+    V = np.linalg.svd(centred, full_matrices=False)[2][: p - 1]
+    return np.column_stack([np.ones(len(flat)), centred @ V.T])
+
+
+def volume(H, places):
+    return abs(np.linalg.det(H[list(places)]))
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 6])
+@pytest.mark.parametrize(("name", "refine"), [("nfindr", True), ("vca", True)])
+def test_no_exchange_enlarges_the_simplex(tmp_path, name, refine, p):
+    for seed in range(4):
+        Y = scene(seed, p)
+        found = extract(write_cube(tmp_path / f"{seed}.hdr", Y), p, name=name, refine=refine)
+        H = coordinates(Y, p)
+        places = [line * 13 + sample for line, sample in found.pixels]
+        own = volume(H, places)
+        largest = max(volume(H, [*places[:k], n, *places[k + 1 :]]) for k in range(p) for n in range(len(H)))
+        assert largest <= own * (1 + 1e-8)
+        assert found.simplex["omega"] <= 1 + 1e-9 and found.simplex["log_volume"] == pytest.approx(
+            np.log(own), abs=1e-8
+        )
+        np.testing.assert_array_equal(found.matrix, Y.reshape(-1, 12)[places].T)
+
+
+def test_the_largest_of_all_simplices(tmp_path):
+    """Of three pixels of a small scene, where all can be tried."""
+    for seed in range(5):
+        Y = scene(seed, 3, lines=4, samples=6)
+        found = extract(write_cube(tmp_path / f"{seed}.hdr", Y), 3, name="nfindr", refine=True)
+        H = coordinates(Y, 3)
+        largest = max(volume(H, places) for places in itertools.combinations(range(24), 3))
+        assert np.exp(found.simplex["log_volume"]) == pytest.approx(largest, rel=1e-8)
+
+
+def test_refined_vca_never_ends_smaller_and_often_larger(tmp_path):
+    gains = []
+    for seed in range(6):
+        Y = scene(seed, 5)
+        path, H = write_cube(tmp_path / f"{seed}.hdr", Y), coordinates(Y, 5)
+        plain, better = (extract(path, 5, seed, refine=refine) for refine in (False, True))
+        sizes = [volume(H, [line * 13 + sample for line, sample in found.pixels]) for found in (plain, better)]
+        assert sizes[1] >= sizes[0] * (1 - 1e-12) and plain.simplex is None
+        gains.append(sizes[1] / sizes[0])
+    assert max(gains) > 1.1
+
+
+@pytest.mark.parametrize("name", ["nfindr", "vca"])
+def test_the_same_pixels_for_any_blocks_threads_and_units(tmp_path, name):
+    Y = scene(1, 7)
+    reference = extract(write_cube(tmp_path / "x.hdr", Y), 7, name=name, refine=True)
+    for interleave, budget, threads in (("bsq", 3000, 1), ("bil", 20_000, 3)):
+        again = extract(write_cube(tmp_path / f"{interleave}.hdr", Y, interleave), 7, 0, budget, threads, name, True)
+        assert again.pixels == reference.pixels and again.simplex["exchanges"] == reference.simplex["exchanges"]
+    assert extract(write_cube(tmp_path / "y.hdr", 4096.0 * Y), 7, name=name, refine=True).pixels == reference.pixels
+
+
+def test_masked_pixels_are_never_picked(tmp_path):
+    Y = scene(2, 4)
+    Y[0], Y[4, 5] = -9.0, np.nan
+    found = extract(write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), 4, name="nfindr", refine=True)
+    assert all(line > 0 and (line, sample) != (4, 5) for line, sample in found.pixels)
+
+
+def test_scenes_of_too_few_spectra(tmp_path):
+    Y = np.tile(scene(3, 2, lines=1, samples=2), (6, 5, 1))  # two spectra
+    path = write_cube(tmp_path / "x.hdr", Y)
+    with pytest.raises(unmix.CubeError, match="distinct spectra by nfindr, not 4; lower `count`"):
+        extract(path, 4, name="nfindr", refine=True)
+    assert len(extract(path, 1, name="nfindr", refine=True).pixels) == 1
+
+
+def test_verify_looks_for_an_exchange(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", scene(5, 4))
+    report = unmix.run(path, count=4, device="cpu")
+    assert report["endmembers"]["simplex"]["omega"] <= 1 + 1e-9
+    assert verify(tmp_path / "x", everything=True).faults == []
+    falsify_record(tmp_path / "x", lambda record: record["endmembers"]["simplex"].update(log_volume=3.0))
+    assert "has a volume of" in verify(tmp_path / "x", everything=True).faults[0]
+    report = unmix.run(path, count=4, device="cpu", refine=False, overwrite=True)
+    assert report["endmembers"]["simplex"] is None
+    falsify_record(
+        tmp_path / "x", lambda record: record["endmembers"].update(simplex={"log_volume": volume_of(path, record)})
+    )
+    assert "in place of" in verify(tmp_path / "x", everything=True).faults[0]
+
+
+def volume_of(path, record):
+    cube = unmix.open_cube(path)
+    Y = cube.read(slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * 8, np.uint8)).reshape(
+        9, 13, 12
+    )
+    H = coordinates(Y, len(record["endmembers"]["pixels"]))
+    return float(np.log(volume(H, [line * 13 + sample for line, sample in record["endmembers"]["pixels"]])))
+
+
+def test_the_command(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", scene(5, 4))
+    command("run", path, "-n", "4", "--device", "cpu")
+    err = command("run", path, "-n", "4", "--device", "cpu", "--no-refine", "--skip-existing", code=1)[1]
+    assert "is of another run: refine (True, now None)" in err  # VCA's own pixels are another run
+    assert (
+        "for endmembers that vca extracts"
+        in command("run", path, "-n", "4", "--extract", "spa", "--no-refine", "-o", tmp_path / "o", code=2)[1]
+    )
+    command("endmembers", path, "-n", "4", "--extract", "nfindr", "-o", tmp_path / "n")
+    assert (tmp_path / "n/x_endmembers.csv").exists()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "least"), [("jasper", 0.165), ("samson", 0.075)])
+def test_angles_to_the_reference(data, name, least):
+    from scipy.optimize import linear_sum_assignment
+
+    from unmix.library import load
+
+    E = load(data / name / f"{name}_truth_endmembers.csv").matrix
+    for algorithm, seed in (("nfindr", 0), ("vca", 0), ("vca", 1), ("vca", 2)):
+        found = extract(data / name / f"{name}.hdr", E.shape[1], seed, name=algorithm, refine=True).matrix
+        cosines = (E / np.linalg.norm(E, axis=0)).T @ (found / np.linalg.norm(found, axis=0))
+        angles = np.arccos(np.minimum(cosines, 1))
+        assert angles[linear_sum_assignment(angles)].mean() < least

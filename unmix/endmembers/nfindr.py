@@ -1,0 +1,183 @@
+"""N-FINDR (Winter 1999): pick the pixels whose simplex has the largest volume, and prove that no exchange of one of them enlarges it.
+
+With p − 1 principal components z of a pixel, ``h = (1, z)`` and ``M`` the matrix of the h of p pixels, exchanging pixel k for pixel n
+multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of these ratios over all k and n is ω. Exchanges are made until
+ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiled.jit import compiled
+from .passes import Passes
+from .statistics import Moments
+from .vca import Points, corners, farthest, largest_square, principal, vca
+
+# An exchange has to enlarge the volume by more than this: less is rounding.
+GAIN = 1e-9
+# Above so many endmembers the exchanges end in different simplices, and are begun from `RESTARTS` more sets of pixels.
+ONE_START, RESTARTS = 6, 3
+# A squared residual up to this share of the farthest pixel's is rounding: the pixels before span all others.
+NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """Pixels, and how large the simplex is that they span.
+
+    Attributes
+    ----------
+    places : list of int
+        The pixels, each as ``line * samples + sample``.
+    omega : float
+        By how much the best exchange of one of them would multiply the volume.
+    log_volume : float
+        Natural logarithm of ``|det M|``, which is the volume times (p − 1)!.
+    exchanges : int
+    """
+
+    places: list[int]
+    omega: float
+    log_volume: float
+    exchanges: int
+
+    def to_dict(self) -> dict[str, float | int]:
+        """Return what ``run.json`` has of it."""
+        return {"omega": self.omega, "log_volume": self.log_volume, "exchanges": self.exchanges}
+
+
+@compiled
+def largest_residual(X, constant, Q):
+    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square."""
+    best, most = -1, -1.0
+    d = X.shape[1]
+    for n in range(X.shape[0]):
+        square = constant * constant
+        for j in range(d):
+            square += X[n, j] * X[n, j]
+        for i in range(Q.shape[0]):
+            along = Q[i, d] * constant
+            for j in range(d):
+                along += Q[i, j] * X[n, j]
+            square -= along * along
+        if square > most:
+            best, most = n, square
+    return best, most
+
+
+def components(moments: Moments, p: int, pixels: int, budget: int, passes: Passes) -> tuple[Points, float]:
+    """Return the p − 1 principal components of all pixels, NaN where masked, and the largest length of one; a pass over the file."""
+    U = principal(moments.covariance, p - 1)
+    points, square = Points(pixels, p - 1, budget), 0.0
+
+    def keep(first: int, rows: np.ndarray) -> None:
+        nonlocal square
+        square = max(square, largest_square(rows))
+        points.put(first, rows)
+
+    try:
+        passes.project(U, U.T @ moments.mean, keep)
+    except BaseException:
+        points.close()
+        raise
+    return points, square**0.5
+
+
+def successive(points: Points, constant: float, p: int) -> list[int]:
+    """Pick p pixels in the components as `unmix.endmembers.spa` does, each the farthest from the span of those before."""
+    Q = np.zeros((0, points.d + 1))
+    picked: list[int] = []
+    for _ in range(p):
+        best, most = -1, -1.0
+        for first, rows in points.pieces():
+            n, square = largest_residual(rows, constant, Q)
+            if square > most:
+                best, most = first + int(n), square
+        if best < 0 or most <= NOTHING * constant**2:
+            break
+        h = np.append(points.row(best), constant)
+        for _ in range(2):  # once leaves rounding errors as large as those of the longest pixel
+            h = h - Q.T @ (Q @ h)
+        Q = np.vstack([Q, h / np.linalg.norm(h)])
+        picked.append(best)
+    return picked
+
+
+def matrix_of(points: Points, places: list[int]) -> np.ndarray:
+    """Return M, (p, p): a column (1, z) for each pixel."""
+    return np.vstack([np.ones(len(places)), np.stack([points.row(n) for n in places], axis=1)])
+
+
+def best_exchange(points: Points, inverse: np.ndarray, k: int) -> tuple[int, float]:
+    """Return the pixel that enlarges the simplex most in place of its k-th, and the ratio of the volumes."""
+    f = np.append(inverse[k, 1:], inverse[k, 0])
+    best, most = 0, -1.0
+    for first, rows in points.pieces():
+        n, ratio = farthest(rows, f, 1.0)
+        if ratio > most:
+            best, most = first + int(n), float(ratio)
+    return best, most
+
+
+def exchanged(points: Points, places: list[int]) -> Simplex | None:
+    """Exchange pixels, one endmember after the other, as long as that enlarges the simplex; None if it has no volume to begin with."""
+    places, exchanges, omega, unchanged, k = list(places), 0, 1.0, 0, 0
+    M = matrix_of(points, places)
+    if np.linalg.cond(M / np.abs(M).max(axis=1, keepdims=True)) > 1e12:
+        return None
+    while unchanged < len(places):
+        best, ratio = best_exchange(points, np.linalg.inv(M), k)
+        omega = max(omega, ratio) if unchanged else ratio
+        unchanged += 1
+        if ratio > 1.0 + GAIN:
+            places[k], M[1:, k] = best, points.row(best)
+            exchanges, unchanged = exchanges + 1, 0
+        k = (k + 1) % len(places)
+    return Simplex(places, omega, float(np.linalg.slogdet(M)[1]), exchanges)
+
+
+def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
+    """Return the largest simplex that exchanges lead to from these sets of pixels, the first of equal ones (but for rounding)."""
+    largest = None
+    for start in starts:
+        simplex = exchanged(points, start)
+        if simplex is not None and (largest is None or simplex.log_volume > largest.log_volume + GAIN):
+            largest = simplex
+    return largest
+
+
+def nfindr(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Simplex | list[int]:
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
+
+    Exchanges begin from the pixels of SPA, above six endmembers also from those of VCA with three seeds from ``seed`` on.
+
+    Returns
+    -------
+    Simplex or list of int
+        A list where there is no simplex to enlarge: one endmember, or fewer distinct spectra than p.
+    """
+    if p == 1:
+        return vca(moments, p, seed, pixels, budget, passes)
+    points, constant = components(moments, p, pixels, budget, passes)
+    try:
+        starts = [successive(points, constant, p)]
+        if len(starts[0]) < p:
+            return starts[0]
+        if p > ONE_START:
+            starts += [corners(points, constant, p, seed + turn) for turn in range(RESTARTS)]
+        return refined(points, starts) or starts[0][: p - 1]
+    finally:
+        points.close()
+
+
+def refined_vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Simplex | list[int]:
+    """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
+    picked = vca(moments, p, seed, pixels, budget, passes)
+    if p == 1 or len(set(picked)) < p:
+        return picked
+    points, _ = components(moments, p, pixels, budget, passes)
+    try:
+        return refined(points, [picked]) or picked
+    finally:
+        points.close()
