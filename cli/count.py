@@ -17,9 +17,9 @@ from .main import print_out
     type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "all"]),
     default="auto",
     show_default=True,
-    help="auto: mnf if it agrees with hysime-spatial, else the smaller of the two; hysime: dimensions with more signal than "
-    "noise, which is what other bands do not predict; hysime-spatial: with the noise that neighbouring pixels do not share; "
-    "mnf: components in which neighbours are alike; all: a table.",
+    help="hysime: dimensions with more signal than noise, which is what other bands do not predict; hysime-spatial: with the noise "
+    "that neighbouring pixels do not share; mnf: components in which neighbours are alike; auto: the first of hysime and mnf that "
+    "agrees with hysime-spatial, else the smaller of the latter two; all: a table.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the count of each criterion as JSON.")
 @options.budget

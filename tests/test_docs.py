@@ -25,28 +25,27 @@ def blocks(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_tutorial(tmp_path, page):
+def test_a_tutorial(tmp_path, monkeypatch, page):
     shutil.copytree(ROOT / "data", tmp_path / "data")
-    here = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    here = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     said, names = "", {}
-    os.chdir(tmp_path)
-    try:
-        for language, text in blocks(page):
-            if language == "sh":
-                done = subprocess.run(
-                    ["bash", "-euo", "pipefail", "-c", text], env=here, capture_output=True, text=True
-                )
-                assert done.returncode == 0, f"{text}\n{done.stderr}"
-                said += done.stdout + done.stderr
-            elif language == "python":
-                exec(compile(text, page.name, "exec"), names)
-            else:
-                assert language == "text"
-                for line in text.splitlines():  # seconds and the last digits of κ are the machine's
-                    pattern = re.sub(r"\\\.\d+\\ s|\d\\\.\de\\\-\d+", ".*", re.escape(line))
-                    assert re.search(pattern, said), f"{page.name} shows\n{line}\nbut what came was\n{said[-2000:]}"
-    finally:
-        os.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)
+    for language, text in blocks(page):
+        if language == "sh":
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], env=here, capture_output=True, text=True)
+            assert done.returncode == 0, f"{text}\n{done.stderr}"
+            said += done.stdout + done.stderr
+        elif language == "python":
+            exec(compile(text, page.name, "exec"), names)
+        else:
+            assert language == "text"
+            for line in text.splitlines():  # seconds and the last digits of κ are the machine's
+                pattern = re.sub(r"\d+\\\.\d+\\ s|\d\\\.\de\\\-\d+", ".*", re.escape(line))
+                assert re.search(pattern, said), f"{page.name} shows\n{line}\nbut what came was\n{said[-2000:]}"
 
 
 @pytest.mark.slow

@@ -337,7 +337,8 @@ def test_percentages_are_written_as_people_do():
 def test_a_count_that_was_capped_is_in_the_record(tmp_path):
     random = np.random.default_rng(0)
     E = random.random((60, 40))
-    Y = random.dirichlet(np.full(40, 0.1), (60, 60)) @ E.T + 1e-4 * random.standard_normal((60, 60, 60))
+    A = np.kron(random.dirichlet(np.full(40, 0.1), (20, 20)), np.ones((6, 6, 1)))
+    Y = A @ E.T + 1e-4 * random.standard_normal((120, 120, 60))
     report = unmix.run(write_cube(tmp_path / "x.hdr", Y), device="cpu")
     assert report["endmembers"]["counted"]["auto"] > 30 and len(report["endmembers"]["names"]) == 30
     assert any("too many to be materials; 30 are used" in text for text in report["warnings"])

@@ -160,7 +160,7 @@ def capped(cube: Cube, counts: Counts) -> int:
         log.warning(
             f"{cube.path}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
         )
-    elif counts.differ:
+    elif not counts.is_clear:
         log.warning(
             f"{cube.path}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
         )

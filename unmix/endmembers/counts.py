@@ -1,8 +1,8 @@
 """Count the endmembers of a scene, from its second moment and that of the differences of neighbours, by several criteria.
 
 No single criterion holds. Noise that neighbouring bands share, as in resampled products, is predicted by regression on the other
-bands and passes for signal; texture makes the noise that neighbouring pixels show too large. The default compares two that err for
-different reasons.
+bands and passes for signal; texture makes the noise that neighbouring pixels show too large. The default compares them, for they
+err for different reasons.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,13 @@ from .statistics import Moments
 SIGNAL = 2.0
 # Added to both covariances of MNF, relative to the mean power of a band: directions without noise and signal have a ratio of 1 then.
 RIDGE = 1e-12
-
-
-def has_neighbours(moments: Moments) -> bool:
-    """Return whether there are enough pairs of neighbours for the covariance of noise."""
-    return moments.pairs > len(moments.mean)
+# Pairs of neighbours from which the noise of a band is known to a tenth; and, for each band, from which that of all directions is.
+FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
 
 
 def hysime_spatial(moments: Moments) -> int | None:
     """Count as `hysime` does, with the noise that neighbouring pixels do not share; None with too few pairs of them."""
-    if not has_neighbours(moments):
+    if moments.pairs < FEWEST_PAIRS:
         return None
     noise = np.diag(np.diag(moments.differences))
     return directions_above(moments.second, moments.second - noise, noise)
@@ -49,7 +46,7 @@ def mnf_ratios(moments: Moments) -> np.ndarray:
 
 def mnf(moments: Moments) -> int | None:
     """Count the minimum noise fractions with at least as much signal as noise; p endmembers span p − 1 of them."""
-    if not has_neighbours(moments):
+    if moments.pairs < PAIRS_A_BAND * len(moments.mean):
         return None
     return 1 + int(np.count_nonzero(mnf_ratios(moments) > SIGNAL))
 
@@ -59,9 +56,14 @@ CRITERIA: dict[str, Callable[[Moments], int | None]] = {
     "hysime-spatial": hysime_spatial,
     "mnf": mnf,
 }
-# Two counts agree if the larger is at most this much as large as the smaller. On synthetic scenes with texture they are up to 1.44
-# apart, on six real scenes at least 2.1, where MNF counts what is in no pixel's mixture.
+# Two counts agree if the larger is at most this much as large as the smaller. On the real scenes of `tests/bench/counts.py` HySime's
+# and MNF's are at least 1.7 times as large as that with spatial noise: they count what is in no pixel's mixture.
 AGREE = 1.5
+
+
+def agree(one: int, other: int) -> bool:
+    """Return whether two counts are nearly the same."""
+    return max(one, other) <= AGREE * min(one, other)
 
 
 @dataclass(frozen=True)
@@ -78,30 +80,37 @@ class Counts:
 
     @classmethod
     def of(cls, moments: Moments) -> "Counts":
-        """Count by all criteria."""
-        return cls({name: criterion(moments) for name, criterion in CRITERIA.items()})
+        """Count by all criteria; there are no more endmembers than bands or pixels."""
+        most = min(len(moments.mean), moments.pixels)
+        found = {name: criterion(moments) for name, criterion in CRITERIA.items()}
+        return cls({name: None if count is None else min(count, most) for name, count in found.items()})
 
     @property
     def auto(self) -> int:
-        """The number that is taken where none is given: of the two criteria with spatial noise MNF's if they agree, else the smaller.
+        """The number that is taken where none is given.
 
-        HySime's where they say nothing: without neighbours, or where neighbours are no more alike than other pixels (MNF counts one).
+        HySime's if it agrees with that of spatial noise: then bands share no noise. Else MNF's if that agrees. Else the smaller of the
+        two with spatial noise; but where MNF counts one, neighbours are no more alike than other pixels, and it says nothing.
         """
-        spatial, components = self.by["hysime-spatial"], self.by["mnf"]
-        if spatial is None or components is None or components == 1:
-            return self.by["hysime"] or 1
-        return min(spatial, components) if self.differ else components
+        plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
+        if spatial is None or agree(plain, spatial):
+            return plain
+        if components is None or components == 1:
+            return min(plain, spatial)
+        return components if agree(spatial, components) else min(spatial, components)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the criterion that is taken agrees with another."""
+        plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
+        if spatial is None:
+            return False
+        return agree(plain, spatial) or (components is not None and components > 1 and agree(spatial, components))
 
     @property
     def all(self) -> dict[str, int | None]:
         """``by`` with `auto`."""
         return self.by | {"auto": self.auto}
-
-    @property
-    def differ(self) -> bool:
-        """Whether the two criteria with spatial noise do not agree."""
-        spatial, components = self.by["hysime-spatial"] or 1, self.by["mnf"] or 1
-        return max(spatial, components) > AGREE * min(spatial, components)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {'-' if count is None else count}" for name, count in self.by.items())

@@ -23,6 +23,7 @@ from ..solvers.pixels.gather import Stored, gather_function, product_function
 STRETCH = 64
 # Pairs of neighbours for each band that suffice for their covariance: lines are left out where a scene has more.
 PAIRS_A_BAND = 200
+FEWEST_LINES = 64
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
 
@@ -177,9 +178,10 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         )
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
     total, sums, pixels, pairs = np.zeros(L), np.zeros((2, L, L)), 0, 0
-    lines_at_once = max(1, min(2 * threads, budget // (2 * size)))  # lines summed at a time: each has its own matrices
-    # Of neighbours, every so many lines are enough; which ones depends on the scene alone.
-    each = max(1, cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L))
+    # Of neighbours, every so many lines are enough; which ones depends on the scene alone. Masks may leave some of them empty.
+    each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
+    # Lines summed at a time: each has its own matrices.
+    lines_at_once = max(1, min(2 * threads, int(budget / (size * (1.0 + 1.0 / each)))))
 
     def one_line(raw: np.ndarray, first: int, line: int) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
         takes_part = (first + line) % each == 0
