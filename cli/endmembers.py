@@ -21,6 +21,7 @@ def command(
     count: str | None,
     extract: str,
     refine: bool,
+    smooth: int,
     seed: int,
     out_dir: Path | None,
     overwrite: bool,
@@ -52,6 +53,7 @@ def command(
         options.parse_memory(memory),
         threads,
         refine,
+        smooth,
     )
     folder = out_dir if out_dir is not None else scene.path.parent
     for path in save_library(library, folder, scene.stem, overwrite, watch):

@@ -97,6 +97,8 @@ extraction = combine(
                  "nfindr (the largest simplex; random above six)."),
     click.option("--refine/--no-refine", default=True,
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
+    click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",
+                 help="Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner."),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,
                  help="Seed of what is random: the directions of vca, and the draws of --monte-carlo where there are any."),
 )  # fmt: skip

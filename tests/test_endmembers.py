@@ -15,10 +15,10 @@ from unmix.library import load
 from unmix.scene import choose_bands
 
 
-def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False):
+def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False, smooth=0):
     cube = open_cube(path)
     return extract_endmembers(
-        cube, choose_bands(cube, "good", None), cube.nodata, p, name, seed, budget, threads, refine
+        cube, choose_bands(cube, "good", None), cube.nodata, p, name, seed, budget, threads, refine, smooth
     )[0]
 
 

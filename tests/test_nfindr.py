@@ -84,6 +84,47 @@ def test_the_same_pixels_for_any_blocks_threads_and_units(tmp_path, name):
     assert extract(write_cube(tmp_path / "y.hdr", 4096.0 * Y), 7, name=name, refine=True).pixels == reference.pixels
 
 
+@pytest.mark.parametrize("name", ["nfindr", "vca"])
+def test_means_of_the_purest_pixels(tmp_path, name):
+    """Against barycentric coordinates of all pixels; the places are in the record, and the corners stay where they are."""
+    Y = scene(6, 4)
+    Y[2, 3] = -9.0
+    path = write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9)
+    plain = extract(path, 4, name=name, refine=True)
+    report = unmix.run(path, count=4, extract=name, smooth=7, device="cpu", browse=False)
+    library = unmix.library.load(tmp_path / "x_endmembers.csv")
+    valid = np.flatnonzero(Y[..., 0].ravel() != -9)
+    H = np.full((9 * 13, 4), np.nan)
+    H[valid] = coordinates(Y.reshape(1, -1, 12)[:, valid], 4)
+    places = [line * 13 + sample for line, sample in plain.pixels]
+    B = H @ np.linalg.inv(H[places])
+    for k in range(4):
+        nearest = valid[np.argsort(-B[valid, k], kind="stable")[:7]]
+        assert report["endmembers"]["simplex"]["purest"][k] == [[int(n) // 13, int(n) % 13] for n in nearest]
+        np.testing.assert_allclose(library.matrix[:, k], Y.reshape(-1, 12)[nearest].mean(axis=0), rtol=1e-12)
+    assert report["endmembers"]["pixels"] == [list(pixel) for pixel in plain.pixels]
+    assert "means of the 7 purest pixels" in report["endmembers"]["source"]
+    assert verify(tmp_path / "x", everything=True).faults == []
+    small = unmix.run(
+        path, count=4, extract=name, smooth=7, device="cpu", memory="20k", out_dir=tmp_path / "s", browse=False
+    )
+    assert small["endmembers"]["simplex"] == report["endmembers"]["simplex"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"smooth": 5, "extract": "spa"}, "`smooth` is for the corners of the largest simplex"),
+        ({"smooth": 5, "refine": False}, "`smooth` is for the corners of the largest simplex"),
+        ({"smooth": -1}, "must be from 0 to 10000"),
+        ({"refine": False, "extract": "spa"}, "`refine` is for endmembers that vca extracts"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, words, text):
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.run(write_cube(tmp_path / "x.hdr", scene(0, 3)), count=3, device="cpu", **words)
+
+
 def test_masked_pixels_are_never_picked(tmp_path):
     Y = scene(2, 4)
     Y[0], Y[4, 5] = -9.0, np.nan
@@ -137,15 +178,17 @@ def test_the_command(tmp_path):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("name", "least"), [("jasper", 0.165), ("samson", 0.075)])
-def test_angles_to_the_reference(data, name, least):
+@pytest.mark.parametrize(("name", "least", "smoothed"), [("jasper", 0.165, 0.07), ("samson", 0.075, 0.05)])
+def test_angles_to_the_reference(data, name, least, smoothed):
     from scipy.optimize import linear_sum_assignment
 
     from unmix.library import load
 
     E = load(data / name / f"{name}_truth_endmembers.csv").matrix
-    for algorithm, seed in (("nfindr", 0), ("vca", 0), ("vca", 1), ("vca", 2)):
-        found = extract(data / name / f"{name}.hdr", E.shape[1], seed, name=algorithm, refine=True).matrix
+    for algorithm, seed, smooth in (("nfindr", 0, 0), ("vca", 0, 0), ("vca", 1, 0), ("vca", 2, 100)):
+        found = extract(
+            data / name / f"{name}.hdr", E.shape[1], seed, name=algorithm, refine=True, smooth=smooth
+        ).matrix
         cosines = (E / np.linalg.norm(E, axis=0)).T @ (found / np.linalg.norm(found, axis=0))
         angles = np.arccos(np.minimum(cosines, 1))
-        assert angles[linear_sum_assignment(angles)].mean() < least
+        assert angles[linear_sum_assignment(angles)].mean() < (smoothed if smooth else least)

@@ -19,9 +19,11 @@ OF_A_LIBRARY = {
 }  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
-    "refine", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise", "weights",
-    "shade", "classes",
+    "refine", "smooth", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise",
+    "weights", "shade", "classes",
 )  # fmt: skip
+# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
+MOST_PUREST = 10_000
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Options that change where and how a run works, not what it gives, and those that are given apart.
@@ -78,6 +80,8 @@ class Options:
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
     extract : {"vca", "spa", "nfindr"}
         The algorithm that extracts endmembers.
+    smooth : int
+        Take the mean of so many pixels nearest to each corner of the simplex in place of the pixel at the corner; 0 is that pixel.
     refine : bool
         Exchange the pixels of "vca" for others as long as that enlarges their simplex.
     seed : int
@@ -138,6 +142,7 @@ class Options:
     count: int | str | None = None
     extract: str = "vca"
     refine: bool = True
+    smooth: int = 0
     seed: int = 0
     out_dir: str | os.PathLike[str] | None = None
     overwrite: bool = False
@@ -180,6 +185,10 @@ class Options:
             )
         if not self.refine and (self.endmembers is not None or self.extract != "vca"):
             raise MethodError("`refine` is for endmembers that vca extracts")
+        if not 0 <= self.smooth <= MOST_PUREST:
+            raise MethodError(f"`smooth` {self.smooth}: must be from 0 to {MOST_PUREST} pixels")
+        if self.smooth and self.endmembers is not None:
+            raise MethodError("`smooth` is for endmembers that are extracted")
         for name, does in OF_A_LIBRARY.items():
             if self.endmembers is None and getattr(self, name) is not None:
                 raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
@@ -355,6 +364,7 @@ class Options:
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.browse else {"browse": False})
+            | ({"smooth": self.smooth} if self.smooth else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})

@@ -27,6 +27,7 @@ OURS = {
     "vca": ("vca", True, SEEDS),
     "spa": ("spa", True, (0,)),
     "nfindr": ("nfindr", True, (0,)),
+    "vca --smooth 100": ("vca", True, SEEDS),
 }
 
 
@@ -68,7 +69,17 @@ def main() -> None:
         show(name, "VCA, plain, pixels", [compared(Y[places].T, truth, Y, abundances) for places, _ in plain])
         for title, (extractor, refine, seeds) in OURS.items():
             found = [
-                extract_endmembers(cube, bands, None, p, extract=extractor, seed=seed, budget=2**30, refine=refine)[0]
+                extract_endmembers(
+                    cube,
+                    bands,
+                    None,
+                    p,
+                    extract=extractor,
+                    seed=seed,
+                    budget=2**30,
+                    refine=refine,
+                    smooth=100 * ("smooth" in title),
+                )[0]
                 for seed in seeds
             ]
             show(name, f"`{title}`", [compared(E.matrix, truth, Y, abundances) for E in found])

@@ -1,6 +1,7 @@
 """Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
 import logging
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ log = logging.getLogger("unmix")
 # By name, and whether the pixels that VCA picks are exchanged.
 EXTRACTORS = {("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("nfindr", True): nfindr}
 SEEDED = ("vca", "nfindr")
+# Those that end in the largest simplex.
+SMOOTHED = (("vca", True), ("nfindr", True))
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
 MOST = 30
 
@@ -72,6 +75,7 @@ def extract_endmembers(
     budget: int,
     threads: int | None = None,
     refine: bool = True,
+    smooth: int = 0,
 ) -> tuple[Endmembers, int]:
     """Extract endmembers: pixels of the scene, as they are stored and scaled.
 
@@ -89,6 +93,8 @@ def extract_endmembers(
         Seed of random directions, from 0; of VCA, and of N-FINDR above six endmembers.
     refine : bool
         Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
+    smooth : int
+        Return, for each corner of the simplex, the mean of so many pixels nearest to it; 0 returns the pixel at the corner.
 
     Returns
     -------
@@ -109,6 +115,10 @@ def extract_endmembers(
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
     if (extract, refine) not in EXTRACTORS:
         raise MethodError(f"`refine`: {extract} is never refined or always; only vca can be left as it is")
+    if smooth and (extract, refine) not in SMOOTHED:
+        raise MethodError(
+            "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
+        )
     scene_moments = signal_of(cube, bands, nodata, budget, threads)
     counts = Counts.of(scene_moments) if count == "auto" else None
     p = int(count) if counts is None else capped(cube, counts)
@@ -122,7 +132,10 @@ def extract_endmembers(
         raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
     scene = Passes(cube, bands, nodata, budget, threads or cores())
     try:
-        found = EXTRACTORS[extract, refine](scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene)
+        more = {"smooth": smooth} if smooth else {}
+        found = EXTRACTORS[extract, refine](
+            scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene, **more
+        )
     except OSError as error:
         raise CubeError(
             f"{cube.path}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
@@ -134,12 +147,14 @@ def extract_endmembers(
             f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
         )
     positions = [(n // cube.samples, n % cube.samples) for n in places]
-    matrix = np.stack([scene.spectrum(n) for n in places], axis=1)
+    purest = simplex.purest if simplex is not None and smooth else [[n] for n in places]
+    matrix = np.stack([mean_spectrum(scene, some) for some in purest], axis=1)
     # `Endmembers.pixels` counts in the whole scene, also where only a part of it is read.
     pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in positions)
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
+    source += f", means of the {smooth} purest pixels" if smooth else ""
     counted = None if counts is None else counts.all
     library = Endmembers(
         names,
@@ -148,7 +163,7 @@ def extract_endmembers(
         pixels,
         source,
         counted=counted,
-        simplex=None if simplex is None else simplex.to_dict(),
+        simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, cube),
     )
     return library, 1 + scene.made
 
@@ -167,6 +182,20 @@ def capped(cube: Cube, counts: Counts) -> int:
     else:
         log.info(f"{cube.path}: {taken} endmembers ({counts})")
     return taken
+
+
+def purest_of(simplex: Simplex, cube: Cube) -> dict[str, Any]:
+    """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of, if it is one."""
+    places = [
+        [[n // cube.samples + cube.origin[0], n % cube.samples + cube.origin[1]] for n in some]
+        for some in simplex.purest
+    ]
+    return {"purest": places} if places else {}
+
+
+def mean_spectrum(scene: Passes, places: list[int]) -> np.ndarray:
+    """Return the mean of the spectra of some pixels, (L,); they are read and added in the order of the file."""
+    return np.asarray(sum(scene.spectrum(n) for n in sorted(places)) / len(places))
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:

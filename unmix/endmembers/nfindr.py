@@ -5,7 +5,7 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,12 +35,15 @@ class Simplex:
     log_volume : float
         Natural logarithm of ``|det M|``, which is the volume times (p − 1)!.
     exchanges : int
+    purest : list of lists of int
+        For each of them, the pixels with the largest barycentric coordinate of its corner, if they were asked for.
     """
 
     places: list[int]
     omega: float
     log_volume: float
     exchanges: int
+    purest: list[list[int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float | int]:
         """Return what ``run.json`` has of it."""
@@ -64,6 +67,16 @@ def largest_residual(X, constant, Q):
         if square > most:
             best, most = n, square
     return best, most
+
+
+@compiled
+def along(X, f, constant, out):
+    """Write ``fᵀx + constant`` for each row of X; NaN where it has NaN."""
+    for n in range(X.shape[0]):
+        total = constant
+        for j in range(X.shape[1]):
+            total += f[j] * X[n, j]
+        out[n] = total
 
 
 def components(moments: Moments, p: int, pixels: int, budget: int, passes: Passes) -> tuple[Points, float]:
@@ -137,6 +150,23 @@ def exchanged(points: Points, places: list[int]) -> Simplex | None:
     return Simplex(places, omega, float(np.linalg.slogdet(M)[1]), exchanges)
 
 
+def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
+    """Return the simplex with the ``count`` pixels that have the largest coordinate of each corner, the first of equal ones."""
+    inverse = np.linalg.inv(matrix_of(points, simplex.places))
+    found = []
+    for row in inverse:
+        places, values = np.empty(0, np.int64), np.empty(0)
+        for first, rows in points.pieces():
+            coordinate = np.empty(len(rows))
+            along(rows, row[1:], row[0], coordinate)
+            valid = np.flatnonzero(~np.isnan(coordinate))
+            places, values = np.append(places, first + valid), np.append(values, coordinate[valid])
+            kept = np.argsort(-values, kind="stable")[:count]
+            places, values = places[kept], values[kept]
+        found.append([int(place) for place in places])
+    return replace(simplex, purest=found)
+
+
 def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     """Return the largest simplex that exchanges lead to from these sets of pixels, the first of equal ones (but for rounding)."""
     largest = None
@@ -147,8 +177,10 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     return largest
 
 
-def nfindr(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
+def nfindr(
+    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, smooth: int = 0
+) -> Simplex | list[int]:
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and how many pixels near each corner are wanted.
 
     Exchanges begin from the pixels of SPA, above six endmembers also from those of VCA with three seeds from ``seed`` on.
 
@@ -166,18 +198,26 @@ def nfindr(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes
             return starts[0]
         if p > ONE_START:
             starts += [corners(points, constant, p, seed + turn) for turn in range(RESTARTS)]
-        return refined(points, starts) or starts[0][: p - 1]
+        found = refined(points, starts)
+        if found is None:
+            return starts[0][: p - 1]
+        return purest(points, found, smooth) if smooth else found
     finally:
         points.close()
 
 
-def refined_vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Simplex | list[int]:
+def refined_vca(
+    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, smooth: int = 0
+) -> Simplex | list[int]:
     """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
     picked = vca(moments, p, seed, pixels, budget, passes)
     if p == 1 or len(set(picked)) < p:
         return picked
     points, _ = components(moments, p, pixels, budget, passes)
     try:
-        return refined(points, [picked]) or picked
+        found = refined(points, [picked])
+        if found is None:
+            return picked
+        return purest(points, found, smooth) if smooth else found
     finally:
         points.close()

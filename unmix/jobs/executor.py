@@ -102,7 +102,16 @@ def extract(
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
     count = "auto" if options.count is None else options.count
     return extract_endmembers(
-        scene, used, nodata, count, options.extract, options.seed, options.budget, threads, options.refine
+        scene,
+        used,
+        nodata,
+        count,
+        options.extract,
+        options.seed,
+        options.budget,
+        threads,
+        options.refine,
+        options.smooth,
     )
 
 

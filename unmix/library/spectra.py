@@ -66,7 +66,7 @@ class Endmembers:
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
     counted: dict[str, int | None] | None = None
-    simplex: dict[str, float | int] | None = None
+    simplex: dict[str, Any] | None = None
     has_shade: bool = False
 
     def to_dict(self) -> dict[str, Any]:
