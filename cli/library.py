@@ -250,6 +250,70 @@ def prune(
         print_out(str(path))
 
 
+@command.command("match")
+@click.argument("spectra", type=click.Path(path_type=Path))
+@LIBRARY
+@click.option(
+    "--by",
+    type=options.one_of(["sam", "sid"]),
+    default="sam",
+    show_default=True,
+    help="sam: the spectral angle; sid: the spectral information divergence.",
+)
+@click.option("--continuum", is_flag=True, help="Compare spectra divided by their continua: absorptions, not slopes.")
+@click.option(
+    "-k", "most", type=click.IntRange(min=1), default=5, metavar="K", show_default=True, help="Matches to show."
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT",
+    help="Also write SPECTRA to OUT (.csv, or .sli with .hdr), named after their matches: A or B, where these are nearly as near.",
+)
+@SELECT
+@click.option("--json", "as_json", is_flag=True, help="Print all matches as JSON.")
+@OVERWRITE
+def match(
+    spectra: Path, library: Path, by: str, continuum: bool, most: int, out: Path | None, select: str | None, as_json: bool,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    """Find the spectra of LIBRARY that are nearest to each of SPECTRA, such as the endmembers of a run.
+
+    LIBRARY is brought to the channels of SPECTRA. Angles are in degrees. A match is marked as ambiguous (~) if the next one is at most
+    a tenth farther away.
+    """
+    from dataclasses import asdict, replace
+    from math import degrees
+
+    from unmix.errors import LibraryError
+    from unmix.library import load_parts
+    from unmix.library import match as matches_of
+    from unmix.library.match import is_ambiguous, names_of
+    from unmix.outputs.atomic import write_library
+    from unmix.outputs.names import inputs_of
+
+    parts = load_parts(spectra)
+    if len(parts) > 1 or not parts[0].valid.all():
+        raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
+    found = matches_of(parts[0], load_selected(library, select), by, continuum)
+    if as_json:
+        rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(parts[0].names, found)}
+        click.echo(json.dumps(rows))
+    else:
+        for name, matches in zip(parts[0].names, found):
+            mark = " ~" if is_ambiguous(matches) else ""
+            print_out(f"{name}{mark}")
+            for one in matches[:most]:
+                size = f"{degrees(one.distance):7.3f}°" if by == "sam" else f"{one.distance:8.3g}"
+                print_out(f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}")
+    if out is not None:
+        named = replace(parts[0], names=names_of(found))
+        for path in write_library(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
+            if not as_json:
+                print_out(str(path))
+
+
 @command.command("resample")
 @LIBRARY
 @click.argument("cube", type=click.Path(path_type=Path))

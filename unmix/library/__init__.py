@@ -14,6 +14,7 @@ from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
+from .match import match
 from .matlab import load_matlab
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
@@ -213,6 +214,7 @@ __all__ = [
     "is_library",
     "load",
     "load_parts",
+    "match",
     "prepared",
     "prune",
     "resample",

@@ -1,0 +1,172 @@
+"""Match spectra with those of a library: by angle or by information, as they are or without their continuum."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import LibraryError, MethodError
+from .fit import EQUAL, FINER, nearest, resample, spacing
+from .spectra import Endmembers, each_once
+
+# Of the channels of a spectrum, the share that a library's spectrum must have to be compared.
+LEAST_SHARE = 0.5
+# A match is ambiguous if the next one's distance is at most this much as large.
+AMBIGUOUS = 1.1
+
+
+@dataclass(frozen=True)
+class Match:
+    """A spectrum of a library beside one that is matched.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Its class, "" if it has none.
+    distance : float
+        The angle in radians, or the divergence.
+    """
+
+    name: str
+    kind: str
+    distance: float
+
+
+def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the angles (p,) in radians between spectra (L, p) and a known one (L,).
+
+    From chords, since of small angles a cosine keeps half the digits.
+    """
+    unit, other = spectra / np.linalg.norm(spectra, axis=0), known / np.linalg.norm(known)
+    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other[:, None], axis=0) / 2, 1.0))
+
+
+def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,) (Chang 2000).
+
+    NaN where a value is not above 0.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p, q = spectra / spectra.sum(axis=0), (known / known.sum())[:, None]
+        found = ((p - q) * np.log(p / q)).sum(axis=0)
+    return np.where((spectra > 0).all(axis=0) & (known > 0).all(), found, np.nan)
+
+
+MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"sam": angles, "sid": divergences}
+
+
+def without_continuum(waves: np.ndarray, spectrum: np.ndarray) -> np.ndarray:
+    """Return a spectrum (L,) divided by its continuum, the upper convex hull over the wavelengths (L,).
+
+    NaN where the continuum is not above 0.
+    """
+    order = np.argsort(waves, kind="stable")
+    x, y = waves[order], spectrum[order]
+    hull: list[int] = []
+    for n in range(len(x)):
+        while len(hull) > 1 and (y[hull[-1]] - y[hull[-2]]) * (x[n] - x[hull[-2]]) <= (y[n] - y[hull[-2]]) * (
+            x[hull[-1]] - x[hull[-2]]
+        ):
+            hull.pop()
+        hull.append(n)
+    continuum = np.interp(x, x[hull], y[hull])
+    out = np.empty(len(x))
+    out[order] = np.divide(y, continuum, out=np.full(len(x), np.nan), where=continuum > 0)
+    return out
+
+
+def on_axis(library: Endmembers, spectra: Endmembers) -> np.ndarray:
+    """Return a library on the channels of spectra, (L, N); NaN where it has no value there.
+
+    Raises
+    ------
+    LibraryError
+        If one of them lacks wavelengths, and they have not the same number of channels.
+    """
+    valid = np.where(library.valid, library.matrix, np.nan)
+    if library.wavelengths is None or spectra.wavelengths is None:
+        if len(valid) != len(spectra.matrix):
+            raise LibraryError(
+                f"{library.source}: {len(valid)} channels, but {spectra.source} has {len(spectra.matrix)}; "
+                "and one of them has no wavelengths"
+            )
+        return valid
+    waves = spectra.wavelengths
+    widths = spacing(waves) if spectra.fwhm is None else spectra.fwhm
+    rows = nearest(library.wavelengths, waves)
+    equal = np.abs(library.wavelengths[rows] - waves) <= EQUAL * widths
+    if min(len(waves), len(library.wavelengths)) > 1:
+        equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(waves)
+    found = valid[rows]
+    inside = (waves >= library.wavelengths.min()) & (waves <= library.wavelengths.max())
+    found[~equal] = np.nan
+    other = ~equal & inside
+    if other.any():
+        found[other] = resample(library, waves[other], widths[other])
+    return found
+
+
+def match(
+    spectra: Endmembers, parts: Sequence[Endmembers], by: str = "sam", continuum: bool = False
+) -> list[list[Match]]:
+    """Return for each spectrum the spectra of a library that can be compared, the nearest first.
+
+    Parameters
+    ----------
+    spectra : Endmembers
+        Without deleted values.
+    parts : sequence of Endmembers
+        The library, in parts with axes of their own. They are brought to the channels of ``spectra``; those where a library's
+        spectrum has no value are left out, and a spectrum with less than half of them.
+    by : {"sam", "sid"}
+        The spectral angle, or the spectral information divergence.
+    continuum : bool
+        Compare the spectra divided by their continua (Clark and Roush 1984).
+
+    Raises
+    ------
+    MethodError
+        If ``by`` is unknown, or the continuum is to be removed without wavelengths.
+    LibraryError
+        If a part has other channels, or no spectrum can be compared.
+    """
+    if by not in MEASURES:
+        raise MethodError(f"`by` '{by}': there is {' and '.join(MEASURES)}")
+    if continuum and spectra.wavelengths is None:
+        raise MethodError(f"`continuum`: {spectra.source} has no wavelengths")
+    found: list[list[Match]] = [[] for _ in spectra.names]
+    for part in parts:
+        matrix = on_axis(part, spectra)
+        for n, name in enumerate(part.names):
+            has = np.isfinite(matrix[:, n])
+            if has.sum() < max(2, LEAST_SHARE * len(has)):
+                continue
+            S, known = spectra.matrix[has], matrix[has, n]
+            if continuum:
+                assert spectra.wavelengths is not None
+                waves = spectra.wavelengths[has]
+                S = np.stack([without_continuum(waves, column) for column in S.T], axis=1)
+                known = without_continuum(waves, known)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                distances = MEASURES[by](S, known)
+            for i, distance in enumerate(distances):
+                if np.isfinite(distance):
+                    found[i].append(Match(name, part.classes[n] if part.classes else "", float(distance)))
+    for i, matches in enumerate(found):
+        if not matches:
+            raise LibraryError(
+                f"{parts[0].source}: none of its spectra can be compared with '{spectra.names[i]}' of {spectra.source}"
+            )
+        matches.sort(key=lambda one: one.distance)
+    return found
+
+
+def is_ambiguous(matches: Sequence[Match]) -> bool:
+    """Return whether the second of a spectrum's matches is nearly as near as the first."""
+    return len(matches) > 1 and matches[1].distance <= AMBIGUOUS * matches[0].distance
+
+
+def names_of(found: Sequence[Sequence[Match]]) -> tuple[str, ...]:
+    """Return a name for each spectrum: that of its match, ``A or B`` where that is ambiguous; each only once."""
+    return each_once([f"{one[0].name} or {one[1].name}" if is_ambiguous(one) else one[0].name for one in found])
