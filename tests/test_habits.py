@@ -242,3 +242,19 @@ def test_facts_for_a_bug_report():
         and {"unmix", "python", "GPUs", "compiled code"} <= set(facts)
     )
     assert "numba " in command("env")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("unmix run --ext", "--extract"), ("unmix library ", "match"), ("unmix count --method h", "hysime")],
+)
+def test_words_are_completed(words, expected):
+    """By the shell function that README's line defines."""
+    here = os.environ | {
+        "_UNMIX_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    code = "from unmix_cli.main import main; import sys; sys.argv[0] = 'unmix'; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True)
+    assert f"plain,{expected}" in done.stdout.splitlines()
