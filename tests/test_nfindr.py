@@ -117,12 +117,14 @@ def test_means_of_the_purest_pixels(tmp_path, name):
         ({"smooth": 5, "extract": "spa"}, "`smooth` is for the corners of the largest simplex"),
         ({"smooth": 5, "refine": False}, "`smooth` is for the corners of the largest simplex"),
         ({"smooth": -1}, "must be from 0 to 10000"),
-        ({"refine": False, "extract": "spa"}, "`refine` is for endmembers that vca extracts"),
+        ({"refine": False, "extract": "nfindr"}, "`refine`: nfindr always exchanges pixels"),
+        ({"smooth": 50}, "117 valid pixels are not so many for each of 3 endmembers"),
+        ({"smooth": 5, "count": 1}, "one endmember has no simplex"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path, words, text):
     with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(write_cube(tmp_path / "x.hdr", scene(0, 3)), count=3, device="cpu", **words)
+        unmix.run(write_cube(tmp_path / "x.hdr", scene(0, 3)), **{"count": 3, "device": "cpu", **words})
 
 
 def test_masked_pixels_are_never_picked(tmp_path):
@@ -138,6 +140,52 @@ def test_scenes_of_too_few_spectra(tmp_path):
     with pytest.raises(unmix.CubeError, match="distinct spectra by nfindr, not 4; lower `count`"):
         extract(path, 4, name="nfindr", refine=True)
     assert len(extract(path, 1, name="nfindr", refine=True).pixels) == 1
+
+
+@pytest.mark.parametrize("name", ["nfindr", "vca"])
+@pytest.mark.parametrize("kind", ["<f4", "<f8"])
+def test_more_endmembers_than_the_scene_has_materials(tmp_path, name, kind):
+    """Mixtures of four without noise but rounding: a fifth corner would be of rounding."""
+    path = write_cube(tmp_path / "x.hdr", scene(1, 4, L=40, noise=0.0).astype(kind))
+    with pytest.raises(unmix.CubeError, match=f"has only 4 distinct spectra by {name}, not 6"):
+        extract(path, 6, 3, name=name, refine=True)
+    assert len(extract(path, 4, name=name, refine=True).pixels) == 4
+
+
+def test_exchanges_end_where_rounding_rules(tmp_path):
+    """Of a thin simplex beside a large offset the ratios are rounding, and exchanges by them alone never ended."""
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        Y = random.dirichlet(np.full(3, 0.5), (8, 8)) @ random.random((17, 3)).T + 1e8
+        path = write_cube(tmp_path / f"{seed}.hdr", Y)
+        for name in ("nfindr", "vca"):
+            try:
+                assert len(extract(path, 6, name=name, refine=True).pixels) == 6
+            except unmix.CubeError as error:
+                assert "distinct spectra" in str(error)
+
+
+def test_a_hot_pixel_hides_no_other(tmp_path):
+    Y = scene(8, 5, lines=20, samples=23, L=30)
+    Y[3, 3] = 1e6
+    found = extract(write_cube(tmp_path / "x.hdr", Y), 4, name="nfindr", refine=True)
+    assert (3, 3) in found.pixels and len(set(found.pixels)) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda simplex, found: simplex.update(omega=0.3), "the best exchange multiplies the volume by 1"),
+        (lambda simplex, found: simplex["purest"][0].reverse(), "the purest pixels of an endmember are others"),
+        (lambda simplex, found: found["pixels"].__setitem__(1, [99, 99]), "is not in the scene"),
+    ],
+)
+def test_verify_checks_all_that_is_said_of_the_simplex(tmp_path, change, says):
+    path = write_cube(tmp_path / "x.hdr", scene(5, 4))
+    unmix.run(path, count=4, smooth=5, device="cpu", browse=False)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    falsify_record(tmp_path / "x", lambda record: change(record["endmembers"]["simplex"], record["endmembers"]))
+    assert says in verify(tmp_path / "x", everything=True).faults[0]
 
 
 def test_verify_looks_for_an_exchange(tmp_path):
@@ -169,10 +217,6 @@ def test_the_command(tmp_path):
     command("run", path, "-n", "4", "--device", "cpu")
     err = command("run", path, "-n", "4", "--device", "cpu", "--no-refine", "--skip-existing", code=1)[1]
     assert "is of another run: refine (True, now None)" in err  # VCA's own pixels are another run
-    assert (
-        "for endmembers that vca extracts"
-        in command("run", path, "-n", "4", "--extract", "spa", "--no-refine", "-o", tmp_path / "o", code=2)[1]
-    )
     command("endmembers", path, "-n", "4", "--extract", "nfindr", "-o", tmp_path / "n")
     assert (tmp_path / "n/x_endmembers.csv").exists()
 

@@ -22,8 +22,6 @@ WHEN_SET = (
     "refine", "smooth", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise",
     "weights", "shade", "classes",
 )  # fmt: skip
-# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
-MOST_PUREST = 10_000
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Options that change where and how a run works, not what it gives, and those that are given apart.
@@ -183,10 +181,8 @@ class Options:
             raise MethodError(
                 "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
             )
-        if not self.refine and (self.endmembers is not None or self.extract != "vca"):
-            raise MethodError("`refine` is for endmembers that vca extracts")
-        if not 0 <= self.smooth <= MOST_PUREST:
-            raise MethodError(f"`smooth` {self.smooth}: must be from 0 to {MOST_PUREST} pixels")
+        if not self.refine and self.endmembers is not None:
+            raise MethodError("`refine` is for endmembers that are extracted")
         if self.smooth and self.endmembers is not None:
             raise MethodError("`smooth` is for endmembers that are extracted")
         for name, does in OF_A_LIBRARY.items():

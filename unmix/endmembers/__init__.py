@@ -19,8 +19,12 @@ from .vca import vca
 log = logging.getLogger("unmix")
 
 # By name, and whether the pixels that VCA picks are exchanged.
-EXTRACTORS = {("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("nfindr", True): nfindr}
+EXTRACTORS = {
+    ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa, ("nfindr", True): nfindr,
+}  # fmt: skip
 SEEDED = ("vca", "nfindr")
+# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
+MOST_PUREST = 10_000
 # Those that end in the largest simplex.
 SMOOTHED = (("vca", True), ("nfindr", True))
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
@@ -114,11 +118,13 @@ def extract_endmembers(
     if extract not in names_known:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
     if (extract, refine) not in EXTRACTORS:
-        raise MethodError(f"`refine`: {extract} is never refined or always; only vca can be left as it is")
+        raise MethodError(f"`refine`: {extract} always exchanges pixels; only vca can be left as it is")
     if smooth and (extract, refine) not in SMOOTHED:
         raise MethodError(
             "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
         )
+    if not 0 <= smooth <= MOST_PUREST:
+        raise MethodError(f"`smooth` {smooth}: must be from 0 to {MOST_PUREST} pixels")
     scene_moments = signal_of(cube, bands, nodata, budget, threads)
     counts = Counts.of(scene_moments) if count == "auto" else None
     p = int(count) if counts is None else capped(cube, counts)
@@ -128,6 +134,12 @@ def extract_endmembers(
             f"`count` {p}: must be from 1 to {min(L, scene_moments.pixels)} (bands and valid pixels in use)"
         )
 
+    if smooth and p == 1:
+        raise MethodError("`smooth`: one endmember has no simplex, whose corners are smoothed")
+    if p * smooth > scene_moments.pixels:
+        raise MethodError(
+            f"`smooth` {smooth}: {scene_moments.pixels} valid pixels are not so many for each of {p} endmembers"
+        )
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
     scene = Passes(cube, bands, nodata, budget, threads or cores())
@@ -195,7 +207,13 @@ def purest_of(simplex: Simplex, cube: Cube) -> dict[str, Any]:
 
 def mean_spectrum(scene: Passes, places: list[int]) -> np.ndarray:
     """Return the mean of the spectra of some pixels, (L,); they are read and added in the order of the file."""
-    return np.asarray(sum(scene.spectrum(n) for n in sorted(places)) / len(places))
+    total = np.zeros(len(scene.bands.index))
+    samples, ordered = scene.cube.samples, np.sort(places)
+    for line in np.unique(ordered // samples):
+        of_line = scene.spectra(int(line))
+        for place in ordered[ordered // samples == line]:
+            total += of_line[place % samples]
+    return total / len(places)
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:

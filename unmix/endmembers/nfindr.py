@@ -12,13 +12,14 @@ import numpy as np
 from ..compiled.jit import compiled
 from .passes import Passes
 from .statistics import Moments
-from .vca import Points, corners, farthest, largest_square, principal, vca
+from .vca import Points, corners, farthest, principal, vca
 
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
 # Above so many endmembers the exchanges end in different simplices, and are begun from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
-# A squared residual up to this share of the farthest pixel's is rounding: the pixels before span all others.
+# A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
+# others.
 NOTHING = 1e-12
 
 
@@ -51,19 +52,26 @@ class Simplex:
 
 
 @compiled
-def largest_residual(X, constant, Q):
-    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square."""
+def largest_residual(X, constant, Q, rest):
+    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square.
+
+    ``rest`` (d + 1,) is scratch: the part itself, since a difference of squares would lose it beside a large pixel.
+    """
     best, most = -1, -1.0
     d = X.shape[1]
     for n in range(X.shape[0]):
-        square = constant * constant
         for j in range(d):
-            square += X[n, j] * X[n, j]
+            rest[j] = X[n, j]
+        rest[d] = constant
         for i in range(Q.shape[0]):
-            along = Q[i, d] * constant
-            for j in range(d):
-                along += Q[i, j] * X[n, j]
-            square -= along * along
+            share = 0.0
+            for j in range(d + 1):
+                share += Q[i, j] * rest[j]
+            for j in range(d + 1):
+                rest[j] -= share * Q[i, j]
+        square = 0.0
+        for j in range(d + 1):
+            square += rest[j] * rest[j]
         if square > most:
             best, most = n, square
     return best, most
@@ -80,21 +88,15 @@ def along(X, f, constant, out):
 
 
 def components(moments: Moments, p: int, pixels: int, budget: int, passes: Passes) -> tuple[Points, float]:
-    """Return the p − 1 principal components of all pixels, NaN where masked, and the largest length of one; a pass over the file."""
+    """Return the p − 1 principal components of all pixels, NaN where masked, and their root mean square; a pass over the file."""
     U = principal(moments.covariance, p - 1)
-    points, square = Points(pixels, p - 1, budget), 0.0
-
-    def keep(first: int, rows: np.ndarray) -> None:
-        nonlocal square
-        square = max(square, largest_square(rows))
-        points.put(first, rows)
-
+    points = Points(pixels, p - 1, budget)
     try:
-        passes.project(U, U.T @ moments.mean, keep)
+        passes.project(U, U.T @ moments.mean, points.put)
     except BaseException:
         points.close()
         raise
-    return points, square**0.5
+    return points, float(np.sqrt(max(np.trace(U.T @ moments.covariance @ U), 0.0)))
 
 
 def successive(points: Points, constant: float, p: int) -> list[int]:
@@ -104,16 +106,18 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
     for _ in range(p):
         best, most = -1, -1.0
         for first, rows in points.pieces():
-            n, square = largest_residual(rows, constant, Q)
+            n, square = largest_residual(rows, constant, Q, np.empty(points.d + 1))
             if square > most:
                 best, most = first + int(n), square
-        if best < 0 or most <= NOTHING * constant**2:
+        if best < 0 or (picked and most <= NOTHING * constant**2):
+            break
+        picked.append(best)
+        if constant == 0:
             break
         h = np.append(points.row(best), constant)
         for _ in range(2):  # once leaves rounding errors as large as those of the longest pixel
             h = h - Q.T @ (Q @ h)
         Q = np.vstack([Q, h / np.linalg.norm(h)])
-        picked.append(best)
     return picked
 
 
@@ -135,19 +139,23 @@ def best_exchange(points: Points, inverse: np.ndarray, k: int) -> tuple[int, flo
 
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
     """Exchange pixels, one endmember after the other, as long as that enlarges the simplex; None if it has no volume to begin with."""
-    places, exchanges, omega, unchanged, k = list(places), 0, 1.0, 0, 0
+    places, exchanges, ratios, k = list(places), 0, [np.inf] * len(places), 0
     M = matrix_of(points, places)
-    if np.linalg.cond(M / np.abs(M).max(axis=1, keepdims=True)) > 1e12:
+    sign, log_volume = np.linalg.slogdet(M)
+    if sign == 0:
         return None
-    while unchanged < len(places):
-        best, ratio = best_exchange(points, np.linalg.inv(M), k)
-        omega = max(omega, ratio) if unchanged else ratio
-        unchanged += 1
-        if ratio > 1.0 + GAIN:
-            places[k], M[1:, k] = best, points.row(best)
-            exchanges, unchanged = exchanges + 1, 0
+    while max(ratios) == np.inf:
+        best, ratios[k] = best_exchange(points, np.linalg.inv(M), k)
+        if ratios[k] > 1.0 + GAIN and best not in places:
+            other = M.copy()
+            other[1:, k] = points.row(best)
+            larger = float(np.linalg.slogdet(other)[1])
+            # The volume itself has to grow: the ratio of a thin simplex is rounding, and exchanges by it never end.
+            if larger > log_volume + 0.5 * GAIN:
+                places[k], M, log_volume = best, other, larger
+                exchanges, ratios = exchanges + 1, [np.inf] * len(places)
         k = (k + 1) % len(places)
-    return Simplex(places, omega, float(np.linalg.slogdet(M)[1]), exchanges)
+    return Simplex(places, max(ratios), float(log_volume), exchanges)
 
 
 def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
@@ -211,13 +219,16 @@ def refined_vca(
 ) -> Simplex | list[int]:
     """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
     picked = vca(moments, p, seed, pixels, budget, passes)
-    if p == 1 or len(set(picked)) < p:
+    if p == 1:
         return picked
-    points, _ = components(moments, p, pixels, budget, passes)
+    points, constant = components(moments, p, pixels, budget, passes)
     try:
-        found = refined(points, [picked])
+        spanning = successive(points, constant, p)
+        if len(spanning) < p:
+            return spanning
+        found = refined(points, [picked]) or refined(points, [spanning])
         if found is None:
-            return picked
+            return spanning[: p - 1]
         return purest(points, found, smooth) if smooth else found
     finally:
         points.close()

@@ -61,8 +61,12 @@ class Passes:
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``, ``line * samples + sample``; array (L,), float64."""
         line, sample = divmod(place, self.cube.samples)
+        return self.spectra(line)[sample]
+
+    def spectra(self, line: int) -> np.ndarray:
+        """Return the scaled spectra of a line; array (samples, L), float64."""
         raw = self.cube.read(slice(line, line + 1), np.empty(bytes_per_line(self.cube), np.uint8))
-        return spectra(raw, self.cube.interleave, self.bands)[sample]
+        return spectra(raw, self.cube.interleave, self.bands)
 
 
 @functools.cache

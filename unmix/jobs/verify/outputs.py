@@ -99,7 +99,7 @@ def verify_report(
     if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     if everything and report.get("endmembers", {}).get("simplex") is not None:
-        fault = fault_of_simplex(report, scene, bands)
+        fault = fault_of_simplex(report, scene, bands, library.matrix)
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
     weighting = None
     if report.get("asked", {}).get("weights") is not None:

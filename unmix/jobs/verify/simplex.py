@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from ...blocks import cores
-from ...endmembers.nfindr import best_exchange, components, matrix_of
+from ...endmembers import mean_spectrum
+from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.passes import Passes
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
@@ -16,7 +17,7 @@ BUDGET = 2**28
 ROUNDING = 1e-6
 
 
-def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands) -> str | None:
+def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
     """Return what is wrong with the endmembers of a run whose record says that they are of the largest simplex; None if nothing is.
 
     Parameters
@@ -26,8 +27,16 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands) -> str |
     scene : Cube
     bands : Bands
         With the run's gain and offset.
+    matrix : array (L, p), float64
+        The endmembers that the run wrote.
     """
     found = report["endmembers"]
+    if not all(
+        0 <= line - scene.origin[0] < scene.lines and 0 <= sample - scene.origin[1] < scene.samples
+        for line, sample in found["pixels"]
+        if line >= 0
+    ):
+        return "a pixel of an endmember is not in the scene"
     places = [
         (line - scene.origin[0]) * scene.samples + sample - scene.origin[1]
         for line, sample in found["pixels"]
@@ -42,15 +51,27 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands) -> str |
         volume = float(np.linalg.slogdet(M)[1])
         if not abs(volume - found["simplex"]["log_volume"]) <= ROUNDING * max(1.0, abs(volume)):
             return f"the simplex of the endmembers has a volume of e^{volume:.9g}, not e^{found['simplex']['log_volume']:.9g}"
-        inverse = np.linalg.inv(M)
+        inverse, omega = np.linalg.inv(M), 0.0
         for k in range(len(places)):
             best, ratio = best_exchange(points, inverse, k)
+            omega = max(omega, ratio)
             if ratio > 1.0 + ROUNDING:
                 line, sample = divmod(best, scene.samples)
                 return (
                     f"line {line + scene.origin[0]}, sample {sample + scene.origin[1]} in place of '{found['names'][k]}' "
                     f"makes the simplex {ratio:.6g} times as large"
                 )
+        if not abs(omega - found["simplex"]["omega"]) <= ROUNDING:
+            return f"the best exchange multiplies the volume by {omega:.9g}, not {found['simplex']['omega']}"
+        of_each, said = [[n] for n in places], found["simplex"].get("purest")
+        if said is not None:
+            of_each = purest(points, Simplex(places, omega, volume, 0), len(said[0])).purest
+            line, sample = scene.origin
+            if said != [[[n // scene.samples + line, n % scene.samples + sample] for n in some] for some in of_each]:
+                return "the purest pixels of an endmember are others"
     finally:
         points.close()
+    for k, some in enumerate(of_each):
+        if not np.allclose(mean_spectrum(passes, some), matrix[:, k], rtol=1e-12, atol=0.0):
+            return f"'{found['names'][k]}' is not the mean of its pixels"
     return None
