@@ -24,6 +24,7 @@ def blocks(page):
     return BLOCK.findall(page.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial(tmp_path, monkeypatch, page):
     shutil.copytree(ROOT / "data", tmp_path / "data")

@@ -148,6 +148,7 @@ def test_the_same_bytes_however_it_is_computed(setting):
     part, _ = run(folder, None, name="part", lines="5:9", **(words | {"checked": True}))
 
 
+@pytest.mark.slow
 def test_precision(setting):
     """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""
     folder, _, Y, _ = setting

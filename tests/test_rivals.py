@@ -12,6 +12,8 @@ import unmix
 from unmix.jobs.verify import verify
 from unmix.methods import METHODS, ModelChoice
 
+# Its own compiled loops over all models take 25 s where nothing is compiled yet.
+pytestmark = pytest.mark.slow
 SHADED = METHODS["pcls"]
 
 
