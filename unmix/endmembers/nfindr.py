@@ -5,6 +5,7 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +22,8 @@ ONE_START, RESTARTS = 6, 3
 # A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
 # others.
 NOTHING = 1e-12
+# Sets of pixels.
+Starts = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,35 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     return largest
 
 
+def largest_simplex(
+    moments: Moments,
+    p: int,
+    pixels: int,
+    budget: int,
+    passes: Passes,
+    smooth: int,
+    more: Callable[[Points, float, list[int]], Starts],
+) -> Simplex | list[int]:
+    """Return the simplex that exchanges lead to from the sets of pixels that ``more`` returns, or else from those of SPA.
+
+    Returns
+    -------
+    Simplex or list of int
+        A list of fewer pixels than p where no more span anything.
+    """
+    points, constant = components(moments, p, pixels, budget, passes)
+    try:
+        spanning = successive(points, constant, p)
+        if len(spanning) < p:
+            return spanning
+        found = refined(points, more(points, constant, spanning)) or refined(points, [spanning])
+        if found is None:
+            return spanning[: p - 1]
+        return purest(points, found, smooth) if smooth else found
+    finally:
+        points.close()
+
+
 def nfindr(
     moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, smooth: int = 0
 ) -> Simplex | list[int]:
@@ -199,19 +231,12 @@ def nfindr(
     """
     if p == 1:
         return vca(moments, p, seed, pixels, budget, passes)
-    points, constant = components(moments, p, pixels, budget, passes)
-    try:
-        starts = [successive(points, constant, p)]
-        if len(starts[0]) < p:
-            return starts[0]
-        if p > ONE_START:
-            starts += [corners(points, constant, p, seed + turn) for turn in range(RESTARTS)]
-        found = refined(points, starts)
-        if found is None:
-            return starts[0][: p - 1]
-        return purest(points, found, smooth) if smooth else found
-    finally:
-        points.close()
+
+    def starts(points: Points, constant: float, spanning: list[int]) -> Starts:
+        seeds = range(seed, seed + (RESTARTS if p > ONE_START else 0))
+        return [spanning, *(corners(points, constant, p, each) for each in seeds)]
+
+    return largest_simplex(moments, p, pixels, budget, passes, smooth, starts)
 
 
 def refined_vca(
@@ -221,14 +246,4 @@ def refined_vca(
     picked = vca(moments, p, seed, pixels, budget, passes)
     if p == 1:
         return picked
-    points, constant = components(moments, p, pixels, budget, passes)
-    try:
-        spanning = successive(points, constant, p)
-        if len(spanning) < p:
-            return spanning
-        found = refined(points, [picked]) or refined(points, [spanning])
-        if found is None:
-            return spanning[: p - 1]
-        return purest(points, found, smooth) if smooth else found
-    finally:
-        points.close()
+    return largest_simplex(moments, p, pixels, budget, passes, smooth, lambda *_: [picked])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import cores
-from ...endmembers import mean_spectrum
+from ...endmembers import mean_spectrum, purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.passes import Passes
 from ...endmembers.statistics import moments
@@ -31,17 +31,10 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
         The endmembers that the run wrote.
     """
     found = report["endmembers"]
-    if not all(
-        0 <= line - scene.origin[0] < scene.lines and 0 <= sample - scene.origin[1] < scene.samples
-        for line, sample in found["pixels"]
-        if line >= 0
-    ):
+    corners = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in found["pixels"] if line >= 0]
+    if not all(0 <= line < scene.lines and 0 <= sample < scene.samples for line, sample in corners):
         return "a pixel of an endmember is not in the scene"
-    places = [
-        (line - scene.origin[0]) * scene.samples + sample - scene.origin[1]
-        for line, sample in found["pixels"]
-        if line >= 0
-    ]
+    places = [line * scene.samples + sample for line, sample in corners]
     nodata, threads = report["nodata"], cores()
     of_scene = moments(scene, bands, nodata, BUDGET, threads)
     passes = Passes(scene, bands, nodata, BUDGET, threads)
@@ -65,9 +58,9 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
             return f"the best exchange multiplies the volume by {omega:.9g}, not {found['simplex']['omega']}"
         of_each, said = [[n] for n in places], found["simplex"].get("purest")
         if said is not None:
-            of_each = purest(points, Simplex(places, omega, volume, 0), len(said[0])).purest
-            line, sample = scene.origin
-            if said != [[[n // scene.samples + line, n % scene.samples + sample] for n in some] for some in of_each]:
+            simplex = purest(points, Simplex(places, omega, volume, 0), len(said[0]))
+            of_each = simplex.purest
+            if purest_of(simplex, scene) != {"purest": said}:
                 return "the purest pixels of an endmember are others"
     finally:
         points.close()
