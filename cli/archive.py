@@ -59,6 +59,18 @@ reporting = options.combine(
 )  # fmt: skip
 
 
+def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
+    """Raise `click.UsageError` where several scenes would have the noise of each pixel of one."""
+    if len(cubes) < 2 or noise in ("auto", "none"):
+        return
+    from unmix.jobs.derived.noise import is_text
+
+    if not is_text(noise):
+        raise click.UsageError(
+            f"--noise {noise}: has the noise of each pixel of one scene; run the {len(cubes)} one by one"
+        )
+
+
 def chosen_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
 ) -> tuple[Path, ...]:
@@ -69,7 +81,7 @@ def chosen_scenes(
     Raises
     ------
     click.UsageError
-        If no cube and no list is given, or two cubes have the same stem.
+        If no cube and no list is given, two cubes have the same stem, or all would have the noise of each pixel of one.
     """
     named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
@@ -79,6 +91,7 @@ def chosen_scenes(
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
     refuse_outputs_as_inputs(kept, settings["out_dir"])
+    refuse_noise_of_one(kept, settings.get("noise", "auto"))
     kept = kept[shard_number - 1 :: shards]
     kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if several else kept
     if not kept:

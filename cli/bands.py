@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -51,9 +52,10 @@ def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: st
     form that --bands of other commands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
     from unmix.jobs.bands import bands_of
+    from unmix.scene import ReadOptions
 
     log = options.set_up_log(verbose, quiet, log_file)
-    names = ("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "mask", "mask_out", "dataset", "wavelengths")
+    names = [field.name for field in fields(ReadOptions) if field.name in settings]
     reading = {name: settings.pop(name) for name in names}
     chosen = bands_of(source, reading=reading, command=sys.argv, **settings)
     click.echo(json.dumps(chosen) if as_json else ",".join(str(band) for band in sorted(chosen["bands"])))

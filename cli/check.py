@@ -19,6 +19,7 @@ from .main import print_out
 @options.method_as_for_run
 @options.budget
 @options.reading
+@unmixing.tie
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @options.logs
 def command(

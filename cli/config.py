@@ -115,6 +115,6 @@ option = click.option(
     expose_value=False,
     callback=take,
     help='Take options from a file: TOML (method = "nnls"), or the run.json of an earlier run, to repeat it on another scene or '
-    "with another version. Paths are as on the command line, which comes first, then variables such as UNMIX_RUN_METHOD, then the "
-    "file.",
+    "with another version (a mask, or noise of each pixel, is of that scene: give another). Paths are as on the command "
+    "line, which comes first, then variables such as UNMIX_RUN_METHOD, then the file.",
 )

@@ -179,17 +179,43 @@ def build(
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--by",
-    type=options.one_of(["ear", "masa", "cob", "ies"]),
+    type=options.one_of(["ear", "masa", "cob", "ies", "amuses"]),
     required=True,
     help="ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
     "that model most of their class, then of what is left, and so on; ies: add and take out spectra while the classification "
-    "of the library by them gets better.",
+    "of the library by them gets better; amuses: those nearest to what --scene holds, without near duplicates.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(1),
     metavar="N",
-    help="Spectra of each class.  [default: 1 for ear and masa, all rounds for cob; ies chooses by itself]",
+    help="Spectra of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
+)
+@click.option(
+    "--scene",
+    type=click.Path(path_type=Path),
+    metavar="CUBE",
+    help="For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
+)
+@click.option(
+    "--dimensions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
+)
+@click.option(
+    "--nearest",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="F",
+    help="Share of the spectra, the nearest to that subspace, that are looked at.  [default: 0.9]",
+)
+@click.option(
+    "--separability",
+    type=click.FloatRange(0),
+    nargs=2,
+    metavar="A B",
+    help="Leave out spectra that differ from a nearer one by less than A, or A + B for the farthest: Jeffries-Matusita distance times "
+    "tangent of the angle.  [default: 0.0002 0.02]",
 )
 @click.option(
     "--min-fraction",
@@ -219,16 +245,23 @@ def build(
 @SELECT
 @click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
 @OVERWRITE
+@options.budget
+@options.reading
+@options.logs
 def prune(
-    library: Path, out: Path, by: str, keep: int | None, min_fraction: float, max_fraction: float, max_rmse: float,
-    classes: str | None, library_scale: float | None, select: str | None, as_json: bool, overwrite: bool,
+    library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, nearest: float | None,
+    separability: tuple[float, float] | None,
+    min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None, library_scale: float | None, select: str | None,
+    as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
 
     Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
     """
+    from unmix.endmembers.subspace import distances_of
     from unmix.errors import LibraryError
-    from unmix.library import load_parts, prepared, prune
+    from unmix.library import fit, load_parts, prepared, prune
+    from unmix.library.prune import Near
     from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
 
@@ -237,8 +270,24 @@ def prune(
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
         )
-    chosen, facts = prune(parts[0], by, keep, min_fraction, max_fraction, max_rmse)
-    written = write_library(chosen, out, overwrite, inputs_of(library=library))
+    options.set_up_log(verbose, quiet, log_file)
+    if (scene is None) == (by == "amuses"):
+        raise click.UsageError(
+            "--by amuses compares spectra with a scene; name it with --scene, and with no other --by"
+        )
+    of_scene = {"share": nearest, "separability": separability}
+    given: dict[str, Any] = {name: value for name, value in of_scene.items() if value is not None}
+    if scene is None and (given or dimensions is not None):
+        raise click.UsageError("--dimensions, --nearest and --separability are for --by amuses")
+    near = None
+    inputs = inputs_of(library=library)
+    if scene is not None:
+        cube, used, missing = options.open_for_reading(scene, **reading)
+        fitted = fit(parts, cube, used.index)
+        distance = distances_of(fitted, cube, used, missing, dimensions, options.parse_memory(memory), threads)
+        near, inputs = Near(distance, **given), inputs + inputs_of(cube)
+    chosen, facts = prune(parts[0], by, keep, min_fraction, max_fraction, max_rmse, near)
+    written = write_library(chosen, out, overwrite, inputs)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -290,10 +339,14 @@ def match(
     from unmix.library import load_parts
     from unmix.library import match as matches_of
     from unmix.library.match import is_ambiguous, names_of
+    from unmix.library.spectra import SHADE
     from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
 
     parts = load_parts(spectra)
+    # Shade of a run, which no spectrum is like.
+    if parts[0].names[-1:] == (SHADE,) and not parts[0].matrix[:, -1].any():
+        parts[0] = parts[0].take(range(len(parts[0].names) - 1))
     if len(parts) > 1 or not parts[0].valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
     found = matches_of(parts[0], load_selected(library, select), by, continuum)

@@ -24,6 +24,12 @@ default = ModelChoice()
     help="Endmembers of a model with shade, from 2 to 4: 2-4 tries all models of one to three classes and shade.",
 )
 @click.option(
+    "--class-sets",
+    metavar="A+B,...",
+    help="Try only models of these sets of classes, of as many classes as --levels allow; under exact also of their parts.  "
+    "[default: all]",
+)
+@click.option(
     "--limits",
     type=options.one_of(["exact", "viper"]),
     default=default.limits,
@@ -58,6 +64,21 @@ default = ModelChoice()
     "--max-rmse", type=float, metavar="RMSE", help="Reject models with a larger RMSE.  [default: 0.025 for viper]"
 )
 @click.option(
+    "--max-residual",
+    type=float,
+    metavar="R",
+    help="For viper: reject models whose residual reaches R, either way, in --residual-bands bands after each other.  [default: none]",
+)
+@click.option(
+    "--residual-bands",
+    type=int,
+    default=default.residual_bands,
+    metavar="N",
+    show_default=True,
+    help="For --max-residual: so many of the bands in use.",
+)
+@unmixing.shade
+@click.option(
     "--uncertainty",
     is_flag=True,
     help="Also write STEM_spread: by how much the RMSE of the next best model is larger, how many models fit nearly as well as the "
@@ -72,6 +93,7 @@ default = ModelChoice()
 @unmixing.device
 @unmixing.running
 @options.reading
+@unmixing.tie
 @config.option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @archive.reporting

@@ -18,8 +18,8 @@ from .progress import Board
 @click.option("-n", "--count", metavar="N", help="Number of endmembers; auto estimates it.  [default: auto]")
 @click.option("--loss", type=options.one_of(["kl", "frobenius"]), default="kl", show_default=True,
               help="What is minimised: the Kullback-Leibler divergence (kl), or half the squared distance (frobenius).")  # fmt: skip
-@click.option("--start", type=options.one_of(["vca", "spa", "random"]), default=None,
-              help="Endmembers to start from: pixels extracted by vca or spa, or the mean spectrum times random numbers.  "
+@click.option("--start", type=options.one_of(["vca", "spa", "nfindr", "random"]), default=None,
+              help="Endmembers to start from: pixels extracted by vca, spa or nfindr, or the mean spectrum times random numbers.  "
               "[default: vca]")  # fmt: skip
 @click.option(
     "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="Start from this library instead."

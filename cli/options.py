@@ -80,6 +80,9 @@ reading = combine(
     click.option("--lines", metavar="A:B", help="Read only lines A to B, counted from 0, B excluded."),
     click.option("--samples", metavar="A:B",
                  help="Read only samples A to B, counted like lines; map information is shifted accordingly."),
+    click.option("--bbox", metavar="W,S,E,N",
+                 help="Read only the part that has all pixels whose centres are in this box, in the units of the map: of a swath with "
+                 "a lookup table (EMIT), too."),
     click.option("--mask", metavar="FILE[:BAND]",
                  help="Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name."),
     click.option("--mask-out", metavar="FILE[:BAND]", multiple=True,

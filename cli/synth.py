@@ -13,7 +13,15 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 
 
 @click.command("synth")
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT.hdr")
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT")
+@click.option(
+    "--like",
+    type=options.one_of(["envi", "emit"]),
+    default="envi",
+    show_default=True,
+    help="envi: OUT.hdr with a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
+    "(only --lines, --samples and --seed are for it).",
+)
 @click.option("--lines", default=100, show_default=True, help="Number of lines.")
 @click.option("--samples", default=100, show_default=True, help="Number of samples in a line.")
 @click.option("--bands", default=224, show_default=True, help="Number of bands, from 400 to 2500 nm.")
@@ -56,6 +64,7 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def command(
     out: Path,
+    like: str,
     lines: int,
     samples: int,
     bands: int,
@@ -72,7 +81,17 @@ def command(
     """Make a scene OUT.img with header OUT.hdr, and its truth: OUT_truth_abundance and OUT_truth_endmembers.
 
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
+
+    Like EMIT: reflectance OUT.nc with lookup table and a cloud, OUT_uncertainty.nc (its standard deviation), OUT_mask.nc, a library of
+    24 spectra OUT_library.csv, and OUT_truth_fraction.
     """
+    if like == "emit":
+        from unmix.jobs.synth.emit import Granule, synthesise_emit
+
+        refuse_options_of_envi()
+        for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
+            print_out(str(path))
+        return
     from unmix.blocks import parse_size
     from unmix.jobs.synth import Scene, synthesise
 
@@ -88,3 +107,11 @@ def command(
     words += [f"--dtype {dtype} --interleave {interleave} --byte-order {byte_order}"]
     for path in synthesise(out, scene, overwrite, parse_size(memory), " ".join(words)):
         print_out(str(path))
+
+
+def refuse_options_of_envi() -> None:
+    """Raise `click.UsageError` where an option was given that says nothing about a granule."""
+    context = click.get_current_context()
+    for name in ("bands", "count", "snr", "pure", "dtype", "interleave", "byte_order", "memory"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} is not for --like emit, whose granules are all alike")

@@ -54,6 +54,20 @@ library = options.combine(
     classes,
 )
 
+shade = click.option(
+    "--shade",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="For pcls and mesma: a library whose one spectrum is that of shade.  [default: zero in all bands]",
+)
+
+tie = click.option(
+    "--tie",
+    metavar="A-B,...",
+    help="Subtract from the bands in each of these windows of wavelengths, in nm, the first of them, in pixels and library, and leave "
+    "that one out: 650-800,2030-2300.",
+)
+
 sums = options.combine(
     click.option(
         "--by",
@@ -61,12 +75,7 @@ sums = options.combine(
         default=None,
         help="Also write the sums of the abundances by class, and the brightness (the sum of all, without shade), STEM_fraction.",
     ),
-    click.option(
-        "--shade",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="For pcls: a library whose one spectrum is that of shade.  [default: zero in all bands]",
-    ),
+    shade,
 )
 
 weights = options.combine(
@@ -90,7 +99,8 @@ uncertainty = options.combine(
         "--noise",
         default="auto",
         metavar="FILE",
-        help="For --uncertainty and --monte-carlo: the noise of each band, a number a line, in the unit of the scaled cube; auto takes "
+        help="For --uncertainty and --monte-carlo: the noise of each band, a number a line, in the unit of the scaled cube; or, for "
+        "--uncertainty, a cube with that of each pixel, as EMIT's RFLUNCERT, to which --scale applies too; auto takes "
         "what each pixel's residual shows, model errors included; none draws spectra alone.",
         show_default=True,
     ),
@@ -171,6 +181,12 @@ running = options.combine(
         + ". Names of GDAL's drivers will do.",
     ),
     click.option(
+        "--tag",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Write this into the headers of all maps, as tag KEY, beside version, options and digests. May be given several times.",
+    ),
+    click.option(
         "--rgb",
         metavar="A,B,C",
         help="Endmembers or classes that are red, green and blue in STEM_browse.png.  [default: the three with the largest sums]",
@@ -206,4 +222,5 @@ every = options.combine(
     running,
     selected_maps,
     options.reading,
+    tie,
 )

@@ -50,6 +50,14 @@ def models(E, y, kinds, choice, method):
     for size in range(choice.sizes[0], choice.sizes[1] + 1):
         best, error = None, np.inf
         for some in itertools.combinations(members, size):
+            own = {kinds[part[0]] for part in some}
+            given = [set(text.split("+")) for text in (choice.class_sets or "").split(",")]
+            if (
+                choice.class_sets
+                and own not in given
+                and not (choice.limits == "exact" and any(own < one for one in given))
+            ):
+                continue
             for model in itertools.product(*some):
                 columns = list(model)
                 if choice.limits == "exact":
@@ -60,6 +68,9 @@ def models(E, y, kinds, choice, method):
                     if a.min() < choice.min_fraction - 1e-9 or a.max() > choice.max_fraction + 1e-9:
                         continue
                     if not choice.min_shade - 1e-9 <= shade <= choice.max_shade + 1e-9:
+                        continue
+                    large = np.abs(y - E[:, columns] @ a) >= (choice.max_residual or np.inf)
+                    if "1" * choice.residual_bands in "".join("1" if one else "0" for one in large):
                         continue
                 rmse = np.sqrt(np.mean((y - E[:, columns] @ a) ** 2))
                 if rmse <= choice.largest_rmse and rmse < error - 1e-13:

@@ -13,7 +13,7 @@ from unmix.endmembers.counts import mnf_ratios
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
 from unmix.jobs.synth import Scene, synthesise
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 

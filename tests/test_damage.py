@@ -16,7 +16,8 @@ from unmix.io import bytes_per_line, open_cube, probe
 from unmix.io.formats.header import geotransform
 from unmix.library import Endmembers, load
 from unmix.library.fit import spacing
-from unmix.scene import open_scene, sampled
+from unmix.scene import open_scene
+from unmix.scene.sample import sampled
 
 Y = np.random.default_rng(0).random((6, 9, 8))
 

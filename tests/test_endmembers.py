@@ -12,7 +12,7 @@ from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
 from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 
 def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False, smooth=0):

@@ -16,7 +16,7 @@ from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.fields import DTYPES
 from unmix.io.formats.header import format_header, parse, read_header
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 
 def whole_cube(cube):

@@ -11,7 +11,7 @@ from unmix.io import bytes_per_line, open_cube, scratch, spectra
 from unmix.io.formats.header import geotransform
 from unmix.jobs.solve import open_array
 from unmix.jobs.verify import verify
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 FORMATS = {"neon": "NEON AOP", "emit": "EMIT L2A", "aviris3": "AVIRIS-3", "prisma": "PRISMA L2D", "tanager": "Tanager"}
 

@@ -167,3 +167,10 @@ def test_a_word_that_selects_or_leaves_out_nothing(word):
     with pytest.raises(LibraryError, match=r"two.csv: no name or class is 'oak'; there is "):
         select([library], word)
     assert select([library], "!SOIL")[0].names == ("b",)
+
+
+def test_a_word_that_is_no_class_is_answered_with_the_classes():
+    names = tuple(f"{kind} {j}" for kind in ("npv", "pv", "soil") for j in range(4))
+    library = Endmembers(names, np.ones((3, 12)), None, classes=tuple(name.split()[0] for name in names))
+    with pytest.raises(LibraryError, match="no name or class is 'green'; there is npv, pv, soil, npv 0, npv 1"):
+        select([library], "soil,green")

@@ -121,3 +121,16 @@ def test_endmembers_of_jasper_find_their_names(tmp_path, data):
     command("endmembers", data / "jasper/jasper.hdr", "-n", "4", "--smooth", "100", "-o", tmp_path)
     found = match(load(tmp_path / "jasper_endmembers.csv"), [load(path)])
     assert sorted(matches[0].name for matches in found) == sorted(load(path).names)
+
+
+def test_shade_of_a_run_is_not_compared(tmp_path):
+    """The endmembers of a run with shade end with a spectrum that is zero: nothing is like it."""
+    random = np.random.default_rng(0)
+    E = random.uniform(0.1, 0.9, (3, 12))
+    waves = [f"{400 + 10 * b}" for b in range(12)]
+    for name, rows in (("own", [*E, np.zeros(12)]), ("library", E[::-1])):
+        names = ["a", "b", "c", "shade"] if name == "own" else ["x", "y", "z"]
+        text = [["name", *waves], *([n, *(repr(float(v)) for v in row)] for n, row in zip(names, rows))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(row) for row in text))
+    found = json.loads(command("library", "match", tmp_path / "own.csv", tmp_path / "library.csv", "--json")[0])
+    assert {name: matches[0]["name"] for name, matches in found.items()} == {"a": "z", "b": "y", "c": "x"}

@@ -6,7 +6,7 @@ import json
 import naive
 import numpy as np
 import pytest
-from conftest import falsify, write_cube
+from conftest import falsify, falsify_record, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -14,7 +14,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.jobs.verify import verify
 from unmix.library import ClassSums, load
-from unmix.methods import METHODS, ModelChoice
+from unmix.methods import METHODS, ModelChoice, classes_in_order
 
 SHADED = METHODS["pcls"]
 
@@ -84,6 +84,63 @@ def test_any_limits(seed, levels, low, high, least, most, rmse, fusion, limits):
     rejecting = {"min_fraction": low, "max_fraction": high, "min_shade": least, "max_shade": most}
     rejecting = rejecting if limits == "viper" else {}
     compare(E, Y, kinds, levels=levels, limits=limits, max_rmse=rmse, fusion=fusion, **rejecting)
+
+
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+@pytest.mark.parametrize(
+    ("levels", "class_sets"), [("2-4", "c0+c1+c2"), ("2-4", "C2, c0+c3,c1+c2+c3"), ("3-4", "c1+c3"), ("2-3", "c3,c1")]
+)
+def test_only_sets_of_classes_that_are_named(limits, levels, class_sets):
+    random = np.random.default_rng(11)
+    E, kinds = library(random, 15, (3, 2, 3, 1))
+    Y = scene(random, E, kinds, 20)
+    named = [set(text.strip().lower().split("+")) for text in class_sets.split(",")]
+    words = {"levels": levels, "limits": limits, "fusion": 0.001, "max_rmse": 0.3}
+    compare(E, Y, kinds, class_sets=class_sets.lower().replace(" ", ""), **words)
+    for a in unmix.mesma(Y, E, kinds, class_sets=class_sets, **words).abundances:
+        used = {kinds[j] for j in np.flatnonzero(a)}
+        assert used in named or (limits == "exact" and any(used <= one for one in named)) or not used
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.floats(0.005, 0.05), st.integers(1, 12), st.sampled_from(["2-2", "2-4", "3-3"]))
+def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, bands, levels):
+    random = np.random.default_rng(seed)
+    E, kinds = library(random, 11, (3, 2, 3))
+    words = {"levels": levels, "limits": "viper", "fusion": 0.002, "max_rmse": 0.3}
+    compare(E, scene(random, E, kinds, 6), kinds, max_residual=limit, residual_bands=bands, **words)
+
+
+def test_a_limit_on_residuals_rejects_some_models_and_not_others():
+    random = np.random.default_rng(1)
+    E, kinds = library(random, 11, (3, 2, 3))
+    Y = scene(random, E, kinds, 60)
+    words = {"levels": "2-3", "limits": "viper", "fusion": 0.0, "max_rmse": 0.3}
+    plain, limited, all_bands = (
+        unmix.mesma(Y, E, kinds, **words, **more).abundances
+        for more in ({}, {"max_residual": 0.015, "residual_bands": 2}, {"max_residual": 0.015, "residual_bands": 12})
+    )
+    changed = (plain != limited).any(axis=1)
+    assert 5 < changed.sum() < 55 and np.array_equal(plain, all_bands)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"class_sets": "c0+soil"}, "no class 'soil'; it has c0, c1"),
+        ({"class_sets": "c0+c1+c2"}, "allow sets of 1 to 2 classes"),
+        ({"class_sets": "c0+c0"}, "each named once"),
+        ({"class_sets": "c0,"}, "no class ''"),
+        ({"max_residual": 0.1}, "under `limits` viper"),
+        ({"max_residual": 0.0, "limits": "viper"}, "above 0"),
+        ({"residual_bands": 0, "limits": "viper"}, "at least 1"),
+        ({"residual_bands": 3, "limits": "viper"}, "give that"),
+    ],
+)
+def test_sets_and_limits_that_cannot_be(words, text):
+    E, kinds = library(np.random.default_rng(1), 11, (3, 2, 3))
+    with pytest.raises(unmix.MethodError, match=text.replace("(", "[(]")):
+        unmix.mesma(E.T, E, kinds, **words)
 
 
 def test_faces_make_the_constrained_optimum():
@@ -179,6 +236,75 @@ def test_from_file_to_file(tmp_path, cube, words):
     assert report["without_spectrum"] == int((found.steps[found.valid & (Y[..., 0] != -9)] == 0).sum())
     assert not (tmp_path / "x_abundance.img").exists()
     assert verify(tmp_path / "x", everything=True).faults == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"class_sets": "c0+c1,c2"},
+        {
+            "limits": "viper",
+            "max_residual": 0.012,
+            "residual_bands": 2,
+            "max_rmse": 0.2,
+            "uncertainty": True,
+            "within": "all",
+        },
+    ],
+)
+def test_sets_and_limits_from_file_to_file(tmp_path, cube, words):
+    path, E, kinds, Y = cube
+    report = unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", **words)
+    of_choice = {name: value for name, value in words.items() if name not in ("uncertainty", "within")}
+    found = unmix.mesma(Y, E, kinds, **of_choice).rmse
+    written = np.fromfile(tmp_path / "x_rmse.img", "<f4").reshape(4, 10)
+    assert np.allclose(written, np.where(Y[..., 0] == -9, -9999, found), rtol=1e-6)
+    assert verify(tmp_path / "x", everything=True).faults == []
+    assert set(report["asked"]["choice"]) >= set(of_choice)
+    if "class_sets" in words:  # another order of the same sets is the same run
+        again = unmix.run(
+            path, endmembers=tmp_path / "library.csv", method="mesma", class_sets=" c2, c1+c0", skip_existing=True
+        )
+        assert again["skipped"]
+    change = {"class_sets": None, "max_residual": None, "residual_bands": 7}
+    falsify_record(tmp_path / "x", lambda record: record["asked"]["choice"].update(change))
+    assert any("is not the best model" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+
+
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+def test_another_shade_than_zero(tmp_path, cube, limits):
+    path, E, kinds, Y = cube
+    shade = 0.05 + 0.02 * np.sin(np.arange(14))
+    rows = [["name", *map(str, range(1, 15))], ["dark", *map(repr, map(float, shade))]]
+    (tmp_path / "shade.csv").write_text("\n".join(",".join(row) for row in rows))
+    words = {"levels": "2-3", "limits": limits, "fusion": 0.001}
+    report = unmix.run(
+        path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv", residual=True, **words
+    )
+    maps = {name: np.fromfile(tmp_path / f"x_{name}.img", "<f4").reshape(4, -1, 10).transpose(0, 2, 1)
+            for name in ("fraction", "model", "rmse", "residual")}  # fmt: skip
+    for line, sample in np.ndindex(4, 10):
+        if (line, sample) == (1, 2):
+            continue
+        y, expected = Y[line, sample] - shade, None
+        expected = naive.models(E - shade[:, None], y, kinds, ModelChoice(**words), SHADED)
+        a = np.zeros(len(kinds)) if expected is None else expected
+        fractions = [a[[j for j, kind in enumerate(kinds) if kind == name]].sum() for name in ("c0", "c1", "c2")]
+        np.testing.assert_allclose(maps["fraction"][line, sample, :4], [*fractions, 1 - a.sum()], atol=2e-6)
+        left = Y[line, sample] - E @ a - (1 - a.sum()) * shade
+        np.testing.assert_allclose(maps["residual"][line, sample], left, atol=1e-6)
+        assert maps["rmse"][line, sample, 0] == pytest.approx(np.sqrt(np.mean(left**2)), rel=1e-5)
+    written = load(tmp_path / "x_endmembers.csv")
+    assert written.names[-1] == "shade" and np.array_equal(written.matrix[:, :-1], E) and report["asked"]["shade"]
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_shade_that_is_in_the_library(tmp_path, cube):
+    path, E, _, _ = cube
+    rows = [["name", *map(str, range(1, 15))], ["dark", *map(repr, map(float, E[:, 4]))]]
+    (tmp_path / "shade.csv").write_text("\n".join(",".join(row) for row in rows))
+    with pytest.raises(unmix.LibraryError, match="s4 is the spectrum of `shade`"):
+        unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv")
 
 
 def test_the_same_bytes_for_any_block(tmp_path, cube):
@@ -285,6 +411,24 @@ def test_a_dry_run_counts_models(tmp_path, cube):
 
 
 @pytest.mark.sim
+def test_a_gpu_keeps_to_sets_and_residuals(device):
+    random = np.random.default_rng(2)
+    E, kinds = library(random, 12, (2, 2, 3))
+    Y = scene(random, E, kinds, 8, 0.03)
+    words = {
+        "limits": "viper",
+        "levels": "2-4",
+        "max_rmse": 0.1,
+        "max_residual": 0.03,
+        "residual_bands": 2,
+        "class_sets": "c0+c1+c2,c1",
+    }
+    found = unmix.mesma(Y, E, kinds, device=device, **words)
+    np.testing.assert_allclose(found.abundances, unmix.mesma(Y, E, kinds, device="cpu", **words).abundances, atol=1e-12)
+    assert 0 < (found.steps > 0).sum() < 8
+
+
+@pytest.mark.sim
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_gpu_chooses_the_same(limits, device):
     """Its threads look at models by branches where the CPU's vectors select; and a run's maps are the same."""
@@ -365,7 +509,10 @@ def test_classes_whose_names_differ_in_case_alone():
     """Their order is that of their names, not that of a set, which differs from process to process."""
     from unmix.solvers.pixels.mesma.tables import tables
 
-    orders = {tuple(tables(np.eye(4), np.ones(4), kinds, 1)[0]) for kinds in (("a", "A", "b", "B"),) * 5}
+    orders = {
+        tuple(tables(np.eye(4), np.ones(4), kinds, classes_in_order(kinds), 1)[0])
+        for kinds in (("a", "A", "b", "B"),) * 5
+    }
     assert orders == {(1, 0, 3, 2)}
 
 

@@ -154,7 +154,13 @@ def wide_scene(tmp_path):
 
 @pytest.mark.parametrize(
     ("start", "where"),
-    [("vca", "cpu"), ("spa", "cpu"), ("random", "cpu"), pytest.param("vca", "cuda", marks=pytest.mark.gpu)],
+    [
+        ("vca", "cpu"),
+        ("spa", "cpu"),
+        ("nfindr", "cpu"),
+        ("random", "cpu"),
+        pytest.param("vca", "cuda", marks=pytest.mark.gpu),
+    ],
 )
 def test_a_scene_held_or_read_once_a_step(tmp_path, wide_scene, start, where):
     header, _ = wide_scene

@@ -14,7 +14,7 @@ from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.jobs.verify import verify
 from unmix.library import load
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.real
 CASES = [("jasper", None), ("samson", None), *(("salinas_a", p) for p in (3, 9, 15, 25))]

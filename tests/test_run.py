@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -102,7 +103,8 @@ def test_the_same_bytes_however_it_is_run(tmp_path, scene):
             for ways in ({"memory": "200k", "threads": 1}, {"memory": "1G", "threads": 2}, {"streams": 1}):
                 out = tmp_path / "o"
                 unmix.run(path, endmembers=library, device="cpu", out_dir=out, residual=True, **ways)
-                found = outputs(out)
+                # The interleave makes another file, whose digest the headers have.
+                found = {name: re.sub(rb"unmix input = .*", b"", text) for name, text in outputs(out).items()}
                 reference = reference or found
                 assert found.keys() == reference.keys() and len(found) == 8
                 assert [key for key in found if found[key] != reference[key]] == [], (name, interleave, ways)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, missing, open_cube, spectra
+from unmix.io.cube import ranges
 from unmix.jobs.verify import verify
-from unmix.scene import ReadOptions, mask_of, open_scene, ranges
+from unmix.scene import ReadOptions, mask_of, open_scene
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
 
@@ -189,7 +190,7 @@ def test_water_bands(tmp_path):
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_ranges_say_what_parse_bands_reads(places):
-    from unmix.scene import parse_bands
+    from unmix.scene.bands import parse_bands
 
     assert parse_bands(ranges(list(places)), 41).tolist() == sorted(places)
 

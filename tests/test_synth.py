@@ -1,8 +1,10 @@
 """Synthetic scenes: what they promise is what they hold."""
 
+import h5py
 import naive
 import numpy as np
 import pytest
+from test_cli import unmix as command
 
 import unmix
 from unmix.io import open_cube
@@ -95,3 +97,53 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     synthesise(tmp_path / "s.hdr", Scene(3, 3, 5, 2))
     with pytest.raises(unmix.OutputError, match="exists already"):
         synthesise(tmp_path / "s.hdr", Scene(3, 3, 5, 2))
+
+
+def test_a_granule_like_those_of_emit(tmp_path):
+    """What it says of itself is what a run finds: fractions by class, noise, mask, place; and a seed gives the same bytes."""
+    for name in "ab":
+        command("synth", tmp_path / f"{name}.nc", "--like", "emit", "--lines", 24, "--samples", 30, "--seed", 3)
+    kinds = (".nc", "_uncertainty.nc", "_mask.nc", "_library.csv", "_truth_fraction.img", "_truth_fraction.hdr")
+    for kind in kinds:
+        assert (tmp_path / f"a{kind}").read_bytes() == (tmp_path / f"b{kind}").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}{kind}" for name in "ab" for kind in kinds}
+    truth = np.fromfile(tmp_path / "a_truth_fraction.img", "<f4").reshape(24, 30, 4)
+    assert np.allclose(truth.sum(axis=2), 1, atol=1e-6) and truth.min() >= 0 and truth[..., 3].min() >= 0.05
+    report = unmix.run(
+        tmp_path / "a.nc", endmembers=tmp_path / "a_library.csv", method="pcls", by="class", ortho=True,
+        mask_out=f"{tmp_path / 'a_mask.nc'}:Cloud flag", out_dir=tmp_path / "out",
+    )  # fmt: skip
+    found = np.fromfile(tmp_path / "out/a_fraction.img", "<f4").reshape(24, 5, 30).transpose(0, 2, 1)
+    clear = found[..., 0] != -9999
+    assert report["pixels"]["masked"] == (~clear).sum() > 0 and report["acquisition"]["sensor type"] == "EMIT"
+    assert np.abs(found[clear][:, :4] - truth[clear]).max() < 0.05 and len(report["bands_used"]) < 260
+    assert report["fit"]["relative_rmse"]["maximum"] < 0.03
+    with h5py.File(tmp_path / "a.nc") as file, h5py.File(tmp_path / "a_uncertainty.nc") as noise:
+        x, y, lon, lat = (file[f"location/{key}"][()] for key in ("glt_x", "glt_y", "lon", "lat"))
+        _, across, _, _, _, down = transform = file.attrs["geotransform"]
+        good = file["sensor_band_parameters/good_wavelengths"][()] != 0
+        assert file["reflectance"][()][clear][:, good].min() > -0.05
+        assert (
+            np.all(file["reflectance"][()][..., ~good] == np.float32(-0.01))
+            and noise["reflectance_uncertainty"][()].min() > 0
+        )
+    rows, columns = np.nonzero(x)
+    assert (
+        len(np.unique(x[rows, columns] * 1000 + y[rows, columns])) > 0.75 * 24 * 30
+    )  # nearly every pixel is on the map
+    at = y[rows, columns] - 1, x[rows, columns] - 1
+    assert np.abs(lon[at] - transform[0] - across * (columns + 0.5)).max() < 0.75 * across
+    assert np.abs(lat[at] - transform[3] - down * (rows + 0.5)).max() < 0.75 * -down
+
+
+def test_a_granule_that_cannot_be(tmp_path):
+    assert (
+        "--bands is not for --like emit"
+        in command("synth", tmp_path / "a.nc", "--like", "emit", "--bands", 9, code=2)[1]
+    )
+    assert "ends in .nc" in command("synth", tmp_path / "a.hdr", "--like", "emit", code=2)[1]
+    assert "at least 1" in command("synth", tmp_path / "a.nc", "--like", "emit", "--lines", 0, code=2)[1]
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "a_mask.nc").write_text("mine")
+    assert "a_mask.nc: exists already" in command("synth", tmp_path / "a.nc", "--like", "emit", "--lines", 3, code=1)[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a_mask.nc"]

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 from conftest import KINDS, LINES, SAMPLES, L, P, falsify, write_cube
+from test_cli import unmix as command
 
 import unmix
 from unmix.arrays.pixels import all_bands
@@ -190,3 +192,167 @@ def test_noise_that_cannot_be_used(setting, text, words, error, said):
             },
         )
     assert not list(folder.glob("x_*"))
+
+
+@pytest.fixture
+def noise_cube(setting):
+    """Noise of each pixel, as stored numbers with a scale, some missing; and as it is, (LINES, SAMPLES, L)."""
+    folder, _, _, sigma = setting
+    noise = sigma * np.random.default_rng(8).uniform(0.5, 2.0, (LINES, SAMPLES, L))
+    stored = np.round(noise * 1e6).astype(np.int32)
+    stored[1, 1, 3], stored[2, 0, 0], stored[0, 2] = -9999, 0, -9999
+    path = write_cube(folder / "noise.hdr", stored, "bsq", data_ignore_value=-9999, reflectance_scale_factor=1e6)
+    return path, np.where(stored > 0, stored * 1e-6, np.nan)
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls"])
+@pytest.mark.parametrize("by", [None, "class", "normalized"])
+def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, by):
+    """As a run in which all pixels have the noise of that one."""
+    folder, _, Y, _ = setting
+    words = {"method": method, "by": "class" if by else None, "shade_normalize": by == "normalized"}
+    Y = Y + 0.003 * np.random.default_rng(2).standard_normal(Y.shape)
+    path, noise = noise_cube
+    found, bands = run(folder, Y, noise=path, **words)
+    for line, sample in ((0, 0), (1, 1), (1, 2), (2, 0), (LINES - 1, SAMPLES - 1)):
+        if np.isnan(noise[line, sample]).any():
+            assert np.all(found[line, sample] == -9999)
+            continue
+        (folder / "one.csv").write_text("".join(f"{v!r}\n" for v in noise[line, sample].tolist()))
+        expected, names = run(folder, Y, noise=folder / "one.csv", **words)
+        np.testing.assert_allclose(found[line, sample], expected[line, sample], rtol=1e-5, atol=1e-12)
+        assert names == bands
+
+
+def test_noise_of_each_pixel_with_weights_in_parts_and_any_block(setting, noise_cube):
+    folder, _, Y, _ = setting
+    (folder / "weights.csv").write_text("".join(f"{1 + b % 3}\n" for b in range(L)))
+    words = {"method": "nnls", "noise": noise_cube[0], "weights": folder / "weights.csv"}
+    results = {
+        run(folder, Y, memory=memory, threads=threads, **words)[0].tobytes()
+        for memory, threads in (("64K", 1), ("1G", 2))
+    }
+    assert len(results) == 1
+    whole = np.frombuffer(results.pop(), "<f4").reshape(LINES, SAMPLES, P + 1)
+    out = folder / "part"
+    unmix.run(
+        folder / "x.hdr",
+        endmembers=folder / "library.csv",
+        uncertainty=True,
+        out_dir=out,
+        lines="1:3",
+        samples="1:",
+        **words,
+    )
+    part = np.fromfile(out / "x_sigma.img", "<f4").reshape(2, P + 1, SAMPLES - 1).transpose(0, 2, 1)
+    assert np.array_equal(part, whole[1:3, 1:]) and verify(out / "x", everything=True).faults == []
+
+
+def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_path):
+    folder, _, Y, _ = setting
+    path, _ = noise_cube
+    run(folder, Y, method="nnls", noise=path)
+    falsify(folder / "x", "sigma", LINES, lambda values: np.multiply(values, 1.01, out=values))
+    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
+    stored = np.fromfile(path.with_suffix(".img"), np.int32)
+    stored[0] += 1
+    stored.tofile(path.with_suffix(".img"))
+    with pytest.raises(unmix.CubeError, match="is not the noise that the run read"):
+        verify(folder / "x")
+    words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
+    for lines, bands, text in ((LINES - 1, L, "lines of"), (LINES, L - 1, "bands, the scene")):
+        other = write_cube(folder / "other.hdr", np.ones((lines, SAMPLES, bands)))
+        with pytest.raises(unmix.CubeError, match=text):
+            unmix.run(folder / "x.hdr", noise=other, **words)
+    for name, more in (("monte_carlo", {"monte_carlo": 5, "by": "class"}), ("weights", {"weights": "noise"})):
+        with pytest.raises(unmix.MethodError, match=f"`{name}`.*noise for each pixel"):
+            unmix.run(folder / "x.hdr", noise=path, **words, **more)
+
+
+def test_a_file_of_noise_is_not_replaced_and_may_not_change(setting, noise_cube, monkeypatch):
+    """An output may not have the name of either of its files; a file that changes while it is read leaves no results."""
+    folder, _, Y, _ = setting
+    path, _ = noise_cube
+    words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
+    cube = write_cube(folder / "x.hdr", Y.astype(np.float64))
+    (folder / "x_sigma.dat").write_bytes(path.with_suffix(".img").read_bytes())
+    (folder / "x_sigma.hdr").write_bytes(path.read_bytes())
+    with pytest.raises(unmix.MethodError, match="would replace"):
+        unmix.run(cube, noise=folder / "x_sigma.dat", **words)
+    (folder / "x_sigma.dat").unlink()
+    (folder / "x_sigma.hdr").unlink()
+    original = unmix.jobs.derived.noise.NoiseCube.read
+
+    def changing(self, first, count):
+        with path.with_suffix(".img").open("r+b") as data:  # in place: another thread reads the file meanwhile
+            data.write(bytes(16))
+        return original(self, first, count)
+
+    monkeypatch.setattr(unmix.jobs.derived.noise.NoiseCube, "read", changing)
+    with pytest.raises(unmix.CubeError, match="changed while it was read"):
+        unmix.run(cube, noise=path, **words)
+    assert not (folder / "x_run.json").exists()
+
+
+def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
+    folder, _, Y, _ = setting
+    words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
+    wave = {"wavelength": "{" + ", ".join(str(400 + 10 * b) for b in range(L)) + "}", "wavelength_units": "nanometers"}
+    rows = (folder / "library.csv").read_text().splitlines()
+    (folder / "library.csv").write_text(
+        "\n".join(["name,class," + ",".join(str(400 + 10 * b) for b in range(L)), *rows[1:]])
+    )
+    cube = write_cube(folder / "x.hdr", Y.astype(np.float64), **wave)
+    with pytest.raises(unmix.CubeError, match="is the scene, not its noise"):
+        unmix.run(cube, noise=cube, **words)
+    wave["wavelength"] = "{" + ", ".join(str(405 + 10 * b) for b in range(L)) + "}"
+    other = write_cube(folder / "n.hdr", np.full((LINES, SAMPLES, L), 0.01, np.float32), **wave)
+    with pytest.raises(unmix.CubeError, match="band 1 of the noise is at 405 nm, of the scene at 400 nm"):
+        unmix.run(cube, noise=other.with_suffix(".img"), **words)  # whose bytes are no text, though none is 0
+    write_cube(folder / "y.hdr", Y.astype(np.float64))
+    assert (
+        "noise of each pixel of one scene"
+        in command(
+            "run",
+            cube,
+            folder / "y.hdr",
+            "-e",
+            folder / "library.csv",
+            "--uncertainty",
+            "--noise",
+            noise_cube[0],
+            code=2,
+        )[1]
+    )
+
+
+def test_noise_with_the_nodata_value_and_scale_that_were_given(setting, caplog):
+    folder, _, Y, sigma = setting
+    noise = np.round(np.broadcast_to(sigma, (LINES, SAMPLES, L)) * 1e5).astype(np.uint16)
+    noise[1, 1, 4] = 65535
+    path = write_cube(folder / "n.hdr", noise)
+    cube = write_cube(folder / "x.hdr", np.round(Y * 1e5).astype(np.uint32))
+    words = {"endmembers": folder / "library.csv", "uncertainty": True, "method": "nnls", "scale": 1e5}
+    unmix.run(cube, noise=path, nodata=65535, **words)
+    found = np.fromfile(folder / "x_sigma.img", "<f4").reshape(LINES, P + 1, SAMPLES)
+    assert np.all(found[1, :, 1] == -9999) and (found == -9999).sum() == P + 1
+    assert "1 pixels have no noise in some band" in caplog.text
+    (folder / "bom.csv").write_bytes(b"\xef\xbb\xbfENVIRONMENT\n" + b"".join(b"%.5f\n" % v for v in sigma))
+    unmix.run(cube, noise=folder / "bom.csv", overwrite=True, **words)
+    again = np.fromfile(folder / "x_sigma.img", "<f4").reshape(LINES, P + 1, SAMPLES)
+    np.testing.assert_allclose(again[0], found[0], rtol=2e-3)
+
+
+def test_noise_in_a_dataset_of_an_hdf5_file_read_by_several_threads(setting, noise_cube):
+    folder, _, Y, _ = setting
+    _, noise = noise_cube
+    with h5py.File(folder / "n.nc", "w") as file:
+        file["reflectance_uncertainty"] = np.nan_to_num(noise, nan=-9999).astype(np.float32)
+        file["sensor_band_parameters/wavelengths"] = np.arange(L) * 10.0 + 400
+        file["sensor_band_parameters/fwhm"] = np.full(L, 10.0)
+        file["other"] = np.nan_to_num(noise, nan=-9999)
+    results = set()
+    for path in (folder / "n.nc", f"{folder / 'n.nc'}:/other:yxb"):
+        found, _ = run(folder, Y, method="nnls", noise=path, memory="64K", threads=2)
+        results.add(found.round(6).tobytes())
+    assert len(results) == 1 and (found == -9999).any()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .jobs.distributed.batch import batch
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
+    from .jobs.stac import stac
     from .library import Endmembers
     from .options import Options
     from .pictures.write import report
@@ -42,7 +43,8 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
+    "report": ".pictures.write", "stac": ".jobs.stac",
+    "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
 
@@ -89,4 +91,5 @@ __all__ = [
     "run",
     "select_bands",
     "solve",
+    "stac",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from .errors import MethodError
 
@@ -45,6 +46,8 @@ class Solver:
 ALLOWANCE = 1e-9
 # Thresholds are below this, so that their squares are numbers.
 LARGEST = 1e100
+# What a record has of how models are chosen only where it is asked for: a record without it is of a run without it.
+WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 # Of spectra and noise; a deviation over so many is known to 1 %.
 MOST_DRAWS = 10_000
 
@@ -76,6 +79,11 @@ class DrawChoice:
             raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
 
 
+def classes_in_order(classes: Sequence[str]) -> list[str]:
+    """Return the classes, each once, in the order of their lower-case names, which settles ties between models."""
+    return sorted(set(classes), key=lambda name: (name.lower(), name))
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """How MESMA chooses among models, each of at most one spectrum of each class, and shade.
@@ -90,6 +98,13 @@ class ModelChoice:
         ``max_shade``.
     max_rmse : float, optional
         Models with a larger RMSE are rejected; default is 0.025 for ``viper``, and none for ``exact``.
+    max_residual : float, optional
+        For ``viper``: models whose residual is at least so large, either way, in ``residual_bands`` bands in use after each other are
+        rejected; default is none.
+    residual_bands : int
+    class_sets : str, optional
+        ``A+B,A+C+D``: the sets of classes that models are made of; default is all of the sizes that ``levels`` allows. Under ``exact``,
+        where a fraction may be zero, their parts are models too.
     fusion : float
         A level has to better the RMSE by so much.
     fusion_rule : {"kept", "preceding"}
@@ -105,34 +120,95 @@ class ModelChoice:
     min_shade: float = 0.0
     max_shade: float = 0.8
     max_rmse: float | None = None
+    max_residual: float | None = None
+    residual_bands: int = 7
+    class_sets: str | None = None
 
     def __post_init__(self) -> None:
         low, high = self.sizes
         if not 1 <= low <= high <= 3:
             raise MethodError(f"`levels` {self.levels}: write A-B, from 2 to 4 endmembers with shade, such as 2-3")
+        if self.class_sets is not None:  # the same sets are the same text
+            sets = ["+".join(sorted(word.strip() for word in one.split("+"))) for one in self.class_sets.split(",")]
+            object.__setattr__(self, "class_sets", ",".join(sorted(set(sets))))
         for name, known in (("limits", ("exact", "viper")), ("fusion_rule", ("kept", "preceding"))):
             if getattr(self, name) not in known:
                 raise MethodError(f"`{name}` '{getattr(self, name)}': there is {' and '.join(known)}")
         defaults = {field.name: field.default for field in fields(self)}
-        for name in ("min_fraction", "max_fraction", "min_shade", "max_shade"):
+        for name in ("min_fraction", "max_fraction", "min_shade", "max_shade", "max_residual", "residual_bands"):
             if self.limits == "exact" and getattr(self, name) != defaults[name]:
                 raise MethodError(
                     f"`{name}` rejects models under `limits` viper; exact has fractions from 0 to a sum of 1"
                 )
         if not 0 <= self.fusion < LARGEST or (self.max_rmse is not None and not 0 <= self.max_rmse < LARGEST):
             raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST:g} or more")
+        if self.max_residual is not None and not 0 < self.max_residual < LARGEST:
+            raise MethodError(f"`max_residual` must be above 0, and below {LARGEST:g}")
+        if self.residual_bands < 1:
+            raise MethodError(f"`residual_bands` {self.residual_bands}: must be at least 1")
+        if self.max_residual is None and self.residual_bands != defaults["residual_bands"]:
+            raise MethodError("`residual_bands` says over how many bands `max_residual` counts; give that")
         for least, most in (("min_fraction", "max_fraction"), ("min_shade", "max_shade")):
             if not getattr(self, least) <= getattr(self, most):
                 raise MethodError(f"`{least}` {getattr(self, least):g} is above `{most}` {getattr(self, most):g}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for a record, without those of `WHEN_SET` that have their defaults."""
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in WHEN_SET or getattr(self, f.name) != f.default
+        }
+
     def count_models(self, classes: Sequence[str]) -> dict[str, int]:
         """Return how many models of each level there are, for the classes of all spectra."""
-        members = [list(classes).count(name) for name in dict.fromkeys(classes)]
         low, high = self.sizes
+        sets = self.sets_of(classes)
         return {
-            f"{size + 1} endmembers": sum(math.prod(some) for some in itertools.combinations(members, size))
+            f"{size + 1} endmembers": sum(
+                math.prod(list(classes).count(name) for name in one) for one in sets if len(one) == size
+            )
             for size in range(low, high + 1)
         }
+
+    def sets_of(self, classes: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the sets of classes that models are made of, from one class on, for the classes of all spectra.
+
+        Under ``exact`` also those of fewer classes than ``levels`` begins with, since a fraction may be zero. Sizes ascend; sets of a
+        size, and the classes of a set, are in the order of their lower-case names.
+
+        Raises
+        ------
+        MethodError
+            Where ``class_sets`` names a class that there is not, or a set of a size that ``levels`` does not allow.
+        """
+        low, high = self.sizes
+        known = classes_in_order(classes)
+        low = 1 if self.limits == "exact" else low
+        every = [one for size in range(low, high + 1) for one in itertools.combinations(known, size)]
+        if self.class_sets is None:
+            return every
+        chosen = [self.set_of(text, known) for text in self.class_sets.split(",")]
+        if self.limits == "exact":
+            return [one for one in every if any(set(one) <= given for given in chosen)]
+        return [one for one in every if set(one) in chosen]
+
+    def set_of(self, text: str, known: Sequence[str]) -> set[str]:
+        """Return the classes of ``A+B``, of those that are known; see `sets_of`."""
+        by_name = {name.lower(): name for name in known} | {name: name for name in known}
+        words = [word.strip() for word in text.split("+")]
+        names = [by_name.get(word) or by_name.get(word.lower()) for word in words]
+        if None in names:
+            raise MethodError(
+                f"`class_sets`: the library has no class '{words[names.index(None)]}'; it has {', '.join(known[:12])}"
+            )
+        found = {name for name in names if name is not None}
+        low, high = self.sizes
+        if not low <= len(found) <= high or len(found) != len(words):
+            raise MethodError(
+                f"`class_sets` {text}: `levels` {self.levels} allow sets of {low} to {high} classes, each named once"
+            )
+        return found
 
     @property
     def sizes(self) -> tuple[int, int]:

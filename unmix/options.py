@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -20,10 +21,12 @@ OF_A_LIBRARY = {
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "smooth", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise",
-    "weights", "shade", "classes",
+    "weights", "shade", "classes", "tag",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
+# Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
+LONGEST_TAG = 1000
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
     "out_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams", "choice", "reading",
@@ -52,7 +55,7 @@ class Options:
     by : {"class"}, optional
         Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
     shade : path-like, optional
-        For a method with shade: the library whose one spectrum is that of shade; default is zero in all bands.
+        For a method with shade, and for "mesma": the library whose one spectrum is that of shade; default is zero in all bands.
     shade_normalize : bool
         Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
     weights : path-like or "noise", optional
@@ -64,8 +67,8 @@ class Options:
         Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``. For the method
         "mesma": what the models say that fit nearly as well as the chosen one, to ``STEM_spread``.
     noise : path-like, "auto" or "none"
-        The noise that they, or draws, come from: a text file with the standard deviation of each band, or what each pixel's residual
-        shows; "none" is for draws of spectra alone.
+        The noise that they, or draws, come from: a text file with the standard deviation of each band, for `uncertainty` also a cube
+        with that of each pixel, or what each pixel's residual shows; "none" is for draws of spectra alone.
     within : float or "all", optional
         For the method "mesma": by how much the RMSE of these models may be larger; default is half of ``fusion``.
     monte_carlo : int, optional
@@ -107,6 +110,8 @@ class Options:
         Also write ``STEM_browse.png``, a picture of the abundances, or with ``by`` of the sums by class.
     rgb : str, optional
         The endmembers or classes that are red, green and blue in it, ``A,B,C``; default are the three with the largest sums.
+    tag : sequence of str
+        ``KEY=VALUE``: further fields of the headers of all maps, as ``tag KEY``.
     dry_run : bool
         Report what would be done, and write nothing.
     max_delta : float
@@ -157,6 +162,7 @@ class Options:
     top: int | None = None
     browse: bool = True
     rgb: str | None = None
+    tag: Sequence[str] = ()
     dry_run: bool = False
     max_delta: float = MOST_DELTA
     reading: ReadOptions = field(default_factory=ReadOptions)
@@ -195,7 +201,7 @@ class Options:
         if self.class_map and self.by is None:
             raise MethodError("`class_map` compares sums by class; add `by` class")
         self.refuse_draws()
-        if self.shade is not None and not self.method_spec.has_shade:
+        if self.shade is not None and not self.method_spec.has_shade and self.choice is None:
             raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
         if self.rgb is not None and not self.browse:
             raise MethodError("`rgb` chooses the colours of the browse image, which is not to be written")
@@ -203,6 +209,8 @@ class Options:
             raise MethodError("`rgb`: with `top` each pixel shows its largest abundance in that endmember's colour")
         if self.library_scale is not None and not 1e-30 < self.library_scale < 1e30:
             raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
+        object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
+        _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     def refuse_draws(self) -> None:
@@ -235,6 +243,16 @@ class Options:
             raise MethodError(
                 f"`within` {self.within!r}: must be an RMSE that is not negative, nor {LARGEST:g} or more, or all"
             )
+        if self.reading.tie is not None and self.endmembers is None:
+            raise MethodError(
+                "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
+            )
+        has_noise = (self.uncertainty and self.choice is None) or (self.draw_choice and self.draw_choice.has_noise)
+        if self.reading.tie is not None and (has_noise or self.noise not in ("auto", "none")):
+            raise MethodError(
+                "`tie`: the bands of a window share the noise of its first one; `uncertainty` and `noise` are for bands as they are "
+                "(`monte_carlo` with `draw_spectra` and `noise` none is not)"
+            )
         _ = self.draw_choice  # which refuses numbers out of range
 
     @property
@@ -250,6 +268,25 @@ class Options:
         except ValueError:
             return math.nan
         return number if 0 <= number < LARGEST else math.nan
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """``tag`` as fields of a header, ``tag KEY``, which no program takes for its own; `MethodError` where one is malformed."""
+        tags: dict[str, str] = {}
+        for text in self.tag:
+            key, equals, value = (" ".join(part.split()) for part in text.partition("="))
+            key = f"tag {' '.join(key.lower().replace('_', ' ').split())}"
+            is_name = key.isascii() and key[4:5].isalpha() and key.replace(" ", "").isalnum()
+            is_text = 0 < len(value) <= LONGEST_TAG and value.isprintable() and not set(value) & set("{},")
+            if not equals or not is_name or not is_text:
+                raise MethodError(
+                    f"`tag` '{text[:80]}': write KEY=VALUE: letters, digits and spaces, and a text of at most {LONGEST_TAG} letters "
+                    "without commas and braces"
+                )
+            if key in tags:
+                raise MethodError(f"`tag` '{text[:80]}': is given twice")
+            tags[key] = value
+        return tags
 
     @property
     def draw_choice(self) -> DrawChoice | None:
@@ -331,7 +368,7 @@ class Options:
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
             own["classes"] = f"{os.path.abspath(file)}:{column}"
-        own |= {} if self.choice is None else asdict(self.choice)
+        own |= {} if self.choice is None else self.choice.to_dict()
         own |= self.reading.to_dict()
         plain = {
             name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value is not None
@@ -355,7 +392,7 @@ class Options:
             "reading": {name: value for name, value in self.reading.to_dict().items() if name not in ("mask", "mask_out")},
         } | (
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
-            | ({} if self.choice is None else {"choice": asdict(self.choice)})
+            | ({} if self.choice is None else {"choice": self.choice.to_dict()})
             | ({} if not self.uncertainty else {"uncertainty": True})
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
@@ -363,6 +400,7 @@ class Options:
             | ({"smooth": self.smooth} if self.smooth else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
+            | ({"tag": list(self.tag)} if self.tag else {})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from .errors import LibraryError
 from .io import Bands
 from .library import Endmembers
-from .methods import ALLOWANCE, Method, ModelChoice, Solver
+from .methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order
 
 log = logging.getLogger("unmix")
 
@@ -43,6 +43,12 @@ class Weighting(NamedTuple):
         gain, offset = self.bands.gain * self.weights, self.bands.offset * self.weights
         matrix = np.ascontiguousarray(self.endmembers.matrix * self.weights[:, None])
         return Bands(self.bands.index, gain, offset), replace(self.endmembers, matrix=matrix)
+
+
+def less_shade(shade: np.ndarray, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+    """Return bands and endmembers less the spectrum of shade (L,): shade is then zero, and no model needs it."""
+    matrix = np.ascontiguousarray(endmembers.matrix - shade[:, None])
+    return Bands(bands.index, bands.gain, bands.offset - shade), replace(endmembers, matrix=matrix)
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ class Problem:
         Names of the endmembers that come nearest to being mixtures of each other.
     choice : ModelChoice or None
         For MESMA.
-    noise : array (L,) or None
-        Standard deviation of each band, where it is given.
+    noise : array (L,), unmix.jobs.derived.noise.NoiseCube or None
+        Standard deviation of each band, or of each band of each pixel, where it is given.
     draws : unmix.jobs.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     weighting : Weighting or None
@@ -110,7 +116,7 @@ class Problem:
     condition: float
     culprits: tuple[str, ...]
     choice: ModelChoice | None = None
-    noise: np.ndarray | None = None
+    noise: Any = None
     draws: Any = None
     weighting: "Weighting | None" = None
 
@@ -178,13 +184,15 @@ class Problem:
     @functools.cached_property
     def models(self) -> Any:
         """The tables of all models (`unmix.solvers.pixels.mesma.tables.Models`), for MESMA; else (0, 0)."""
-        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, tables
+        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
         choice = self.choice
         if choice is None:
             return np.empty((0, 0))
+        kinds = self.endmembers.classes or ()
+        names = classes_in_order(kinds)
         (fewest, most), L = choice.sizes, float(len(self.E))
-        *_, count = choice.count_models(self.endmembers.classes or ()).values()  # of the highest level
+        *_, count = replace(choice, class_sets=None).count_models(kinds).values()  # of the highest level
         if most > 2 and count > MOST_MODELS:
             raise LibraryError(
                 f"{self.endmembers.source}: {count} models of {most} spectra, more than "
@@ -196,8 +204,23 @@ class Problem:
             choice.min_shade - ALLOWANCE, choice.max_shade + ALLOWANCE, largest, choice.fusion,
             choice.fusion_rule == "kept", L,
         )  # fmt: skip
-        of_library = tables(self.unit_gram, self.norms, self.endmembers.classes, most)
-        return Models(*(*of_library, most, fewest, choice.limits == "exact", *limits))
+        of_library = tables(self.unit_gram, self.norms, kinds, names, most)
+        residual = float("inf") if choice.max_residual is None else choice.max_residual
+        spectra = np.empty((0, 0)) if choice.max_residual is None else np.ascontiguousarray(self.E[:, of_library[0]])
+        sets = allowed_sets(names, choice.sets_of(kinds))
+        return Models(
+            *(
+                *of_library,
+                most,
+                fewest,
+                choice.limits == "exact",
+                *limits,
+                sets,
+                residual,
+                choice.residual_bands,
+                spectra,
+            )
+        )
 
     @functools.cached_property
     def exact(self) -> Any:

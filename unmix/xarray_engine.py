@@ -14,7 +14,7 @@ from xarray.core import indexing
 
 from .arrays.pixels import solve
 from .io import Bands, Cube, bytes_per_line, missing, spectra
-from .io.formats.header import geotransform
+from .io.formats.header import centres_of, geotransform
 from .scene import ReadOptions, open_scene
 
 # The variable that holds a scene's values.
@@ -103,13 +103,10 @@ class SceneEngine(BackendEntrypoint):
 def axes_of(cube: Cube) -> dict[str, Any]:
     """Return the coordinates x and y of the pixels' centres, where the map info has them and the map is not turned."""
     transform = geotransform(cube.fields.get("map info", ""))
-    if transform is None or transform[2] != 0 or transform[4] != 0:
+    places = None if transform is None else centres_of(transform, cube.lines, cube.samples)
+    if places is None:
         return {}
-    west, across, _, north, _, down = transform
-    axes = {
-        "x": ("x", west + across * (np.arange(cube.samples) + 0.5)),
-        "y": ("y", north + down * (np.arange(cube.lines) + 0.5)),
-    }
+    axes = {"x": ("x", places[1]), "y": ("y", places[0])}
     wkt = " ".join(cube.fields.get("coordinate system string", "").strip("{} \n").split())
     return axes | ({"spatial_ref": ((), 0, {"crs_wkt": wkt})} if wkt else {})
 

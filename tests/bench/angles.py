@@ -18,7 +18,7 @@ import unmix
 from unmix.endmembers import extract_endmembers
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 DATA = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared/data")
 SEEDS = range(20)

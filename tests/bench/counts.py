@@ -15,7 +15,7 @@ import numpy as np
 import unmix
 from unmix.endmembers import count_endmembers
 from unmix.jobs.synth import Fields, Scene, endmember_spectra
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 SIZE, BANDS = 100, 120
 # Materials of the reference, where there is one.

@@ -24,35 +24,11 @@ from scipy.optimize import lsq_linear
 
 import unmix
 from unmix.jobs.derived.monte_carlo import class_even
-from unmix.library import ClassSums, Endmembers
+from unmix.jobs.synth.emit import axis, library_of
+from unmix.library import ClassSums
 
 DRAWS, SLOW, SAMPLES = 20, 150, 100
 WITHIN = (0.0005, 0.0035, "all")
-AXIS = np.linspace(381.0, 2493.0, 285)
-# Reflectance of each class at some wavelengths, and how much a spectrum may differ from it at places 150 nm apart.
-KNOTS = (381, 550, 680, 750, 900, 1100, 1450, 1650, 1940, 2100, 2200, 2300, 2493)
-CLASSES = {
-    "soil": (0.06, 0.14, 0.2, 0.23, 0.27, 0.31, 0.31, 0.37, 0.33, 0.38, 0.33, 0.34, 0.3),
-    "pv": (0.03, 0.09, 0.04, 0.42, 0.48, 0.46, 0.16, 0.28, 0.06, 0.13, 0.15, 0.11, 0.05),
-    "npv": (0.07, 0.17, 0.26, 0.32, 0.4, 0.46, 0.36, 0.46, 0.28, 0.25, 0.33, 0.26, 0.2),
-}
-VARIATION = 0.12
-
-
-def library(of_each: int, random: np.random.Generator) -> Endmembers:
-    """Return so many spectra of each class: smooth, with one absorption each of a random place, depth and width."""
-    spectra, kinds = [], []
-    coarse = np.arange(381, 2600, 150)
-    for name, values in CLASSES.items():
-        for _ in range(of_each):
-            varied = np.interp(AXIS, KNOTS, values) * np.exp(
-                VARIATION * np.interp(AXIS, coarse, random.standard_normal(len(coarse)))
-            )
-            centre, width, depth = random.uniform(400, 2450), random.uniform(15, 80), random.uniform(0, 0.15)
-            spectra.append(varied * (1 - depth * np.exp(-0.5 * np.square((AXIS - centre) / width))))
-            kinds.append(name)
-    names = tuple(f"s{j}" for j in range(len(kinds)))
-    return Endmembers(names, np.array(spectra).T, AXIS, source="library", classes=tuple(kinds))
 
 
 def granule(E: np.ndarray, classes: np.ndarray, count: int, random: np.random.Generator):
@@ -111,25 +87,25 @@ def main(spectra: str = "20", pixels: str = "20000") -> None:
     of_each = int(spectra)
     drawn = max(3, 3 * of_each // 2)
     random = np.random.default_rng(1)
-    both = library(2 * of_each, random)
+    both = library_of(2 * of_each, random)
     classes = np.array(both.classes)
     inside = np.flatnonzero(np.arange(len(classes)) % (2 * of_each) < of_each)
     outside = np.setdiff1d(np.arange(len(classes)), inside)
     E = both.matrix[:, inside]
     sums = ClassSums.of(both.take(inside.tolist()), False)
-    sigma = 0.002 + 0.004 * np.square(np.linspace(-1, 1, len(AXIS)))
+    sigma = 0.002 + 0.004 * np.square(np.linspace(-1, 1, len(axis())))
     for setting, chosen in (("known", inside), ("unknown", outside)):
         Y, truth = granule(both.matrix[:, chosen], classes[chosen], int(pixels), random)
         Y = Y + sigma * random.standard_normal(Y.shape)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            rows = [["name", "class", *map(repr, AXIS.tolist())]]
+            rows = [["name", "class", *map(repr, axis().tolist())]]
             rows += [[f"s{j}", classes[i], *map(repr, E[:, j].tolist())] for j, i in enumerate(inside)]
             (folder / "library.csv").write_text("\n".join(",".join(row) for row in rows))
             (folder / "noise.csv").write_text("\n".join(map(repr, sigma.tolist())))
-            waves = ", ".join(map(repr, AXIS.tolist()))
+            waves = ", ".join(map(repr, axis().tolist()))
             (folder / "x.hdr").write_text(
-                f"ENVI\nsamples = {SAMPLES}\nlines = {len(Y) // SAMPLES}\nbands = {len(AXIS)}\ndata type = 4\n"
+                f"ENVI\nsamples = {SAMPLES}\nlines = {len(Y) // SAMPLES}\nbands = {len(axis())}\ndata type = 4\n"
                 "interleave = bip\nbyte order = 0\n"
                 f"wavelength units = Nanometers\nwavelength = {{{waves}}}\n"
             )

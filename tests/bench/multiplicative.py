@@ -20,7 +20,7 @@ import scipy.sparse
 import unmix
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 REPEATS = 5
 CAPS = (1_000, 3_000, 10_000)

@@ -21,7 +21,7 @@ import unmix
 from unmix.arrays.nmf import Plan, engine_for, filled
 from unmix.io import bytes_per_line, spectra
 from unmix.library import load
-from unmix.scene import choose_bands
+from unmix.scene.bands import choose_bands
 
 REPEATS = 5
 SHAPE = 3445, 30, 512  # pixels (frames), sources, bands

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError, OutputError
-from .fields import DTYPES
-from .formats.header import format_header, geotransform, read_header, words
+from .fields import DTYPES, origin_fields
+from .formats.header import centres_of, format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
@@ -121,11 +121,17 @@ def write_tags(target: Any, fields: dict[str, str], bands: int) -> None:
         target.update_tags(
             1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
         )
-    target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip())
+    origin = {key.replace(" ", "_").upper(): value for key, value in origin_fields(fields).items()}
+    target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip(), **origin)
     for b, tags in enumerate(tags_of_bands(fields, bands), 1):
         target.set_band_description(b, tags.pop("name"))
         if tags:
             target.update_tags(b, **tags)
+        if "wavelength" in tags:  # in micrometres, where GDAL 3.10 looks for them
+            of_imagery = {"CENTRAL_WAVELENGTH_UM": tags["wavelength"], "FWHM_UM": tags.get("fwhm", "")}
+            target.update_tags(
+                b, ns="IMAGERY", **{tag: f"{float(word) / 1000:.6g}" for tag, word in of_imagery.items() if word}
+            )
 
 
 def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
@@ -214,6 +220,8 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
     with new_hdf5(out, libver=("earliest", "v110")) as (file, target):
         file.attrs["Conventions"] = np.bytes_("CF-1.8")
         file.attrs["title"] = np.bytes_(fields.get("description", "").strip())
+        for key, value in origin_fields(fields).items():
+            file.attrs[key.replace(" ", "_")] = np.bytes_(value.encode()[:LONGEST_ATTRIBUTE])
         data = file.create_dataset(
             name, (bands, lines, samples), values.dtype, chunks=tile, compression="gzip", shuffle=True, fillvalue=blank
         )
@@ -268,11 +276,11 @@ def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: in
     if wkt and len(wkt.encode()) < LONGEST_ATTRIBUTE:
         grid_mapping.attrs["spatial_ref"] = grid_mapping.attrs["crs_wkt"] = np.bytes_(wkt.encode())
     data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
-    west, across, row_turn, north, column_turn, down = transform
-    if row_turn != 0 or column_turn != 0:
+    centres = centres_of(transform, lines, samples)
+    if centres is None:
         return {}
     degrees = fields["map info"].strip().lower().startswith("geographic")
-    axes = {"y": north + down * (np.arange(lines) + 0.5), "x": west + across * (np.arange(samples) + 0.5)}
+    axes = {"y": centres[0], "x": centres[1]}
     for axis, values in axes.items():
         file[axis] = values
         names = (

@@ -1,6 +1,7 @@
 """Interpret the fields of an ENVI header: types, map information, spectral axis; a GeoTIFF may have such a header, too."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ DTYPES: dict[int, np.dtype] = {
 
 # Fields that place the scene on a map; outputs copy them verbatim.
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
+
+
+# What a header says of the acquisition; outputs copy it verbatim.
+ACQUISITION = ("acquisition time", "sensor type", "sun azimuth", "sun elevation", "cloud cover", "security tag")
+# All other fields that we write have a meaning in ENVI; the rest say where a map comes from, and go into every format.
+OF_ENVI = (
+    *MAP_FIELDS, "description", "samples", "lines", "bands", "header offset", "file type", "data type", "interleave", "byte order",
+    "band names", "default bands", "data ignore value", "wavelength", "wavelength units", "fwhm", "bbl", "classes", "class names",
+    "class lookup",
+)  # fmt: skip
+
+
+def origin_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a map's header that say where it comes from, each on one line."""
+    return {key: " ".join(value.split()) for key, value in fields.items() if key not in OF_ENVI}
 
 
 def header_beside(path: Path) -> Path | None:

@@ -118,11 +118,13 @@ class Watch:
     ----------
     scene : Cube
         The scene, just opened.
+    others : sequence of Path
+        More files that are read.
     """
 
-    def __init__(self, scene: Cube) -> None:
+    def __init__(self, scene: Cube, others: Sequence[Path] = ()) -> None:
         self.scene = scene
-        self.states = {path: state_of(path) for path in files_of(scene)}
+        self.states = {path: state_of(path) for path in [*files_of(scene), *others]}
         self.identity = identity_of(scene)
 
     def check(self) -> None:

@@ -13,6 +13,19 @@ from typing import IO, Any
 from ..errors import OutputError
 
 
+def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Split ``FILE:NAME`` into the file and the name, empty where there is none.
+
+    Names of files, and what follows, may have colons too: the first cut that leaves a file is the one, else the last.
+    """
+    text = os.fspath(spec)
+    cuts = [place for place, letter in enumerate(text) if letter == ":"]
+    if os.path.exists(text) or not cuts:
+        return Path(text), ""
+    cut = next((place for place in cuts if os.path.isfile(text[:place])), cuts[-1])
+    return (Path(text[:cut]), text[cut + 1 :]) if cut else (Path(text), "")
+
+
 def open_new(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> IO[Any]:
     """Open a new, empty file; a file or link of that name is unlinked first, and the target of a link is left alone.
 

@@ -1,4 +1,4 @@
-"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps."""
+"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or its bands less others (`Tied`)."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Cube, as_stored, by_pixel, bytes_per_line, place_for
+from .cube import Bands, Cube, as_stored, by_pixel, bytes_per_line, missing, place_for, spectra
 from .formats.header import geotransform, leading_number
 
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need more.
@@ -157,9 +157,60 @@ class Window:
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
 
 
+class Tied(Window):
+    """A scene whose bands are scaled and, in some windows, less the window's first band; read as float64, missing values as NaN.
+
+    Parameters
+    ----------
+    part : Window
+        The scene.
+    used : Bands
+        The L bands in use, scaled.
+    nodata : float or None
+        Their nodata value, as stored.
+    first : array (L,), int64
+        The place in ``used`` of the band that is subtracted from each; −1 for none. A band that is subtracted is left out.
+    """
+
+    def __init__(self, part: Window, used: Bands, nodata: float | None, first: np.ndarray) -> None:
+        vars(self).update(vars(part))
+        self.part, self.used, self.first_band, self.nodata_stored = part, used, first, nodata
+        self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float64), None, None, None
+        self.is_left = ~np.isin(np.arange(len(first)), first)
+
+    @property
+    def tied_bands(self) -> Bands:
+        """The bands that are left, whose values need no scaling."""
+        index = self.used.index[self.is_left]
+        return Bands(index, np.ones(len(index)), np.zeros(len(index)))
+
+    def tie(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the bands in use (L, n) less those of the first bands of their windows, for the bands that are left."""
+        less = np.where(self.first_band[:, None] >= 0, values[self.first_band], 0.0)
+        return np.ascontiguousarray((values - less)[self.is_left])
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines; bands that are not left are NaN. See `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)
+        filled[...] = np.nan
+        left, part = self.used.index[self.is_left], self.part
+        together = max(min(self.lines_together, lines.stop - lines.start), PIECE // bytes_per_line(self), 1)
+        buffer = np.empty(min(together, lines.stop - lines.start) * bytes_per_line(part), np.uint8)
+        for first in range(lines.start, lines.stop, together):
+            last = min(first + together, lines.stop)
+            raw = part.read(slice(first, last), buffer)
+            Y = spectra(raw, part.interleave, self.used)
+            Y[missing(raw, part.interleave, self.used, self.nodata_stored, each=True)] = np.nan
+            tied = self.tie(Y.T).T.reshape(last - first, self.samples, len(left))
+            by_pixel(filled, self.interleave)[first - lines.start : last - lines.start, :, left] = tied
+        return filled
+
+
 def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
     """Return the header fields of a part that begins so many lines and samples later; the tie point keeps its place on the map."""
     fields = dict(fields)
+    if lines == samples == 0:
+        return fields
     if "map info" in fields:
         words = moved(fields["map info"].split(","), lines, samples)
         del fields["map info"]

@@ -25,7 +25,8 @@ from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import finite, readable, write_whole
 from ..outputs.names import Inputs, file_of, inputs_of, refuse_inputs, with_parts
-from ..scene import ReadOptions, open_scene, parse_bands
+from ..scene import ReadOptions, open_scene
+from ..scene.bands import parse_bands
 from .solve import open_array
 
 log = logging.getLogger("unmix")
@@ -175,7 +176,10 @@ def read(
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
             raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
         return spectra, y
-    scene, used, nodata = open_scene(path, ReadOptions(**reading))
+    how_read = ReadOptions(**reading)
+    if how_read.tie is not None:
+        raise MethodError("`tie`: bands are chosen as they are")
+    scene, used, nodata = open_scene(path, how_read)
     inputs, watch = inputs_of(scene), Watch(scene)
     waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     stem, bands = scene.path.parent / scene.stem, used.index + 1

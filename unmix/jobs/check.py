@@ -13,7 +13,7 @@ from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
-from ..io.cube import bands_named, counted
+from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..methods import Method, Solver, choose
@@ -21,7 +21,8 @@ from ..options import OF_A_LIBRARY
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
 from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
-from ..scene import SAMPLE, ReadOptions, Survey, open_scene, ranges, sampled, scale_fault, survey
+from ..scene import ReadOptions, open_scene
+from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
 from ..summary import Summary
 
 # Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).

@@ -50,8 +50,15 @@ class Side:
     @property
     def begins(self) -> list[int]:
         """The line and sample of the scene at which a run begins."""
-        reading = self.report.get("reading", {})
-        return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
+        return list(self.report["begins"])
+
+
+def begins_of(report: dict[str, Any]) -> list[int]:
+    """Return the line and sample of the scene at which a run begins; older records have them in what was asked for alone."""
+    if "origin" in report:
+        return [int(at) for at in report["origin"]]
+    reading = report.get("reading", {})
+    return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None) -> dict[str, Any]:
@@ -160,7 +167,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         )
     cube, pixels = run.open(name), run.report["pixels"]
     report = {
-        "reading": dict(run.report.get("reading", {})),
+        "begins": begins_of(run.report),
         "bands_used": list(run.report["bands_used"]),
         "pixels": {key: int(count) for key, count in pixels.items()},
     }

@@ -40,13 +40,13 @@ from ..library import Endmembers, fit, load_parts
 from ..outputs.atomic import finite
 from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
-from ..outputs.report import map_headers, what_was_read
+from ..outputs.report import map_headers, origin_of_maps, what_was_read
 from ..pictures.browse import bands_shown, browse_of
 from ..scene import ReadOptions, open_scene
 from ..solvers.pixels.gather import Stored, floats_function
 
 log = logging.getLogger("unmix")
-STARTS = ("vca", "spa", "random")
+STARTS = ("vca", "spa", "nfindr", "random")
 
 
 def nmf_scene(
@@ -81,7 +81,7 @@ def nmf_scene(
         How many endmembers; not with ``endmembers``.
     endmembers : path-like, optional
         A library of starting endmembers, in place of ``start``.
-    start : {"vca", "spa", "random"}, optional
+    start : {"vca", "spa", "nfindr", "random"}, optional
         The starting endmembers: pixels that an extraction picks, or the mean spectrum times random numbers.
     seed : int
         Of the extraction or the random numbers.
@@ -104,6 +104,8 @@ def nmf_scene(
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
     form, how_read = require(format), ReadOptions(**reading)
+    if how_read.tie is not None:
+        raise MethodError("`tie`: makes values negative, which nmf cannot factor")
     if start is not None and endmembers is not None:
         raise MethodError("`start` and `endmembers` contradict each other")
     start = STARTS[0] if start is None else start
@@ -160,7 +162,9 @@ def nmf_scene(
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
-        map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used)
+        given = {"steps": steps, "tol": tol, "sum_to_one": sum_to_one, **how_read.to_dict()}
+        origin = origin_of_maps(scene, watch.identity, factors, ("nmf", loss), given, {})
+        map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used, origin=origin)
         shown = bands_shown(factors.names, sums.tolist())
         outputs.write_browse(browse_of(outputs.values(), shown))
         report["browse"] = [factors.names[j] for j in shown]

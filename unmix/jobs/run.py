@@ -14,8 +14,9 @@ from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
 from ..errors import CubeError, InputError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line
-from ..io.identity import Watch
+from ..io.identity import Watch, files_of
 from ..io.placement import Placement
+from ..io.window import Tied
 from ..library import Endmembers, fit, load_parts, prepared
 from ..methods import ModelChoice
 from ..options import Options
@@ -26,15 +27,16 @@ from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
 from ..outputs.names import LIBRARY, ORTHO, RECORD, blank_of, file_of, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
-from ..outputs.report import input_of, map_headers, plan_only, report_of
+from ..outputs.report import input_of, map_headers, origin_of_maps, plan_only, report_of
 from ..pictures.browse import bands_shown, browse_of
 from ..pipeline import Seconds
-from ..problem import Problem, Weighting, plan_problem
-from ..scene import check_scale, open_scene
+from ..problem import Problem, Weighting, less_shade, plan_problem
+from ..scene import open_scene
+from ..scene.sample import check_scale
 from ..summary import Summary
 from .derived import DerivedMap, derived_maps, header_fields
 from .derived.monte_carlo import plan_draws
-from .derived.uncertainty import read_bands
+from .derived.noise import NoiseCube, noise_of, read_bands
 from .executor import Executor, LocalExecutor, Progress
 
 log = logging.getLogger("unmix")
@@ -141,15 +143,20 @@ class SceneRun:
         inputs = inputs_of(scene, library=library, classes=table, noise=noise, weights=weights) + inputs_of(
             library=options.shade
         )
-        refuse_inputs(of_a_run(self.folder, scene.stem, self.suffixes), inputs)
-        self.watch = Watch(scene)
+        outputs = of_a_run(self.folder, scene.stem, self.suffixes)
+        refuse_inputs(outputs, inputs)
+        self.noise = None if noise is None else noise_of(noise, scene, self.used, options.reading)
+        of_noise = files_of(self.noise.part) if isinstance(self.noise, NoiseCube) else []
+        refuse_inputs(outputs, [("noise", path) for path in of_noise])
+        self.watch = Watch(scene, of_noise)
         self.library = (
             None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
         )
         self.classes = None if self.library is None else options.sums(self.library)
-        self.noise = None if noise is None else read_bands(noise, self.used, scene.bands, "noise")
         self.weights = None if weights is None else read_bands(weights, self.used, scene.bands, "weights")
-        if options.weights == "noise" and self.noise is not None:
+        if isinstance(self.noise, NoiseCube):
+            refuse_each(self.noise, options)
+        elif options.weights == "noise" and self.noise is not None:
             self.weights = self.noise.min() / self.noise
         if self.weights is not None:
             refuse_weights(self.weights, weights or noise)
@@ -168,7 +175,8 @@ class SceneRun:
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
         self.request = options.request(self.library, self.executor.name)
-        self.request |= {} if self.noise is None else {"noise": self.noise.tolist()}
+        if self.noise is not None:
+            self.request |= {"noise": self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()}
         self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
         self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
@@ -228,13 +236,15 @@ class SceneRun:
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
         further = {name: header_fields(one) for name, one in derived.items()}
-        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further)
+        written = self.as_given(problem, endmembers)
+        how = problem.method.name, problem.solver.name
+        origin = origin_of_maps(scene, self.watch.identity, written, how, options.repeatable(), options.tags)
+        map_headers(outputs, scene, problem.endmembers.names, description, summary.sums, self.used, further, origin)
         if options.browse:
             totals = summary.sums.tolist() if classes is None else [one["mean"] for one in classes.means(summary.sums)]
             shown = bands_shown(names, totals, options.rgb)
             outputs.write_browse(browse_of(outputs.values(), shown))
             report["browse"] = None if options.top else [names[j] for j in shown]
-        written = problem.endmembers if problem.weighting is None else problem.weighting.endmembers
         written.write(*map(outputs.part, LIBRARY))
         outputs.finish(report)
         return finite(report)
@@ -242,8 +252,14 @@ class SceneRun:
     def plan(self, endmembers: Endmembers) -> tuple[Problem, dict[str, DerivedMap], dict[str, int]]:
         """Return the problem, the derived maps, and the number of bands of each map."""
         options = self.options
-        given = endmembers if self.shade is None else endmembers.with_shade(self.shade.matrix[:, 0])
-        used, weighting = self.used, None
+        given, used, weighting = endmembers, self.used, None
+        if self.shade is not None and options.choice is not None:
+            used, given = less_shade(self.shade.matrix[:, 0], used, endmembers)
+            same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
+            if same:
+                raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
+        elif self.shade is not None:
+            given = endmembers.with_shade(self.shade.matrix[:, 0])
         if self.weights is not None:
             plain = given.with_shade() if options.method_spec.has_shade else given
             weighting = Weighting(self.weights, used, plain)
@@ -261,6 +277,21 @@ class SceneRun:
         derived = derived_maps(problem, options, self.scene)
         bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
         return problem, derived, bands
+
+    def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
+        """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
+        scene, options = self.scene, self.options
+        if isinstance(scene, Tied) and options.endmembers is not None:
+            part = scene.part
+            given = fit_library(options.endmembers, options, part, scene.used)
+            shade = None if options.shade is None else fit_shade(options.shade, options, part, scene.used).matrix[:, 0]
+            has_shade = options.method_spec.has_shade or shade is not None
+            return given.with_shade(shade) if has_shade else given
+        if problem.weighting is not None:
+            return problem.weighting.endmembers
+        if problem.choice is not None and self.shade is not None:
+            return endmembers.with_shade(self.shade.matrix[:, 0])
+        return problem.endmembers
 
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
         """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all."""
@@ -293,6 +324,9 @@ class SceneRun:
         for name, count in maps.items():
             outputs.raster(name, scene.lines, scene.samples, count)
         summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
+        lost = sum(self.noise.lost) if isinstance(self.noise, NoiseCube) else 0
+        if lost:
+            log.warning(f"{scene.path}: {lost} pixels have no noise in some band; their standard deviations are -9999")
         if placement is not None:
             for name, count in maps.items():
                 place_map(placement, outputs, name, count, options.budget)
@@ -315,6 +349,13 @@ def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> 
             f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
             "weight near 0"
         )
+
+
+def refuse_each(noise: NoiseCube, options: Options) -> None:
+    """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
+    for name, is_set in (("monte_carlo", options.monte_carlo is not None), ("weights", options.weights == "noise")):
+        if is_set:
+            raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
 
 
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 
 from ..errors import LibraryError
 from ..io.cube import Cube, bands_named, counted
+from ..io.window import Tied
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")
@@ -48,13 +49,22 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     Returns
     -------
     Endmembers
-        With a matrix (L, p), float64.
+        With a matrix (L, p), float64; less the first bands of windows where those of the cube are (`unmix.io.window.Tied`).
 
     Raises
     ------
     LibraryError
         If the library does not cover the bands, or a value in use is deleted or not finite.
     """
+    if isinstance(cube, Tied):
+        whole = fit_all(library, cube.part, cube.used.index)
+        waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
+        return replace(whole, matrix=cube.tie(whole.matrix), wavelengths=waves)
+    return fit_all(library, cube, used)
+
+
+def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray) -> Endmembers:
+    """Bring a library to these bands; see `fit`."""
     parts = [library] if isinstance(library, Endmembers) else list(library)
     fitted = [fit_one(part, cube, used) for part in parts]
     if len(fitted) == 1:

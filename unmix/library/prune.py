@@ -2,16 +2,39 @@
 
 Each spectrum i models each other one j by least squares, ``f = e_iᵀe_j / e_iᵀe_i``, which is then held within limits; what is missing
 is shade. All that follows is made of the RMSE of these models, of the angles between spectra, and of whether a model is within the
-limits (Roberts et al. 1997).
+limits (Roberts et al. 1997). With a scene, spectra that it does not hold are left out first (`Near`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import LibraryError, MethodError
 from .spectra import Endmembers
+
+# Share of the spectra, the nearest to a scene, of which only near copies are left out.
+NEAREST = 0.05
+
+
+@dataclass(frozen=True)
+class Near:
+    """How far N spectra are from what a scene holds, and what is left out for it; see `by_amuses`.
+
+    Attributes
+    ----------
+    distance : array (N,), float64
+        See `unmix.endmembers.subspace.distances_to`.
+    share : float
+        Of the spectra, the nearest are looked at.
+    separability : tuple of float
+        Spectra are left out that are no more separable than this from one that is nearer to the scene: the first number for the
+        nearest, the sum of both for the farthest.
+    """
+
+    distance: np.ndarray
+    share: float = 0.9
+    separability: tuple[float, float] = (0.0002, 0.02)
 
 
 @dataclass(frozen=True)
@@ -27,12 +50,17 @@ class Square:
         Whether fraction and RMSE are within the limits; True on the diagonal.
     same : array (N, N), bool
         Whether two spectra are equal in every channel.
+    spectra : array (L, N), float64
+    near : Near or None
+        How far they are from a scene.
     """
 
     rmse: np.ndarray
     angle: np.ndarray
     models: np.ndarray
     same: np.ndarray
+    spectra: np.ndarray
+    near: Near | None = None
 
 
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> Square:
@@ -62,7 +90,7 @@ def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 
     models = (fraction == held) & (rmse <= most)
     np.fill_diagonal(models, True)
     same = np.array([(E[:, [i]] == E).all(axis=0) for i in range(N)])
-    return Square(rmse, angle, models, same)
+    return Square(rmse, angle, models, same, E)
 
 
 def mean_of_others(values: np.ndarray, table: Square, kinds: Sequence[str]) -> np.ndarray:
@@ -168,12 +196,58 @@ def by_ies(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
             return chosen
 
 
+def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return how separable a spectrum (L,) is from others (L, n): the Jeffries-Matusita distance times the tangent of the angle.
+
+    The distance is that of the spectra divided by their sums, as if they were probabilities (Padma and Sanjeevi 2014); values below
+    zero count as zero. Beyond a right angle it is infinite.
+    """
+    p, q = (np.sqrt(np.maximum(values, 0.0)) for values in (one[:, None], others))
+    p, q = (root / np.maximum(np.linalg.norm(root, axis=0), 1e-300) for root in (p, q))
+    unit = one / np.linalg.norm(one)
+    chord = np.linalg.norm(unit[:, None] - others / np.linalg.norm(others, axis=0), axis=0)
+    angle = 2 * np.arcsin(np.minimum(chord / 2, 1))
+    return np.where(angle < np.pi / 2, np.linalg.norm(p - q, axis=0) * np.abs(np.tan(angle)), np.inf)
+
+
+def by_amuses(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+    """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al. 2017).
+
+    Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more separable than a
+    threshold from one before, of whatever class. The threshold grows with the distance; the nearest twentieth has the lowest.
+    """
+    near = table.near
+    if near is None:
+        raise MethodError("`by` amuses compares spectra with a scene; give one")
+    N, E = len(kinds), table.spectra
+    order = np.argsort(near.distance, kind="stable")[: max(1, round(near.share * N))]
+    distance, nearest = near.distance[order], round(N * NEAREST)
+    reach = distance[nearest:]
+    low, rise = near.separability
+    extent = float(np.ptp(reach)) if len(reach) else 0.0
+    along = (distance - reach.min()) / extent if extent > 0 else np.zeros(len(order))
+    along[:nearest] = 0.0
+    chosen: list[int] = []
+    for j, at in zip(order, along):
+        if sum(kinds[i] == kinds[j] for i in chosen) >= (keep or N):
+            continue
+        if not chosen or not (separability(E[:, j], E[:, chosen]) < low + rise * at).any():
+            chosen.append(int(j))
+    return sorted(chosen)
+
+
 Pruner = Callable[[Square, Sequence[str], int | None], list[int]]
-PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ies": by_ies}
+PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ies": by_ies, "amuses": by_amuses}
 
 
 def prune(
-    library: Endmembers, by: str, keep: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025
+    library: Endmembers,
+    by: str,
+    keep: int | None = None,
+    low: float = -0.05,
+    high: float = 1.05,
+    most: float = 0.025,
+    near: Near | None = None,
 ) -> tuple[Endmembers, list[dict[str, object]]]:
     """Choose spectra of a library with classes.
 
@@ -187,14 +261,16 @@ def prune(
         Spectra of each class.
     low, high, most : float
         See `square`.
+    near : Near, optional
+        How far the spectra are from a scene, for "amuses".
 
     Returns
     -------
     Endmembers
         Those that were chosen, in the order of the library.
     list of dict
-        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class (`by_cob`) and outside, and whether
-        it was chosen.
+        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class (`by_cob`) and outside, its distance
+        to the scene if there is one, and whether it was chosen.
 
     Raises
     ------
@@ -212,16 +288,17 @@ def prune(
     if not len(E) or len(zero):
         fault = f"'{library.names[zero[0]]}' is zero" if len(E) else "no channel has a value of every spectrum"
         raise LibraryError(f"{library.source}: {fault}")
-    table, kinds = square(E, low, high, most), library.classes
+    table, kinds = replace(square(E, low, high, most), near=near), library.classes
     chosen = PRUNERS[by](table, kinds, keep)
     ear, masa = mean_of_others(table.rmse, table, kinds), mean_of_others(table.angle, table, kinds)
     kind = np.asarray(kinds)
     outside = (table.models & (kind[:, None] != kind)).sum(axis=1)
     turn, count = counts_in_class(table, kinds)
-    facts = [
+    facts: list[dict[str, object]] = [
         {
             "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(count[j]),
-            "models_outside": int(outside[j]), "round": int(turn[j]) + 1, "kept": j in chosen,
+            "models_outside": int(outside[j]), "round": int(turn[j]) + 1,
+            "distance": None if near is None else float(near.distance[j]), "kept": j in chosen,
         }
         for j, name in enumerate(library.names)
     ]  # fmt: skip

@@ -217,7 +217,11 @@ def each_once(names: Sequence[str]) -> tuple[str, ...]:
 
 def unknown_word(word: str, parts: Sequence[Endmembers]) -> str:
     """Return the message about a word that is no name or class, with the names that are most similar."""
-    available = sorted({name for part in parts for name in (*part.names, *(part.classes or ()))})
+    kinds = sorted({kind for part in parts for kind in part.classes or ()})
+    available = [
+        *kinds,
+        *sorted({name for part in parts for name in part.names} - set(kinds)),
+    ]  # classes are fewer, and say more
     lowered = {name.lower(): name for name in available}
     similar = [lowered[key] for key in difflib.get_close_matches(word, lowered, 3, 0.5)]
     similar += [name for name in available if word in name.lower() and name not in similar][:3]

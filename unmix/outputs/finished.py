@@ -15,12 +15,12 @@ from ..library import BRIGHTNESS, SHADE, Endmembers, load
 from .completed import size_of
 from .journal import read_resume_state
 from .lock import STALE
-from .names import JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
+from .names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 
 
 def stem_of_outputs(path: Path) -> Path:
     """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
-    ends = [suffix for suffix in (*SUFFIXES, PAGE) if path.name.endswith(suffix) and path.name != suffix]
+    ends = [suffix for suffix in (*SUFFIXES, PAGE, ITEM) if path.name.endswith(suffix) and path.name != suffix]
     beside = (
         [path.with_suffix("")] if path.suffix and (path.exists() or path.suffix.lower() in (".hdr", ".img")) else []
     )

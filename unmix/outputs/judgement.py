@@ -13,10 +13,11 @@ from ..methods import MESMA, Method
 from ..problem import some_of
 from ..summary import PER_OCTAVE, POOR, Summary, edges
 
-# A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, a part of the scene is
-# fitted poorly. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
+# A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
+# share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile
+# say nothing. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
 # `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
-POOR_PART, UNUSED, MANY_OUTSIDE = 0.20, 0.001, 0.25
+SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
 MOST_NAMED = 5
 
 
@@ -99,6 +100,11 @@ def judge(
             f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there; "
             "the RMSE map shows where"
         )
+    elif (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
+        sentences.append(
+            f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
+            "clouds, water or shadow that a mask should leave out, or an endmember is missing there; the RMSE map shows where"
+        )
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
@@ -130,6 +136,12 @@ def judge(
             )
         )
     return sentences
+
+
+def share_above(misfit: np.ndarray, limit: float) -> float:
+    """Return the share of pixels with a relative RMSE above a limit, by whole bins of `unmix.summary.edges`."""
+    total = int(misfit.sum())
+    return float(misfit[np.searchsorted(edges(), limit) :].sum()) / total if total else 0.0
 
 
 def percent(share: float) -> str:

@@ -15,6 +15,7 @@ from ..io import Cube
 from ..io.export import FORMATS, NODATA, OutputFormat
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.identity import files_of
+from ..io.opening import parted
 from ..io.window import Window
 from ..library import files_of as library_files
 
@@ -36,7 +37,7 @@ ORTHO = "_ortho"  # follows the name of an orthorectified map
 # The types of values of maps that are not float32, and what stands for no data in them; -9999 in the others.
 TYPES, BLANKS = {"class": np.dtype("u1")}, {"class": 0}
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
-BROWSE, PAGE = "_browse.png", "_report.html"
+BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
 
 
@@ -131,7 +132,7 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
 
 def file_of(spec: str | os.PathLike[str]) -> Path:
     """Return the file of ``FILE`` or ``FILE:NAME``."""
-    return Path(spec) if os.path.exists(spec) else Path(os.fspath(spec).rpartition(":")[0] or spec)
+    return parted(spec)[0]
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:

@@ -16,8 +16,10 @@ from ..blocks import BlockPlan
 from ..certificate import CERTIFIED
 from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
-from ..io.fields import MAP_FIELDS
-from ..io.formats.header import words
+from ..io.fields import ACQUISITION, MAP_FIELDS
+from ..io.formats.header import clean, words
+from ..io.window import origin_of
+from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
@@ -28,6 +30,14 @@ from .names import ORTHO, blank_of, suffixes_of, type_of
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
+# Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
+SCHEMA = 1
+# Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
+WITHOUT_EFFECT = (
+    "method", "solver", "count", "extract", "refine", "smooth", "select", "library_scale", "endmembers", "shade",
+    "weights", "noise", "classes", "mask", "mask_out", "wavelengths", "residual",
+    "certificate", "browse", "rgb", "format", "tag",
+)  # fmt: skip
 
 
 def map_headers(
@@ -38,12 +48,14 @@ def map_headers(
     sums: np.ndarray,
     bands: Bands,
     further: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    origin: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the headers of all rasters; they hold no time, device, thread count, memory or path.
+    """Write the headers of all rasters; they hold no time of ours, device, thread count, memory or path.
 
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands. ``further`` has the fields of other maps.
+    default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`).
     """
+    origin = acquisition_of(scene) | dict(origin)
     map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
@@ -68,7 +80,40 @@ def map_headers(
     for name in outputs.rasters:
         location = placed if name.endswith(ORTHO) else map_fields
         blank: dict[str, str | list[str]] = {"data ignore value": f"{blank_of(name):g}"}
-        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **blank, **location})
+        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **blank, **location, **origin})
+
+
+def acquisition_of(scene: Cube) -> dict[str, str]:
+    """Return what the scene's header says of its acquisition."""
+    return {key: scene.fields[key] for key in ACQUISITION if key in scene.fields}
+
+
+def origin_of_maps(
+    scene: Cube, identity: dict[str, Any], library: Endmembers, how: tuple[str, str], given: Mapping[str, Any], tags: Mapping[str, str]
+) -> dict[str, str]:  # fmt: skip
+    """Return header fields that say where maps come from: the same for the same input and the same answers.
+
+    Parameters
+    ----------
+    scene : Cube
+    identity : dict
+        Its own; see `unmix.io.identity.identity_of`.
+    library : Endmembers
+        The spectra that are written.
+    how : (str, str)
+        Method and solver.
+    given : mapping
+        Options that differ from the defaults. Those that name files are left out: of scene and spectra there are digests.
+    tags : mapping
+        Further fields.
+    """
+    without = (*WITHOUT_EFFECT, *(() if "monte_carlo" in given else ("seed",)))
+    options = [f"{name} {clean(str(value))}" for name, value in sorted(given.items()) if name not in without]
+    return {
+        "unmix version": VERSION, "unmix method": how[0], "unmix solver": how[1],
+        "unmix input": f"{clean(scene.path.name)} {identity['data'].get('digest', '')}".strip(),
+        "unmix endmembers": library.digest(), "unmix options": "; ".join(options) or "none",
+    } | dict(tags)  # fmt: skip
 
 
 def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
@@ -144,10 +189,13 @@ def what_was_read(
 ) -> dict[str, Any]:
     """Return the part of ``run.json`` about the input."""
     return {
+        "schema": SCHEMA,
         "unmix": build(),
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
         "input": input_of(scene),
         "reading": reading.to_dict(),
+        "origin": list(origin_of(scene)),
+        "acquisition": acquisition_of(scene),
         "lines": scene.lines,
         "samples": scene.samples,
         "bands": scene.bands,

@@ -293,6 +293,16 @@ def geotransform(map_info: str) -> tuple[float, float, float, float, float, floa
     return west, across * cos, across * sin + 0.0, top, down * sin + 0.0, -down * cos
 
 
+def centres_of(
+    transform: tuple[float, float, float, float, float, float], lines: int, samples: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the coordinates of the pixels' centres down (lines,) and across (samples,) a map; None where it is turned."""
+    west, across, row_turn, north, column_turn, down = transform
+    if row_turn != 0 or column_turn != 0:
+        return None
+    return north + down * (np.arange(lines) + 0.5), west + across * (np.arange(samples) + 0.5)
+
+
 def leading_number(text: str) -> float | None:
     """Return the number at the start of a text, as C's ``atof`` reads it; None where there is none."""
     match = re.match(r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)", text, re.ASCII)

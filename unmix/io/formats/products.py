@@ -57,13 +57,20 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
     return cube
 
 
+# The dataset of EMIT's files of standard deviations (`RFLUNCERT`).
+UNCERTAINTY = "reflectance_uncertainty"
+
+
 def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open EMIT L2A: ``/reflectance`` (downtrack, crosstrack, b), in the sensor's geometry."""
-    if "sensor_band_parameters/wavelengths" not in file or not isinstance(file.get("reflectance"), h5py.Dataset):
+    """Open EMIT L2A: ``/reflectance``, or its standard deviation, (downtrack, crosstrack, b), in the sensor's geometry."""
+    held = next((name for name in ("reflectance", UNCERTAINTY) if isinstance(file.get(name), h5py.Dataset)), None)
+    if held is None or "sensor_band_parameters/wavelengths" not in file:
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
-    cube = single(path, file["reflectance"], "yxb", spectral(file, *names))
-    fill_and_scale(cube, file["reflectance"])
+    cube = single(path, file[held], "yxb", spectral(file, *names))
+    fill_and_scale(cube, file[held])
+    keep(cube, "acquisition time", file.attrs.get("time_coverage_start"))
+    keep(cube, "sensor type", file.attrs.get("instrument"))
     if cube.nodata is None:
         cube.nodata = as_stored(-9999.0, cube.dtype, path, cube.problems)
     good = file.get("sensor_band_parameters/good_wavelengths")
@@ -217,7 +224,8 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
         neon,
     ),
     (
-        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)", "`sensor_band_parameters`, `good_wavelengths`",
+        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b), or `/reflectance_uncertainty` for `--noise`",
+             "`sensor_band_parameters`, `good_wavelengths`",
              "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
         emit,
     ),
@@ -309,6 +317,8 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
         raise MethodError(f"`dataset` {dataset}: the axes must be one of {', '.join(LAYOUTS)}, not '{axes}'")
     cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
     fill_and_scale(cube, data)
+    for key in ("map info", "coordinate system string"):  # as our own maps have them
+        keep(cube, key, data.attrs.get(key.replace(" ", "_")))
     return cube
 
 

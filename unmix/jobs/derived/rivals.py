@@ -76,10 +76,10 @@ class ModelSpread:
             bounds = np.where(sizes < 0, -1.0, np.minimum(bounds, models.most_error))
             chosen = np.argsort(~used, axis=1, kind="stable")[:, :3]
             chosen = np.pad(chosen, ((0, 0), (0, max(0, 3 - chosen.shape[1]))))
-            rivals = new_rivals(self.kind, len(self.sums.names), self.sums.normalized)
+            rivals = new_rivals(self.kind, len(self.sums.names), self.sums.normalized, len(models.spectra))
             U /= models.lengths
             amounts = np.take_along_axis(A, chosen, axis=1)
-            find(models, U, squares, bounds, sizes, chosen, amounts, rivals, float(L), out)
+            find(models, y, U, squares, bounds, sizes, chosen, amounts, rivals, float(L), out)
             return np.nan_to_num(out, nan=NODATA)
 
         return map_of_solved(len(self.bands), abundance, masked, values)

@@ -8,26 +8,23 @@ deviations are right to some per cent.
 
 import contextlib
 import functools
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...compiled.jit import compiled
-from ...errors import InputError
-from ...io import Bands, spectra
+from ...io import spectra
 from ...io.export import NODATA
 from ...library import ClassSums
 from ...problem import Problem
+from .noise import NoiseCube
 
 VALIDITY = "validity"
-# Bytes of a file of numbers.
-LONGEST_FILE = 2**20
-# Supports whose matrices are kept.
-KEPT = 1024
+# Supports whose matrices are kept; fewer where each has rows of all bands.
+KEPT, KEPT_WITH_ROWS = 1024, 64
 # Pixels with one support, below which numpy's calls cost more than the arithmetic.
 FEW = 64
 # What is left of a spectrum, as a share of its square, below which differences of products have lost their digits.
@@ -51,8 +48,9 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
     first : int
         The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its differences, so
         that it needs no part of the others taken off.)
-    scale : array (m,), float64
-        The standard deviation of ``e_jᵀ r``, for noise of 1 if ``dof`` is above 0; 0 where it cannot be told from the support.
+    scale : array (1 or N, m), float64
+        The standard deviation of ``e_jᵀ r``, of all pixels or each, for noise of 1 if ``dof`` is above 0; 0 where it cannot be told
+        from the support.
     dof : float
         Bands less free abundances; 0 where the noise is given.
     out : array (N, 2), float64
@@ -71,12 +69,13 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
         shift = 0.0
         for b in range(L if first >= 0 else 0):
             shift += rows[first, b] * Y[n, b]
+        at = min(n, scale.shape[0] - 1)
         for i in range(others.shape[0]):
             dual = -shift
             for b in range(L):
                 dual += rows[others[i], b] * Y[n, b]
-            if scale[i] > 0.0 and noise > 0.0:
-                least = min(least, -dual / (scale[i] * noise))
+            if scale[at, i] > 0.0 and noise > 0.0:
+                least = min(least, -dual / (scale[at, i] * noise))
         out[n, 0], out[n, 1] = noise, least
 
 
@@ -94,11 +93,28 @@ def squares_of_residuals(Y: Any, E: Any, A: Any, out: Any) -> None:
         out[n] = square
 
 
+@compiled
+def products_with(rows: Any, variances: Any, out: Any) -> None:
+    """Write the products of rows (m, L) and the variances of the bands of pixels (N, L); rounded the same for any block."""
+    for n in range(variances.shape[0]):
+        for i in range(rows.shape[0]):
+            total = 0.0
+            for b in range(rows.shape[1]):
+                total += rows[i, b] * variances[n, b]
+            out[n, i] = total
+
+
 def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
     """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
     squares = np.empty(len(Y))
     squares_of_residuals(Y, E, A, squares)
     return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
+
+
+def squares_of(noise: np.ndarray) -> np.ndarray:
+    """Return the variances of noise, infinite where they are no float64."""
+    with np.errstate(over="ignore"):
+        return np.square(noise)
 
 
 Values = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -127,7 +143,12 @@ class OfSupport:
     first: int  # the spectrum that these are differences to, where the sum is held at one; else −1
     scale: np.ndarray  # (m,) the standard deviation of their products with the residual
     parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
-    covariance: np.ndarray  # (classes + 1, classes + 1) of the sums
+    variances: np.ndarray  # (1, classes + 1) of the sums
+    shared: np.ndarray  # (1, classes + 1) their covariances with the last
+    size: np.ndarray  # (m,) the square of what it leaves of each other spectrum; infinite where that is nothing
+    # Where each pixel has its own noise, (k + m + 2 (classes + 1), L): by which the variances of bands become those of the support's
+    # abundances, of products of the others with the residual, and the two above; else (0, L).
+    rows: np.ndarray
 
 
 class Uncertainty:
@@ -145,10 +166,11 @@ class Uncertainty:
         self.problem, self.noise, self.sums = problem, problem.noise, sums
         self.E = problem.endmembers.matrix
         self.rows = np.ascontiguousarray(self.E.T)
-        self.weights = np.ones(len(self.E)) if self.noise is None else self.noise
+        self.is_each = isinstance(self.noise, NoiseCube)  # whether each pixel has its own noise
+        self.weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(len(self.E))
         weighted = self.E * self.weights[:, None]
         self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
-        self.of_support = functools.lru_cache(KEPT)(self.matrices)
+        self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
         # For short numpy calls: four threads that hand over the interpreter after each took three times as long as one.
         self.alone = threading.Lock()
 
@@ -174,14 +196,26 @@ class Uncertainty:
         sigma[inside] = np.sqrt(np.square(M * self.weights).sum(axis=1))
         squares, variance, size = self.left_over(of_kept, kept, others, first)
         alike = squares <= 1e-20 * size
-        scale = np.sqrt(variance)
-        sigma[others] = np.where(alike, np.inf, scale / np.where(alike, 1.0, squares))
+        squares, scale = np.where(alike, np.inf, squares), np.sqrt(variance)
+        sigma[others] = np.where(alike, np.inf, scale / squares)
         columns = np.flatnonzero(inside)
         members = () if self.sums is None else self.sums.members
         parts = np.array([[float(j in some) for j in columns] for some in members]).reshape(len(members), len(columns))
         parts = np.vstack([parts, parts.sum(axis=0)])
-        S = parts @ (M * self.weights)
-        return OfSupport(columns, sigma, others, first, np.where(alike, 0.0, scale), parts, S @ S.T)
+        S, rows = parts @ (M * self.weights), np.empty((0, len(self.E)))
+        if self.is_each:
+            left = np.where(alike, 0.0, self.rest_of(of_kept, kept, others, first))
+            rows = np.ascontiguousarray(np.vstack([np.square(M), np.square(left.T), np.square(S), S * S[-1]]))
+        variances, shared = np.square(S).sum(axis=1)[None], (S @ S[-1])[None]
+        return OfSupport(
+            columns, sigma, others, first, np.where(alike, 0.0, scale), parts, variances, shared, squares, rows
+        )
+
+    def rest_of(self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int) -> np.ndarray:
+        """Return what the support leaves of some other spectra, (L, m)."""
+        base = 0.0 if first < 0 else self.E[:, [first]]
+        rest, F = self.E[:, others] - base, self.E[:, kept] - base
+        return np.asarray(rest - F @ (M @ rest))
 
     def left_over(
         self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int
@@ -213,9 +247,7 @@ class Uncertainty:
         squares, variance = left(G), left(V)
         little = ~(squares > LITTLE * np.diag(G)[others]) | ~(variance > LITTLE * np.diag(V)[others])
         if little.any():
-            base = 0.0 if first < 0 else self.E[:, [first]]
-            rest, F = self.E[:, others[little]] - base, self.E[:, kept] - base
-            D = rest - F @ (M @ rest)
+            D = self.rest_of(M, kept, others[little], first)
             squares[little] = np.square(D).sum(axis=0)
             variance[little] = np.square(D * self.weights[:, None]).sum(axis=0)
         return squares, variance, size
@@ -235,100 +267,77 @@ class Uncertainty:
             it the endmember would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
         """
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
+        noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
 
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             out = np.empty((len(A), len(self.bands)), np.float32)
+            variances = None if noise is None else squares_of(noise[places])
             used = A != 0 if self.problem.method.nonnegative else np.ones(A.shape, bool)
             supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
             together = np.argsort(which.ravel(), kind="stable")
             for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
                 with np.errstate(over="ignore"), self.alone if len(some) < FEW else contextlib.nullcontext():
-                    out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some])
+                    of_bands = None if variances is None else variances[some]
+                    out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some], of_bands)
+            if variances is not None and isinstance(self.noise, NoiseCube):
+                unknown = ~np.isfinite(variances).all(axis=1)
+                out[unknown] = NODATA
+                self.noise.lost.append(int(unknown.sum()))
             return out
 
         return map_of_solved(len(self.bands), abundance, masked, values)
 
-    def of_pixels(self, shared: OfSupport, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """Return the bands of pixels with one support, (N, bands)."""
-        columns, held = shared.columns, self.problem.method.sum_to_one
+    def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
+        """Return the bands of pixels with one support, (N, bands); ``variances`` are those of the bands of each, (N, L)."""
+        columns, held = of.columns, self.problem.method.sum_to_one
         dof = max(1.0, len(self.E) - len(columns) + held) if self.noise is None else 0.0
         found = np.empty((len(Y), 2))
         F = np.ascontiguousarray(self.E[:, columns])
         support = np.ascontiguousarray(A[:, columns])
-        pull(Y, F, support, self.rows, shared.others, shared.first, shared.scale, dof, found)
+        if variances is not None:
+            of = self.with_noise(of, variances)
+        pull(Y, F, support, self.rows, of.others, of.first, np.atleast_2d(of.scale), dof, found)
         noise, away = found[:, :1], found[:, 1]
-        sigma = noise * shared.sigma
+        sigma = noise * of.sigma
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = np.where(sigma[:, columns] > 0, A[:, columns] / sigma[:, columns], np.inf).min(
                 axis=1, initial=np.inf
             )
         validity = np.minimum(inside, away)[:, None]
         if self.sums is not None:
-            sigma = self.of_sums(shared, noise, A)
+            sigma = self.of_sums(of, noise, A)
         return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
 
-    def of_sums(self, shared: OfSupport, noise: np.ndarray, A: np.ndarray) -> np.ndarray:
+    def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
+        """Return what pixels with one support share for noise of its own in each: arrays have a row for each pixel then."""
+        out = np.empty((len(variances), len(of.rows)))
+        products_with(of.rows, variances, out)
+        ends = np.cumsum([len(of.columns), len(of.others), len(of.parts)])
+        inside, outside, sums, shared = np.split(out, ends, axis=1)
+        sigma, scale = np.empty((len(out), self.E.shape[1])), np.sqrt(outside)
+        sigma[:, of.columns] = np.sqrt(inside)
+        sigma[:, of.others] = np.where(np.isinf(of.size), np.inf, scale / of.size)
+        return replace(of, sigma=sigma, scale=scale, variances=sums, shared=shared)
+
+    def of_sums(self, of: OfSupport, noise: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return the standard deviations of the sums by class, in the order of their bands."""
         assert self.sums is not None
-        V = shared.covariance
-        variances = np.broadcast_to(np.diag(V), (len(A), len(V))).copy()
+        variances = np.broadcast_to(of.variances, (len(A), of.variances.shape[1])).copy()
         sums = np.zeros(variances.shape)
-        for part, j in zip(
-            shared.parts.T, shared.columns
-        ):  # one after the other: a product's rounding would depend on the block
+        # One after the other: a product's rounding would depend on the block.
+        for part, j in zip(of.parts.T, of.columns):
             sums += part * A[:, [j]]
         brightness = sums[:, -1]
         if self.sums.normalized:
             g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
-            change = np.diag(V)[:-1] - 2 * g * V[:-1, -1] + g * g * V[-1, -1]
+            change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
             variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
         sigma = noise * np.sqrt(np.maximum(variances, 0))
+        of_each = np.atleast_2d(of.sigma)
         for c, members in enumerate(self.sums.members):
-            if not shared.parts[c].any():
-                sigma[:, c] = noise[:, 0] * max(shared.sigma[j] for j in members)
+            if not of.parts[c].any():
+                sigma[:, c] = noise[:, 0] * of_each[:, list(members)].max(axis=1)
         if self.sums.normalized:
             sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]
         return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
-
-
-def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str) -> np.ndarray:
-    """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
-
-    Parameters
-    ----------
-    path : path-like
-    bands : Bands
-    count : int
-        Bands of the cube; the file has a line for each of them, or for each in use.
-    what : str
-        What the numbers are, for messages.
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read, has another number of lines, or a value is not above 0.
-    """
-    try:
-        with open(path, errors="replace") as file:
-            text = file.read(LONGEST_FILE)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
-    rows = [row for row in (line.replace(",", " ").split() for line in text.splitlines()) if row]
-    values = []
-    for number, row in enumerate(rows):
-        try:
-            values.append(float(row[-1]))
-        except ValueError:
-            if number:  # the first line may be a heading
-                raise InputError(
-                    f"{path}: '{row[-1][:20]}' is no number; write the {what} of a band on each line"
-                ) from None
-    if len(values) not in (count, len(bands.index)):
-        raise InputError(
-            f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"
-        )
-    noise = np.array(values)[bands.index] if len(values) == count else np.array(values)
-    if not np.all((noise > 0) & np.isfinite(noise)):
-        raise InputError(f"{path}: the {what} of every band must be above 0")
-    return noise

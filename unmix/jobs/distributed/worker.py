@@ -29,7 +29,7 @@ from ...outputs.names import type_of
 from ...outputs.raster import Raster
 from ...pipeline import Seconds
 from ...problem import Problem
-from ...scene import open_part, open_scene
+from ...scene import open_pixels, open_scene
 from ...summary import Summary
 from ..executor import extract
 from ..stream_lines import block_plan_of, line_of, solve_lines
@@ -113,7 +113,7 @@ class WorkerState:
         machine = self.device_of(task.options.device, threads)
         if self.key != task.lock[1]:
             self.key, self.open = "", ()  # releases the last scene's buffers
-            scene, _ = open_part(task.cube, task.options.reading)  # the bands are in the problem
+            scene = open_pixels(task.cube, task.options.reading)  # the bands are in the problem
             block_plan = block_plan_of(scene, task.problem, task.options, machine)
             self.open = (scene, block_plan, machine.open(task.problem, line_of(scene, task.options), block_plan))
             self.key = task.lock[1]

@@ -4,12 +4,15 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import CubeError
 from ...io import Bands, Cube, bytes_per_line, spectra
 from ...io.window import origin_of
 from ...library import Endmembers
 from ...methods import Method
 from ...outputs.names import blank_of
 from ...problem import Weighting
+from ...scene import ReadOptions
+from ..derived.noise import NoiseCube
 from .deviations import wrong_deviations
 from .draws import DrawCheck
 from .maps import NODATA, TOLERANCE, Maps, Verdict
@@ -18,7 +21,7 @@ from .references import reference
 
 def check_scatter(
     maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, draws: DrawCheck | None,
-    line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
+    each: NoiseCube | None, line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
 ) -> None:  # fmt: skip
     """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
     places, best = solved
@@ -27,7 +30,8 @@ def check_scatter(
     wrong = {}
     if "sigma" in maps:
         written = maps.line("sigma", line)[:, places]
-        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y)
+        noise = None if each is None else each.read(line, 1)[places]
+        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y, noise)
     if draws is not None:
         origin = origin_of(scene)
         wrong["means and deviations over draws"] = draws.wrong(
@@ -38,10 +42,22 @@ def check_scatter(
         verdict.accuse(maps.stem, line, places[which], f"its {what} do not match the cube")
 
 
+def noise_of_each(report: dict[str, Any], scene: Cube, bands: Bands) -> NoiseCube | None:
+    """Return the noise of each pixel, where a run had it from a cube; `CubeError` where that is missing or another one."""
+    identity = report.get("asked", {}).get("noise")
+    if not isinstance(identity, dict):
+        return None
+    each = NoiseCube(report["options"]["noise"], scene, bands, ReadOptions(**report["reading"]))
+    if each.identity != identity:
+        raise CubeError(f"{each.path}: is not the noise that the run read")
+    weights = report["asked"].get("weights")
+    return each if weights is None else each * np.array(weights)
+
+
 def with_weighted_noise(report: dict[str, Any], weighting: Weighting) -> dict[str, Any]:
     """Return the record with the noise of the weighted bands."""
     noise = report["asked"].get("noise")
-    noise = None if noise is None else np.array(noise) * weighting.weights
+    noise = np.array(noise) * weighting.weights if isinstance(noise, list) else noise
     return report | {"asked": report["asked"] | {"noise": noise}, "weights": weighting.weights}
 
 

@@ -30,7 +30,13 @@ def deviations(
 
 
 def wrong_deviations(
-    written: np.ndarray, library: Endmembers, report: dict[str, Any], method: Method, A: np.ndarray, Y: np.ndarray
+    written: np.ndarray,
+    library: Endmembers,
+    report: dict[str, Any],
+    method: Method,
+    A: np.ndarray,
+    Y: np.ndarray,
+    each: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return which pixels have other standard deviations than they should, (n,) bool.
 
@@ -44,9 +50,11 @@ def wrong_deviations(
     method : Method
     A, Y : arrays (n, p) and (n, L), float64
         Abundances that were solved again, and the pixels.
+    each : array (n, L), float64, optional
+        The noise of each pixel; NaN where it is missing.
     """
     asked, E = report["asked"], library.matrix
-    noise = None if asked.get("noise") is None else np.array(asked["noise"])
+    noise = None if asked.get("noise") is None or each is not None else np.array(asked["noise"])
     library = replace(library, has_shade=method.has_shade)
     sums = None if asked.get("by") is None else ClassSums.of(library, asked["shade_normalize"])
     shade = sums is not None and method.has_shade
@@ -54,7 +62,10 @@ def wrong_deviations(
     for n, (a, y) in enumerate(zip(A, Y)):
         if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
             continue
-        F, C = deviations(E, a, y, noise, method)
+        if each is not None and not np.isfinite(each[n]).all():
+            wrong[n] = np.any(written[:, n] != -9999)
+            continue
+        F, C = deviations(E, a, y, noise if each is None else each[n], method)
         if sums is not None and sums.normalized and not a[: len(a) - method.has_shade].sum() > 0:
             wrong[n] = np.any(written[: len(sums.names), n] != -9999)
             continue

@@ -56,10 +56,12 @@ class ModelCheck:
     def __init__(self, library: Endmembers, report: dict[str, Any]) -> None:
         self.E, self.choice = library.matrix, ModelChoice(**report["asked"]["choice"])
         self.sums = ClassSums.of(library, bool(report["asked"]["shade_normalize"]), True)
-        names = sorted(range(len(self.sums.names)), key=lambda c: (self.sums.names[c].lower(), self.sums.names[c]))
-        members = [self.sums.members[c] for c in names]
+        members = dict(zip(self.sums.names, self.sums.members))
+        sets = self.choice.sets_of(library.classes or ())
         self.models = {
-            size: [np.array(list(itertools.product(*some))) for some in itertools.combinations(members, size)]
+            size: [
+                np.array(list(itertools.product(*(members[name] for name in one)))) for one in sets if len(one) == size
+            ]
             for size in range(1, self.choice.sizes[1] + 1)
         }
         self.slack = 0.0  # what a limit on the RMSE may be off, as a share of the pixel's
@@ -102,8 +104,14 @@ class ModelCheck:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return those models that are allowed and fit well enough, with their RMSE."""
         columns, a = columns[allowed], a[allowed]
-        rmse = np.sqrt(np.square(y - np.einsum("mlk,mk->ml", A[allowed], a)).mean(axis=1))
-        good = rmse <= self.choice.largest_rmse + self.slack * np.sqrt(np.square(y).mean())
+        residual, size = y - np.einsum("mlk,mk->ml", A[allowed], a), np.sqrt(np.square(y).mean())
+        rmse = np.sqrt(np.square(residual).mean(axis=1))
+        good = rmse <= self.choice.largest_rmse + self.slack * size
+        if self.choice.max_residual is not None:
+            large = np.abs(residual) >= self.choice.max_residual + (self.slack + self.margin) * size
+            width = min(self.choice.residual_bands, len(y) + 1)
+            runs = np.lib.stride_tricks.sliding_window_view(np.pad(large, ((0, 0), (0, 1))), width, axis=1)
+            good &= ~np.any(np.all(runs, axis=2), axis=1)
         return columns[good], a[good], rmse[good]
 
     def best(self, y: np.ndarray) -> tuple[float, np.ndarray]:

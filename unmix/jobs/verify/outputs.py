@@ -12,15 +12,24 @@ from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
+from ...io.window import Tied
 from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.journal import difference
 from ...outputs.names import MAPS, ORTHO, RECORD, blank_of
-from ...problem import Weighting
-from ...scene import ReadOptions, open_part
-from .derived import check_classes, check_fractions, check_masked, check_scatter, check_unweighted, with_weighted_noise
+from ...problem import Weighting, less_shade
+from ...scene import ReadOptions, open_pixels
+from .derived import (
+    check_classes,
+    check_fractions,
+    check_masked,
+    check_scatter,
+    check_unweighted,
+    noise_of_each,
+    with_weighted_noise,
+)
 from .draws import DrawCheck
 from .maps import NODATA, TOLERANCE, Maps, Verdict
 from .models import MOST_FITS, ModelCheck
@@ -84,7 +93,7 @@ def verify_report(
         ):
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
-    scene, _ = open_part(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
+    scene = open_pixels(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
     if (scene.lines, scene.samples, scene.bands) != (lines, samples, report["bands"]):
         raise CubeError(f"{scene.path}: does not have the size of the run's input; name the right scene with `cube`")
     check_input(stem, report, scene, verdict)
@@ -101,12 +110,18 @@ def verify_report(
     if everything and report.get("endmembers", {}).get("simplex") is not None:
         fault = fault_of_simplex(report, scene, bands, library.matrix)
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
+    if isinstance(scene, Tied):
+        library = replace(library, matrix=scene.tie(library.matrix))
+    if method is MESMA and report["asked"].get("shade") is not None:
+        shade = library.matrix[:, -1]
+        bands, library = less_shade(shade, bands, library.take(range(len(library.names) - 1)))
     weighting = None
     if report.get("asked", {}).get("weights") is not None:
         weighting = Weighting(np.array(report["asked"]["weights"]), bands, library)
         bands, library = weighting.weighted()
         report = with_weighted_noise(report, weighting)
     E = library.matrix
+    each = noise_of_each(report, scene, bands)
     models = ModelCheck(library, report) if method is MESMA else None
     draws = DrawCheck(library, report, method, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.count))
@@ -128,7 +143,7 @@ def verify_report(
         if weighting is not None:
             check_unweighted(maps, scene, weighting, int(line), best, verdict)
         if method is not None and ("sigma" in maps or draws is not None):
-            check_scatter(maps, report, scene, bands, library, method, draws, int(line), best, verdict)
+            check_scatter(maps, report, scene, bands, library, method, draws, each, int(line), best, verdict)
         if "fraction" in maps and method is not None:
             check_fractions(maps, report, library, method, int(line), best, verdict)
     return verdict

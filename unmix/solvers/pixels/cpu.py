@@ -25,7 +25,7 @@ def new_work(L: int, p: int, solver: str) -> Any:
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
     if solver == "mesma":
-        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width)))
+        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)

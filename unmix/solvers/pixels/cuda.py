@@ -91,6 +91,7 @@ def best_of_thread(best, t, n):
         best.abundances[:, :, t : t + 1], best.summed[:, t : t + 1], best.u[:, t : t + 1], best.less[:, t : t + 1],
         best.square[:, t : t + 1], best.most[:, t : t + 1], best.next_most[:, t : t + 1], best.which[:, t : t + 1],
         best.needed[:, t : t + 1], best.x[:, t : t + 1], best.spread[:, t : t + 1], best.duals[:, t : t + 1],
+        best.pixels[:, t : t + 1],
     )  # fmt: skip
 
 

@@ -219,6 +219,8 @@ def by_models(ops: Width) -> Any:
             for j in range(p):
                 best.u[j, s] = tile.F[models.order[j], s] / models.lengths[j]
                 tile.A[j, s] = 0.0
+            for b in range(models.spectra.shape[0]):
+                best.pixels[b, s] = tile.Y[b, s]
         search_models(models, best, count)
         for s in range(count):
             k, second = choose_level(models, best, s)

@@ -22,13 +22,15 @@ class ModelsSolver(GeneralSolver):
     @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads."""
-        shapes = best_shapes(problem.E.shape[1], threads)
+        shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
         return Best(*(cuda.device_array(shape, kind) for shape, kind in shapes))
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         L, p = problem.E.shape
-        best = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in best_shapes(p, 1))
+        best = sum(
+            math.prod(shape) * np.dtype(kind).itemsize for shape, kind in best_shapes(p, 1, len(problem.models.spectra))
+        )
         tables = sum(values.nbytes for values in problem.models if isinstance(values, np.ndarray))
         return cls.threads(pixels) * (best + tile_bytes(L, p, "mesma")) + tables

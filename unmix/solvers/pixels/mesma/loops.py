@@ -22,10 +22,11 @@ def single_models(consider: Any) -> tuple[Any, Any, Any]:
     @compiled
     def consider_ones(models, best, s):
         """Consider all models of one spectrum."""
-        for i in range(best.u.shape[0]):
-            error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
-            if error < best.limit[1, s]:
-                consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
+        for c in range(models.begin.shape[0] - 1):
+            for i in range(models.begin[c], models.begin[c + 1] if models.sets[c, c, c] > 0 else models.begin[c]):
+                error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
+                if error < best.limit[1, s]:
+                    consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
 
     @inlined
     def consider_two(models, best, s, i, j):
@@ -101,7 +102,8 @@ def loops_function(ops: Width, consider: Any) -> Any:
         classes = begin.shape[0] - 1
         for first in range(classes):
             for second in range(first + 1, classes):
-                for i in range(begin[first], begin[first + 1]):
+                is_set = models.sets[first, second, second] > 0
+                for i in range(begin[first], begin[first + 1] if is_set else begin[first]):
                     search_twos(models, best, count, i, begin[second], begin[second + 1])
 
     @compiled
@@ -112,7 +114,8 @@ def loops_function(ops: Width, consider: Any) -> Any:
             for second in range(first + 1, classes):
                 for third in range(second + 1, classes):
                     start, stop = begin[third], begin[third + 1]
-                    for i in range(begin[first], begin[first + 1]):
+                    is_set = models.sets[first, second, third] > 0
+                    for i in range(begin[first], begin[first + 1] if is_set else begin[first]):
                         for m in range(start, stop):
                             store(best.less, m, load(best.u, m) - load(best.u, i) * models.rho[i, m])
                         for j in range(begin[second], begin[second + 1]):

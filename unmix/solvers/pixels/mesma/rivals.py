@@ -43,16 +43,17 @@ class Rivals(NamedTuple):
     needed: Any  # (1, w)
     x: Any  # (3, w)
     spread: Any  # (3, w)
+    pixels: Any  # (L, w) where residuals have a limit; else (0, w)
 
 
-def new_rivals(kind: np.ndarray, classes: int, normalized: bool) -> Rivals:
+def new_rivals(kind: np.ndarray, classes: int, normalized: bool, limited_bands: int) -> Rivals:
     """Allocate the scratch of a tile, for spectra of these classes."""
     w, n, p = WIDE.width, MOST_SPECTRA, len(kind)
     rows = [np.empty((1, w)) for _ in range(5)]
     return Rivals(
         kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
         *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), np.empty((n + 1, w)),
-        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((n, w)),
+        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((n, w)), np.empty((limited_bands, w)),
     )  # fmt: skip
 
 
@@ -116,11 +117,13 @@ def products_of(Y, E, U, squares):
 
 @functools.cache
 def rivals_function() -> Any:
-    """Return ``find(models, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out)``, for N pixels.
+    """Return ``find(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out)``, for N pixels.
 
     Parameters
     ----------
     models : Models
+    Y : array (N, L), float64
+        The pixels.
     U : array (N, p), float64
         Products of the pixels and the spectra at unit length, in the order of the tables.
     squares, bounds : arrays (N,), float64
@@ -140,7 +143,7 @@ def rivals_function() -> Any:
     look, width, n = loops_function(WIDE, tally), WIDE.width, MOST_SPECTRA
 
     @compiled
-    def begin(models, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s):
+    def begin(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s):
         k = sizes[pixel]
         rivals.size[s], rivals.square[0, s], rivals.bound[s] = k, squares[pixel], bounds[pixel]
         rivals.own[s] = rivals.runner[s] = np.inf
@@ -155,6 +158,8 @@ def rivals_function() -> Any:
                 rivals.spectra[size, c, s], rivals.abundances[size, c, s] = spectra[pixel, c], abundances[pixel, c]
         for j in range(U.shape[1]):
             rivals.u[j, s] = U[pixel, j]
+        for b in range(models.spectra.shape[0]):
+            rivals.pixels[b, s] = Y[pixel, b]
         if models.exact and squares[pixel] <= bounds[pixel] and not rivals.normalized:  # shade alone
             rivals.count[s] = 1.0
             add_fraction(rivals, s, rivals.present.shape[0] - 1, 1.0)
@@ -179,12 +184,12 @@ def rivals_function() -> Any:
                     out[at + number] = np.nan
 
     @compiled
-    def find(models, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out):
+    def find(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out):
         for first in range(0, len(U), width):
             pixels = min(width, len(U) - first)
             for s in range(width):  # lanes without a pixel repeat the last one
                 pixel = first + min(s, pixels - 1)
-                begin(models, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s)
+                begin(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s)
             look(models, rivals, pixels)
             for s in range(pixels):
                 end(rivals, s, bands, out[first + s])

@@ -40,13 +40,16 @@ class Best(NamedTuple):
     x: Any  # (3, w) abundances of a model
     spread: Any  # (3, w) how they change with their sum
     duals: Any  # (p, w)
+    pixels: Any  # (L, w), set where residuals have a limit; else it may have no rows
 
 
-def best_shapes(p: int, width: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Return shape and type of each field of `Best`."""
+def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Return shape and type of each field of `Best`; L may be 0 where residuals have no limit."""
     n = MOST_SPECTRA
     levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
-    shapes = *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), (n, width), spectra
+    shapes = (
+        *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), (n, width), spectra, (L, width),
+    )  # fmt: skip
     return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
 
 
@@ -119,6 +122,22 @@ def is_another(best, s, k, i, j, m):
 
 
 @inlined
+def has_run_of_residuals(models, best, s, k, i, j, m):
+    """Return whether the residual of the model in ``best.x`` is too large in so many bands after each other."""
+    run, x, spectra = 0, best.x, models.spectra
+    for b in range(spectra.shape[0]):
+        r = best.pixels[b, s] - spectra[b, i] * x[0, s]
+        if k > 1:
+            r -= spectra[b, j] * x[1, s]
+        if k > 2:
+            r -= spectra[b, m] * x[2, s]
+        run = run + 1 if abs(r) >= models.most_residual else 0
+        if run >= models.run:
+            return True
+    return False
+
+
+@inlined
 def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
     """Write the abundances of a model of k spectra, whose squared error is below the limit.
 
@@ -133,7 +152,8 @@ def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
     if not models.exact:
         shade = 1.0 - total
         allowed = least >= models.lowest and most <= models.highest
-        return allowed and models.least_shade <= shade <= models.most_shade, error, 0.0
+        allowed = allowed and models.least_shade <= shade <= models.most_shade
+        return allowed and not has_run_of_residuals(models, best, s, k, i, j, m), error, 0.0
     if total <= 1.0:
         return least >= 0.0, error, 0.0
     # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.

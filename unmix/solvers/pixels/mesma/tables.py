@@ -1,5 +1,6 @@
 """The tables that all pixels share: Gram-Schmidt's coefficients of all models' spectra at unit length."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,10 +37,23 @@ class Models(NamedTuple):
     fusion: float  # of the RMSE
     against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
     bands: float
+    sets: Any  # (classes, classes, classes) uint8: 1 where the first, second and third class make models; of fewer, the last repeats
+    most_residual: float  # which `run` bands after each other may not reach; infinite for none
+    run: int
+    spectra: Any  # (L, p) in the order of the tables, where there is such a limit; else (0, 0)
 
 
-def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) -> tuple[Any, ...]:
-    """Return the tables of `Models`, from ``order`` to ``triples``; classes are in the order of their lower-case names.
+def allowed_sets(names: Sequence[str], sets: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """Return ``sets`` of `Models`; the classes of each come in the order of ``names``."""
+    allowed = np.zeros((len(names),) * 3, np.uint8)
+    for one in sets:
+        numbers = [names.index(name) for name in one]
+        allowed[tuple(numbers + numbers[-1:] * (3 - len(numbers)))] = 1
+    return allowed
+
+
+def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequence[str], most: int) -> tuple[Any, ...]:
+    """Return the tables of `Models`, from ``order`` to ``triples``.
 
     Parameters
     ----------
@@ -48,10 +62,11 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, most: int) ->
     lengths : array (p,), float64
     kinds : sequence of str
         The class of each.
+    names : sequence of str
+        The classes, in the order that settles ties.
     most : int
         Spectra of a model.
     """
-    names = sorted(set(kinds), key=lambda kind: (kind.lower(), kind))
     number = np.array([names.index(kind) for kind in kinds])
     order = np.argsort(number, kind="stable")
     begin = np.searchsorted(number[order], np.arange(len(names) + 1))

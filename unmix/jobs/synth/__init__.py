@@ -2,20 +2,21 @@
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..blocks import plan_blocks
-from ..errors import MethodError, OutputError
-from ..io.cube import INTERLEAVES
-from ..io.fields import DTYPES
-from ..io.formats.header import format_header
-from ..io.opening import open_new, write_new
-from ..io.write import write_all
-from ..library import Endmembers
-from ..outputs.names import refuse_headers_of_others
+from ...blocks import plan_blocks
+from ...errors import MethodError, OutputError
+from ...io.cube import INTERLEAVES
+from ...io.fields import DTYPES
+from ...io.formats.header import format_header
+from ...io.opening import open_new, write_new
+from ...io.write import write_all
+from ...library import Endmembers
+from ...outputs.names import refuse_headers_of_others
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0
@@ -188,22 +189,35 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
         Where a file exists or cannot be written.
     """
     scene.check()
-    stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
     names = [".img", ".hdr", "_truth_abundance.img", "_truth_abundance.hdr"]
     names += ["_truth_endmembers.sli", "_truth_endmembers.hdr", "_truth_endmembers.csv"]
-    finals = {name: path.with_name(stem + name) for name in names}
+    stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
+    return written(path.with_name(stem), names, lambda parts: write_files(scene, parts, memory, command), overwrite)
+
+
+def written(stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool) -> list[Path]:
+    """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
+
+    Raises
+    ------
+    MethodError
+        Where a header to be replaced belongs to other data.
+    OutputError
+        Where a file exists or cannot be written.
+    """
+    finals = {name: stem.with_name(stem.name + name) for name in names}
     parts = {name: final.with_name(final.name + ".part") for name, final in finals.items()}
     for final in finals.values():
         if final.exists() and not overwrite:
             raise OutputError(f"{final}: exists already; use `overwrite` or another name")
     refuse_headers_of_others(finals.values())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_files(scene, parts, memory, command)
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        write(parts)
         for name, part in parts.items():
             os.replace(part, finals[name])
     except OSError as error:
-        raise OutputError(f"{error.filename or path}: writing failed: {error.strerror or error}") from None
+        raise OutputError(f"{error.filename or stem}: writing failed: {error.strerror or error}") from None
     finally:
         for part in parts.values():
             with contextlib.suppress(OSError):

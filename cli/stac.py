@@ -1,0 +1,27 @@
+"""`unmix stac`: STAC items about finished runs."""
+
+from pathlib import Path
+
+import click
+
+from . import archive
+from .main import print_out
+
+
+@click.command("stac")
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
+@click.option(
+    "--time",
+    metavar="TIME",
+    help="When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: what its header says]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace items that exist.")
+def command(maps: tuple[Path, ...], time: str | None, overwrite: bool) -> int:
+    """Describe finished runs as STAC items, STEM_stac.json: place, time, method, and all files with size and SHA-256.
+
+    MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them. A run that has no place on
+    a map gets none; that of a swath is where --ortho put it. Needs pystac and rasterio (pip install 'unmix[stac]').
+    """
+    from unmix import stac
+
+    return archive.for_each(maps, lambda _, path: print_out(str(stac(path, time=time, overwrite=overwrite))))

@@ -1,0 +1,83 @@
+"""How far spectra are from what a scene holds: their distances to its signal subspace (MUSIC)."""
+
+import numpy as np
+
+from ..blocks import cores
+from ..errors import LibraryError, MethodError
+from ..io.cube import Bands, Cube
+from ..library import Endmembers
+from . import signal_of
+from .counts import Counts
+from .statistics import Moments
+
+# Dimensions that a signal subspace has at least: one too small lacks rare materials, one too large holds a little noise.
+FEWEST = 15
+
+
+def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
+    """Return what share of each spectrum's length lies outside of a scene's signal subspace.
+
+    That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of the scene's
+    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014).
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the scene, L bands.
+    E : array (L, N), float64
+        Spectra, none of them zero.
+    dimensions : int
+        Of the subspace; below L.
+
+    Returns
+    -------
+    array (N,), float64
+        From 0, inside, to 1.
+
+    Raises
+    ------
+    MethodError
+        Where the subspace is all of the bands' space: every distance would be rounding.
+    """
+    L = len(E)
+    if dimensions >= L:
+        raise MethodError(f"{dimensions} `dimensions` of {L} bands hold every spectrum; give fewer")
+    basis = np.linalg.eigh(moments.second)[1][:, -dimensions:]
+    outside = E - basis @ (basis.T @ E)
+    return np.asarray(np.linalg.norm(outside, axis=0) / np.linalg.norm(E, axis=0))
+
+
+def distances_of(
+    library: Endmembers, cube: Cube, bands: Bands, nodata: float | None, dimensions: int | None, budget: int, threads: int | None
+) -> np.ndarray:  # fmt: skip
+    """Return how far spectra are from what a scene holds, in one pass over it.
+
+    Parameters
+    ----------
+    library : Endmembers
+        Spectra on the bands in use.
+    cube, bands, nodata
+        As from `unmix.scene.open_scene`.
+    dimensions : int, optional
+        Of the signal subspace; default is the number of endmembers that the scene is taken to have, and, where it has more bands, at
+        least `FEWEST`.
+    budget : int
+        Bytes of memory for blocks.
+    threads : int, optional
+        CPU threads; default is all.
+
+    Raises
+    ------
+    LibraryError
+        Where a spectrum is zero in the bands in use.
+    MethodError
+        See `distances_to`.
+    """
+    dark = [name for name, spectrum in zip(library.names, library.matrix.T) if not spectrum.any()]
+    if dark:
+        raise LibraryError(f"{library.source}: '{dark[0]}' is zero in all bands in use of {cube.path}")
+    moments = signal_of(cube, bands, nodata, budget, threads or cores())
+    if dimensions is None:
+        count = Counts.of(moments).auto
+        dimensions = max(FEWEST, count) if len(bands.index) > FEWEST else count
+    return distances_to(moments, library.matrix, dimensions)

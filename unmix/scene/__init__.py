@@ -1,0 +1,208 @@
+"""How a scene is read: the file, the lines, samples, pixels and bands in use, and the meaning of stored values."""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CubeError, MethodError
+from ..io import Bands, Cube, as_stored, bytes_per_line, open_cube
+from ..io.cube import band_names, counted, ranges
+from ..io.opening import parted
+from ..io.window import Mask, Tied, Window
+from .bands import choose_bands, first_bands
+from .part import part_of
+from .sample import survey
+
+log = logging.getLogger("unmix")
+
+# Most bytes that a line of a scene may have.
+LONGEST_LINE = 2**30
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a scene; for what is left out, the file's own metadata is used.
+
+    Attributes
+    ----------
+    scale : float, optional
+        Stored values are divided by it; replaces every scale factor, gain and offset in the file.
+    nodata : float, optional
+        The stored value that means no data.
+    bands : str
+        ``good`` (those marked good in the file's bad band list, bbl), ``all``, ``auto`` (the good ones that are not dead, constant or
+        out of physical range on a sample of pixels), or a list such as ``1-50,60`` (from 1, inclusive).
+    ignore_nm : str, optional
+        Wavelengths to leave out, in nm: ``1350-1420,1800-1950``; ``water`` (`unmix.scene.bands.WATER`) is where the
+        atmosphere absorbs all light.
+    tie : str, optional
+        Windows of wavelengths, in nm, ``650-800,2030-2300``: from the bands in each the first one is subtracted, in pixels and library,
+        and left out.
+    lines, samples : str, optional
+        The part of the scene to read, ``A:B``, counted from 0, B excluded; A or B may be left out.
+    bbox : str, optional
+        The smallest part with all pixels whose centres are in a box on the map, ``W,S,E,N`` in its units.
+    mask : str, optional
+        A raster of the size of the scene or of the part to read; pixels where it is 0 or nodata are left out. ``FILE:BAND`` uses
+        another band than the first: its number, from 1, or its name.
+    mask_out : sequence of str
+        Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0.
+    dataset, wavelengths : str, optional
+        See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
+    """
+
+    scale: float | None = None
+    nodata: float | None = None
+    bands: str = "good"
+    ignore_nm: str | None = None
+    tie: str | None = None
+    lines: str | None = None
+    samples: str | None = None
+    bbox: str | None = None
+    mask: str | None = None
+    mask_out: Sequence[str] = ()
+    dataset: str | None = None
+    wavelengths: str | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)
+        object.__setattr__(self, "mask_out", given)
+        if isinstance(self.nodata, str):  # nan, from a record
+            object.__setattr__(self, "nodata", float(self.nodata))
+
+    @property
+    def masks(self) -> list[tuple[str, bool]]:
+        """The masks, and of each whether it flags the pixels to leave out."""
+        kept = [] if self.mask is None else [(self.mask, False)]
+        return kept + [(mask, True) for mask in self.mask_out]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
+        values = asdict(self.with_absolute_paths())
+        return {f.name: values[f.name] for f in fields(self) if values[f.name] != f.default}
+
+    def with_absolute_paths(self) -> "ReadOptions":
+        """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
+        absolute: dict[str, Any] = {}
+        if self.mask is not None:
+            absolute["mask"] = absolute_mask(self.mask)
+        absolute["mask_out"] = tuple(map(absolute_mask, self.mask_out))
+        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
+            absolute["wavelengths"] = os.path.abspath(self.wavelengths)
+        return replace(self, **absolute)
+
+
+def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
+    """Open a cube and decide how to read it; problems found while opening are logged as warnings.
+
+    Parameters
+    ----------
+    path : path-like
+    reading : ReadOptions
+
+    Returns
+    -------
+    Cube
+        The scene, or the part of it that is to be read.
+    Bands
+        The bands in use, with gain and offset.
+    float or None
+        The nodata value, as the cube's data type represents it.
+
+    Raises
+    ------
+    CubeError
+        See `open_cube`; if the mask has another size, no band is left, or the gain of a band is 0.
+    MethodError
+        If an option does not fit the cube.
+    """
+    cube, nodata = open_part(path, reading)
+    bands = choose_bands(cube, "good" if reading.bands == "auto" else reading.bands, reading.scale, reading.ignore_nm)
+    if reading.bands == "auto":
+        faults = survey(cube, bands, nodata).faults()
+        kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])
+        if len(kept) == 0:
+            raise CubeError(
+                f"{cube.path}: all bands in use are dead, constant or out of physical range; set `bands` to all to use them anyway"
+            )
+        for fault, numbers in faults.items():
+            if numbers:
+                log.info(f"{cube.path}: {counted(len(numbers), 'band')} left out ({fault}): {ranges(numbers)}")
+        bands = bands.only(np.isin(bands.index, kept))
+    zero_gain = bands.index[bands.gain == 0]
+    if len(zero_gain):
+        raise CubeError(
+            f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
+            "out with `bands`, or set `scale`"
+        )
+    if reading.tie is None:
+        return cube, bands, nodata
+    part = cube if isinstance(cube, Window) else Window(cube, slice(0, cube.lines), slice(0, cube.samples), nodata)
+    tied = Tied(part, bands, nodata, first_bands(cube, bands, reading.tie))
+    return tied, tied.tied_bands, None
+
+
+def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
+    """Open the scene that `open_scene` returns, where its bands are known already."""
+    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading)[0]
+
+
+def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
+    """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
+    cube = open_cube(path, reading.dataset, reading.wavelengths)
+    if bytes_per_line(cube) > LONGEST_LINE:
+        raise CubeError(
+            f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are "
+            " lines, samples, bands and interleave right?"
+        )
+    problems = list(cube.problems)
+    nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
+    for problem in problems:
+        log.warning(problem)
+    if reading.lines is reading.samples is reading.bbox is None and not reading.masks:
+        return cube, nodata
+    lines, samples = part_of(cube, reading.lines, reading.samples, reading.bbox)
+    part = Window(cube, lines, samples, nodata, [open_mask(text, flags_bad) for text, flags_bad in reading.masks])
+    for problem in part.problems[len(cube.problems) :]:
+        log.warning(problem)
+    return part, part.nodata
+
+
+def mask_of(text: str) -> tuple[Path, str]:
+    """Split ``FILE`` or ``FILE:BAND`` into the file and the band's number, from 1, or name."""
+    if not text:
+        raise MethodError("`mask`: name a file")
+    path, band = parted(text)
+    return (path, band) if band and os.sep not in text.rpartition(":")[2] else (Path(text), "1")
+
+
+def absolute_mask(text: str) -> str:
+    """Return ``FILE:BAND`` with the file's absolute path."""
+    path, band = mask_of(text)
+    return f"{path.absolute()}:{band}"
+
+
+def open_mask(text: str, flags_bad: bool) -> Mask:
+    """Open ``FILE`` or ``FILE:BAND``; see `ReadOptions`.
+
+    Raises
+    ------
+    MethodError
+        If the band is 0, or no band of the file.
+    """
+    option = "`mask_out`" if flags_bad else "`mask`"
+    path, band = mask_of(text)
+    cube = open_cube(path)
+    if band.isascii() and band.isdigit() and len(band) < 8:
+        if int(band) < 1:
+            raise MethodError(f"{option} {text}: bands count from 1")
+        return Mask(cube, int(band) - 1, flags_bad)
+    names = [name.casefold() for name in band_names(cube)]
+    if band.casefold() not in names:
+        raise MethodError(f"{option} {text}: {path} has no band '{band}'; it has {', '.join(band_names(cube)[:12])}")
+    return Mask(cube, names.index(band.casefold()), flags_bad)

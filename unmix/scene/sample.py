@@ -1,0 +1,170 @@
+"""Look at a sample of a scene: faulty bands, and whether its scale is that of the endmembers."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import CubeError
+from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io.window import Tied
+from ..library import Endmembers
+
+log = logging.getLogger("unmix")
+
+# Accepted range of the 98th percentile of |y| divided by the largest |e|; dark scenes reach 0.1, so it is not tighter.
+SCALE_RANGE = (0.02, 50.0)
+# Pixels of a sample of the scene.
+SAMPLE = 100_000
+# Pixels that are enough to check the scale: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
+FEW = 10_000
+# From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
+FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
+# A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
+BRIGHTEST = 1.2
+
+
+def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces.
+
+    Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
+    taken.
+    """
+    chunk_lines = min(cube.lines_together, cube.lines)
+    chunks = -(-cube.lines // chunk_lines)
+    wanted = min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
+    chunks_read = min(chunks, max(FEWEST_PLACES, wanted // chunk_lines))
+    chunks_read = min(chunks_read, max(3, MOST_READ // (chunk_lines * bytes_per_line(cube))))
+    sample_step = max(1, -(-cube.samples * wanted // most))
+    buffer = np.empty(chunk_lines * bytes_per_line(cube), np.uint8)
+    for chunk in np.unique(((np.arange(chunks_read) + 0.5) * chunks / chunks_read).astype(int)):
+        first = int(chunk) * chunk_lines
+        last = min(first + chunk_lines, cube.lines)
+        raw = cube.read(slice(first, last), buffer)
+        line_step = max(1, -(-(last - first) * chunks_read // wanted))
+        lines = slice((last - first - 1) % line_step // 2, None, line_step)
+        part = raw[:, lines] if cube.interleave == "bsq" else raw[lines]
+        step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * sample_step
+        for begin in range(0, cube.samples, step):  # in pieces, because the caller makes float64 of them
+            columns = slice(begin, begin + step, sample_step)
+            yield part[:, columns] if cube.interleave == "bip" else part[..., columns]
+
+
+@dataclass
+class Survey:
+    """Statistics of the bands in use on a sample of a scene's pixels; arrays are (L,).
+
+    Attributes
+    ----------
+    index : array, int64
+        The bands, from 0.
+    pixels, masked, partly : int
+        Pixels in the sample; those with no value in any band; those with values in some bands only.
+    missing, negative, bright : arrays, int64
+        Numbers of the pixels not masked that have no value in the band, one below 0, or one above `BRIGHTEST`.
+    low, high : arrays, float64
+        Smallest and largest value, scaled.
+    """
+
+    index: np.ndarray
+    pixels: int
+    masked: int
+    partly: int
+    missing: np.ndarray
+    negative: np.ndarray
+    bright: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def faults(self) -> dict[str, list[int]]:
+        """Return the bands (from 0) that should not be used, by fault."""
+        unmasked = self.pixels - self.masked
+        present = np.maximum(1, unmasked - self.missing)
+        dead = (self.missing == unmasked) if unmasked else np.zeros(len(self.index), bool)
+        constant = ~dead & (self.low == self.high) & (unmasked > 1)
+        bright = self.bright > present / 2
+        reflectance = bright.sum() <= 0.2 * len(self.index)
+        out_of_range = ~dead & ~constant & ((self.negative > present / 2) | (bright & reflectance))
+        masks = {"dead": dead, "constant": constant, "out of physical range": out_of_range}
+        return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
+
+
+def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
+    """Collect statistics of the bands in use, as they are before any are tied, on a sample of pixels; see `Survey`."""
+    scene: Cube = cube
+    if isinstance(cube, Tied):
+        scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
+    L = len(bands.index)
+    counts = np.zeros((3, L), np.int64)
+    low, high = np.full(L, np.inf), np.full(L, -np.inf)
+    pixels = masked = partly = 0
+    for part in sampled(scene):
+        Y = spectra(part, scene.interleave, bands)
+        absent = missing(part, scene.interleave, bands, nodata, each=True)
+        masked_here = absent.all(axis=1)
+        pixels, masked = pixels + len(Y), masked + int(masked_here.sum())
+        partly += int((absent.any(axis=1) & ~masked_here).sum())
+        Y, absent = Y[~masked_here], absent[~masked_here]
+        counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
+        low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
+        high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
+    return Survey(bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high)
+
+
+def lengths_of(cube: Cube, bands: Bands, nodata: float | None, most: int) -> np.ndarray:
+    """Return |y| of the pixels of a sample that have values in all bands; array, float64."""
+    lengths = [np.empty(0)]
+    for part in sampled(cube, most):
+        good = ~missing(part, cube.interleave, bands, nodata)
+        with np.errstate(over="ignore"):
+            lengths.append(np.sqrt(np.square(spectra(part, cube.interleave, bands)[good]).sum(axis=1)))
+    return np.concatenate(lengths)
+
+
+def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> str | None:
+    """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
+
+    Raises
+    ------
+    CubeError
+        If all values of the sample are 0: every solution would then be certified as optimal.
+    """
+    lengths = lengths_of(cube, bands, nodata, FEW)
+    if not lengths.any():
+        lengths = lengths_of(cube, bands, nodata, SAMPLE)
+    if len(lengths) == 0:
+        log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
+    if len(lengths) and not lengths.any():
+        raise CubeError(
+            f"{cube.path}: all values of the {len(lengths)} pixels looked at are 0; there is nothing to unmix"
+        )
+    if not np.all(np.isfinite(lengths)):
+        return f"{cube.path}: its values are too large for float64; divide them with `scale`"
+    size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
+    largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
+    if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
+        return None
+    gain = float(np.median(np.abs(bands.gain)))
+    matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
+    return (
+        f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} "
+        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended"
+    )
+
+
+def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, meant: bool = False) -> None:
+    """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only warn.
+
+    Raises
+    ------
+    CubeError
+        If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
+        the other in 0-1. Also if all values are 0.
+    """
+    fault = scale_fault(cube, endmembers, bands, nodata)
+    if fault and not meant:
+        raise CubeError(f"{fault}; `library_scale` scales the library instead")
+    if fault:
+        log.warning(fault)
