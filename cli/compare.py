@@ -18,18 +18,27 @@ from .main import print_out
     "kind",
     type=options.one_of(["abundance", "fraction"]),
     default=None,
-    help="The maps of runs to compare.  [default: abundance, or fraction where a run has no abundances]",
+    help="The maps of runs to compare.  [default: that of the file named, else abundance, or fraction where a run has none]",
 )
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with the maps of both and their differences, too: one HTML file.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file of that name even if it is no such page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-def command(a: Path, b: Path, kind: str | None, as_json: bool) -> int:
+def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
     """Compare the abundances of two runs, or of a run and a truth: of each endmember its RMSE, its largest difference and where.
 
     A and B are the common beginnings of runs' outputs, or one of them, or rasters of abundances (x_truth_abundance.hdr, beside which
-    x_truth_endmembers.csv has the spectra). Endmembers are matched by their spectral angles; differences are A - B.
+    x_truth_endmembers.csv has the spectra). Endmembers are matched by their spectral angles; differences are A - B. Of runs over
+    parts of a scene (--lines, --bbox) the pixels that both have are compared.
     """
     from unmix import compare
 
-    found = compare(a, b, kind)
+    found = compare(a, b, kind, out=out, overwrite=overwrite)
     click.echo(json.dumps(found)) if as_json else show(found)
     return 0
 

@@ -3,8 +3,10 @@
 from unmix import __version__
 
 project, author, release = "unmix", "the unmix developers", __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+# The notebook is run each time; an error in it is an error of the site.
+nb_execution_mode, nb_execution_raise_on_error, nb_execution_timeout = "force", True, 120
 html_theme = "furo"
 html_title = "unmix"
 html_show_sourcelink = False

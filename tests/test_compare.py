@@ -141,6 +141,71 @@ def test_other_parts_and_other_bands(tmp_path, scene):
     assert found["matched_by"] == "abundances" and all(pair["a"] == pair["b"] for pair in found["pairs"])
 
 
+def test_parts_of_a_scene(tmp_path, scene):
+    """Of two parts the pixels of both are compared, as if both were of the whole; a truth of the whole scene goes with a part."""
+    words = {"endmembers": tmp_path / "e.csv"}
+    unmix.run(scene, **words, lines="0:7", samples="2:13", out_dir=tmp_path / "a")
+    unmix.run(scene, **words, method="nnls", lines="3:11", samples="0:9", out_dir=tmp_path / "b")
+    unmix.run(scene, **words, out_dir=tmp_path / "whole")
+    unmix.run(scene, **words, method="nnls", out_dir=tmp_path / "other")
+    A, B = abundances(tmp_path / "whole/s")[3:7, 2:9], abundances(tmp_path / "other/s")[3:7, 2:9]
+    assert (A[..., 0] != -9999).all()
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    assert found["pixels"] == {"compared": 28, "only_a": 0, "only_b": 0}
+    D = A - B
+    for j, pair in enumerate(found["pairs"]):
+        assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[..., j]).mean()))
+        line, sample = np.unravel_index(np.abs(D[..., j]).argmax(), D.shape[:2])
+        assert (pair["line"], pair["sample"]) == (line + 3, sample)  # lines of a, which begins at line 0 and sample 2
+    (tmp_path / "other/s_run.json").unlink()
+    truth = unmix.compare(tmp_path / "a/s", tmp_path / "other/s_abundance.hdr")
+    assert truth["pixels"]["compared"] == 7 * 11 - 1 and truth["pairs"][0]["rmse"] == pytest.approx(
+        np.sqrt(
+            np.mean(
+                np.square((abundances(tmp_path / "whole/s") - abundances(tmp_path / "other/s"))[:7, 2:, 0]) * 77 / 76
+            )
+        )
+    )
+    write_cube(tmp_path / "small.hdr", np.zeros((5, 4, 4), np.float32))
+    with pytest.raises(unmix.InputError, match="has 5 lines of 4 samples, but"):
+        unmix.compare(tmp_path / "a/s", tmp_path / "small.hdr")
+
+
+def test_the_page(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
+    unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b")
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s", "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")  # its own page is replaced
+    assert page == (tmp_path / "page.html").read_text() and out.splitlines()[0] == "141 pixels compared"
+    assert page.count("<img") == 12 and all(f"{pair['rmse']:.2e}" in page for pair in found["pairs"])
+    views = module.views_between(
+        *(module.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
+    )
+    D = abundances(tmp_path / "a/s") - abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
+    for _, _, difference in views:
+        k = int(difference.name[3]) - 1
+        expected = np.where(abundances(tmp_path / "a/s")[..., 0] != -9999, D[..., k], np.nan).astype(np.float32)
+        np.testing.assert_array_equal(difference.picture, expected)
+        assert difference.low == -difference.high and difference.counts.sum() == 141
+    (tmp_path / "page.html").write_text("mine")
+    with pytest.raises(unmix.OutputError, match="exists"):
+        unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == "mine"
+    with pytest.raises(unmix.MethodError, match="a page is HTML"):
+        unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.png")
+
+
+def test_the_map_that_a_file_names(tmp_path, scene):
+    unmix.run(scene, endmembers=with_classes(tmp_path), by="class", out_dir=tmp_path / "a")
+    assert [p["a"] for p in unmix.compare(tmp_path / "a/s_fraction.img", tmp_path / "a/s")["pairs"]][:3] == [
+        "x",
+        "y",
+        "z",
+    ]
+    assert unmix.compare(tmp_path / "a/s_abundance.img", tmp_path / "a/s")["matched_by"] == "spectral angle"
+
+
 def test_a_scene_named_after_a_map(tmp_path, scene):
     for ending in (".hdr", ".img"):
         (tmp_path / f"site_fraction_1{ending}").write_bytes((tmp_path / f"s{ending}").read_bytes())

@@ -27,6 +27,7 @@ def test_against_the_host(samples):
     kappa = 10.0 ** random.uniform(-16, -9, (n, samples))
     delta = 10.0 ** random.uniform(-12, -5, (n, samples))
     kappa[random.random((n, samples)) < 0.02] = np.nan
+    kappa[random.random((n, samples)) < 0.02] = random.choice([0.0, 1e-30, 0.25, 0.5, 1.0, 3.0])
     results = {
         "abundance": random.random((n, p, samples)).astype(np.float32),
         "rmse": random.random((n, samples)).astype(np.float32),
@@ -47,11 +48,15 @@ def test_against_the_host(samples):
     good = (kappa <= CERTIFIED) & (delta <= FARTHEST)
     assert found.pixels[:, :3].tolist() == own.pixels[:, :3].tolist()
     assert found.pixels[:, 3].tolist() == ((state == SOLVED) & ~good).sum(axis=1).tolist()
-    for name in ("worst", "misfit", "most", "there", "outside"):
+    for name in ("worst", "misfit", "kappas", "most", "there", "outside"):
         np.testing.assert_array_equal(getattr(found, name), getattr(own, name), name)
     np.testing.assert_array_equal(
         np.trim_zeros(found.steps.sum(axis=0), "b"), np.trim_zeros(own.steps.sum(axis=0), "b")
     )
+    bins = [*[0.0], *2.0 ** np.arange(-63, 0), np.inf]  # an octave each, and what is beyond
+    for line in range(n):
+        ours = np.nan_to_num(kappa[line][state[line] == SOLVED], nan=1e300)
+        assert own.kappas[line].tolist() == np.histogram(ours, bins)[0].tolist()
     np.testing.assert_allclose(found.sums, own.sums, rtol=1e-12)
     for name, checks in (("abundance", found.abundance), ("rmse", found.rmse)):
         assert checks.tolist() == [zlib.crc32(line.tobytes()) for line in results[name]]

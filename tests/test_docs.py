@@ -68,6 +68,8 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     done = subprocess.run([*command, "-d", tmp_path / "trees"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "certificate" in (tmp_path / "site/api.html").read_text()
+    notebook = (tmp_path / "site/notebook.html").read_text()
+    assert "RMSE 0.00" in notebook and "_images/" in notebook
 
 
 def test_the_page_about_python_has_all_of_it():
@@ -78,4 +80,4 @@ def test_the_page_about_python_has_all_of_it():
 
 def test_every_page_is_on_the_site():
     listed = set(re.findall(r"^([\w-]+)$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
-    assert listed == {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert listed == {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".ipynb")} - {"index"}

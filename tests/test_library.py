@@ -174,3 +174,13 @@ def test_a_word_that_is_no_class_is_answered_with_the_classes():
     library = Endmembers(names, np.ones((3, 12)), None, classes=tuple(name.split()[0] for name in names))
     with pytest.raises(LibraryError, match="no name or class is 'green'; there is npv, pv, soil, npv 0, npv 1"):
         select([library], "soil,green")
+
+
+def test_a_library_in_python(tmp_path):
+    (tmp_path / "l.csv").write_text("name,class,500,600\noak,tree,0.1,40\nash,tree,0.3,40\nsand,soil,50,60\n")
+    library = unmix.load_library(tmp_path / "l.csv", wanted="tree", scale=100)
+    assert library.names == ("oak", "ash") and library.classes == ("tree", "tree")
+    np.testing.assert_array_equal(library.matrix, [[0.001, 0.003], [0.4, 0.4]])
+    assert library.wavelengths.tolist() == [500, 600]
+    with pytest.raises(unmix.LibraryError, match="no such file"):
+        unmix.load_library(tmp_path / "none.csv")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
     from .jobs.stac import stac
-    from .library import Endmembers
+    from .library import Endmembers, load_library
     from .options import Options
     from .pictures.write import report
     from .scene import ReadOptions
@@ -44,7 +44,7 @@ _LAZY = {
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pictures.write", "stac": ".jobs.stac",
-    "open_cube": ".io", "Endmembers": ".library", "ReadOptions": ".scene", "Options": ".options",
+    "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
 
@@ -81,6 +81,7 @@ __all__ = [
     "batch",
     "check",
     "compare",
+    "load_library",
     "mesma",
     "nmf",
     "nmf_scene",

@@ -12,12 +12,16 @@ from .compiled.jit import compiled
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
 # Fields of `Summary`: those that are added, those of which the maximum is kept, and those that are None before the first block.
-ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit")
+ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit", "kappas")
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
 ARRAYS = ("sums", "most", "there", "outside")
 # Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
 # right to 3 % of itself.
 PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
+# Histogram of κ: a bin an octave, the last from 1/2 on; the first holds all below 2⁻⁶³ (1e-19).
+KAPPA_BINS = 64
+# Fields of `Summary` that are histograms, with the number of their bins.
+HISTOGRAMS = {"misfit": BINS, "kappas": KAPPA_BINS}
 # An endmember is present in a pixel where its abundance is above `THERE`. A pixel with an abundance above `CORNER` and a relative RMSE
 # above `POOR` lies outside the simplex of the endmembers, next to that endmember.
 THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
@@ -28,6 +32,12 @@ NODATA = -9999.0  # abundance and RMSE of masked pixels
 def bin_of(bits):
     """Return the bin of a non-negative float32, from its bits: the exponent and the first four of the mantissa."""
     return min(max((bits >> 19) - ((127 + LOWEST_OCTAVE) << 4), 0), BINS - 1)
+
+
+@compiled
+def kappa_bin_of(bits):
+    """Return the bin of a κ, a non-negative float64, from its bits: the exponent; that of NaN is the last."""
+    return min(max((bits >> 52) - 1023 + KAPPA_BINS, 0), KAPPA_BINS - 1)
 
 
 def edges() -> np.ndarray:
@@ -47,6 +57,7 @@ class Counts(NamedTuple):
     worst: Any  # (n, 4) float64: the largest κ, δ, relative RMSE and RMSE
     steps: Any  # (n, ·) int64: pixels that took 0, 1, 2, … steps
     misfit: Any  # (n, 256) int64: pixels with a relative RMSE in each bin of `edges`
+    kappas: Any  # (n, 64) int64: pixels with a κ in each octave, the last of which begins at 1/2
     sums: Any  # (n, p) float64: sums of the abundances
     most: Any  # (n, p) float64: the largest abundances
     there: Any  # (n, p) int64: pixels with an abundance above 1 %
@@ -54,7 +65,7 @@ class Counts(NamedTuple):
 
 
 @compiled
-def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, certified, limit, counts):
+def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kappa_bits, certified, limit, counts):
     """Count a block line by line, without the GIL; see `count_block`."""
     n, p, samples = abundance.shape
     for line in range(n):
@@ -72,6 +83,7 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, cer
             worst_delta = max(worst_delta, d if d == d else np.inf)
             worst_rmse = max(worst_rmse, rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
             counts.steps[line, min(steps[line, s], counts.steps.shape[1] - 1)] += 1
+            counts.kappas[line, kappa_bin_of(kappa_bits[line, s])] += 1
             if misfit >= 0.0:
                 worst_relative = max(worst_relative, misfit)
                 counts.misfit[line, bin_of(bits[line, s])] += 1
@@ -113,13 +125,13 @@ def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED,
     """
     n, p, _ = results["abundance"].shape
     step_counts = int(results["steps"].max(initial=0)) + 1
-    shapes = ((n, 4), (n, 4), (n, step_counts), (n, BINS), (n, p), (n, p), (n, p), (n, p))
-    dtypes = (np.int64, float, np.int64, np.int64, float, float, np.int64, np.int64)
+    shapes = ((n, 4), (n, 4), (n, step_counts), (n, BINS), (n, KAPPA_BINS), (n, p), (n, p), (n, p), (n, p))
+    dtypes = (np.int64, float, np.int64, np.int64, np.int64, float, float, np.int64, np.int64)
     counts = Counts(*(np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)))
     counts.most[:] = -np.inf
     names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
-    bits = results["relative"].view(np.int32)
-    fill_counts(*(results[name] for name in names), bits, certified, limit, counts)
+    bits, kappa_bits = results["relative"].view(np.int32), results["kappa"].view(np.int64)
+    fill_counts(*(results[name] for name in names), bits, kappa_bits, certified, limit, counts)
     return counts
 
 
@@ -148,6 +160,8 @@ class Summary:
         Numbers of pixels that took 0, 1, 2, … steps.
     misfit : array (256,), int64
         Numbers of pixels with a relative RMSE, |y − E a| over |y|, in each bin of `edges`.
+    kappas : array (64,), int64
+        Numbers of pixels with a κ in each octave, as `kappa_bin_of` has them.
     sums, most : arrays (p,), float64
         Sum and largest of each endmember's abundances.
     there, outside : arrays (p,), int64
@@ -170,6 +184,7 @@ class Summary:
     failures: list[tuple[int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     misfit: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    kappas: np.ndarray = field(default_factory=lambda: np.zeros(KAPPA_BINS, np.int64))
     sums: np.ndarray | None = None
     most: np.ndarray | None = None
     there: np.ndarray | None = None
@@ -196,6 +211,7 @@ class Summary:
         for name, value in zip(WORST, worst):
             setattr(self, name, max(getattr(self, name), float(value)))
         self.misfit = self.misfit + counts.misfit.sum(axis=0)
+        self.kappas = self.kappas + counts.kappas.sum(axis=0)
         self.add_steps([int(count) for count in np.trim_zeros(counts.steps.sum(axis=0), "b")])
         self.add_endmembers(counts.most.max(axis=0), counts.there.sum(axis=0), counts.outside.sum(axis=0))
         self.add_sums([np.array(counts.sums)])  # copied: a GPU reuses the buffer for the next block
@@ -239,10 +255,13 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return all totals as JSON types, for the journal."""
         return {
-            **{name: getattr(self, name) for name in (*ADDED, *WORST) if name != "misfit"},
+            **{name: getattr(self, name) for name in (*ADDED, *WORST) if name not in HISTOGRAMS},
             **{name: None if (value := getattr(self, name)) is None else value.tolist() for name in ARRAYS},
             "steps": {str(taken): pixels for taken, pixels in enumerate(self.steps) if pixels},
-            "misfit": {str(place): int(self.misfit[place]) for place in np.flatnonzero(self.misfit)},
+            **{
+                name: {str(place): int(getattr(self, name)[place]) for place in np.flatnonzero(getattr(self, name))}
+                for name in HISTOGRAMS
+            },
             "failures": [list(place) for place in self.failures],
         }
 
@@ -252,12 +271,13 @@ class Summary:
         steps = [0] * (1 + max(map(int, fields["steps"]), default=-1))
         for step, pixels in fields["steps"].items():
             steps[int(step)] = pixels
-        misfit = np.zeros(BINS, np.int64)
-        for place, pixels in fields["misfit"].items():
-            misfit[int(place)] = pixels
+        counted = {name: np.zeros(bins, np.int64) for name, bins in HISTOGRAMS.items()}
+        for name, counts in counted.items():
+            for place, pixels in fields[name].items():
+                counts[int(place)] = pixels
         arrays = {name: None if fields[name] is None else np.array(fields[name]) for name in ARRAYS}
         failures = [(line, sample) for line, sample in fields["failures"]]
-        return cls(**fields | arrays | {"misfit": misfit, "failures": failures, "steps": steps})
+        return cls(**fields | arrays | counted | {"failures": failures, "steps": steps})
 
     def add_steps(self, counts: list[int]) -> None:
         """Add a histogram to ``steps``."""

@@ -1,8 +1,8 @@
-"""`compare`: how the abundances of two runs differ, or those of a run and a truth."""
+"""`compare`: how the maps of two runs differ, or those of a run and a truth."""
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ import numpy as np
 from ..errors import InputError, OutputError
 from ..io import Cube, bytes_per_line, open_cube
 from ..io.cube import band_names, by_pixel
+from ..io.window import Window
 from ..library import Endmembers, load
 from ..outputs.finished import FinishedRun
+from ..pictures.compare_page import MOST_SHOWN, compare_page, side_for
+from ..pictures.views import Canvas, View
+from ..pictures.write import write_page
 
 # Bytes of each map that are read at a time.
 BLOCK = 2**24
@@ -38,6 +42,8 @@ class Side:
         Whether they are classes.
     report : dict
         The record of the run; empty for a map that no run wrote.
+    first : tuple of int
+        The line and sample of the map at which the part of it begins that is compared.
     """
 
     path: Path
@@ -46,11 +52,21 @@ class Side:
     spectra: Endmembers | None
     report: dict[str, Any]
     is_by_class: bool = False
+    first: tuple[int, int] = (0, 0)
 
     @property
     def begins(self) -> list[int]:
-        """The line and sample of the scene at which a run begins."""
-        return list(self.report["begins"])
+        """The line and sample of the scene at which the map begins; a map that no run wrote is of the whole scene."""
+        return list(self.report.get("begins", [0, 0]))
+
+    def cut(self, lines: slice, samples: slice) -> "Side":
+        """Return a part of the map, given by lines and samples of the scene."""
+        line, sample = self.begins
+        down, across = (
+            slice(lines.start - line, lines.stop - line),
+            slice(samples.start - sample, samples.stop - sample),
+        )
+        return replace(self, cube=Window(self.cube, down, across, self.cube.nodata), first=(down.start, across.start))
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
@@ -61,8 +77,13 @@ def begins_of(report: dict[str, Any]) -> list[int]:
     return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
 
 
-def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None) -> dict[str, Any]:
+def compare(
+    a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
+    out: str | os.PathLike[str] | None = None, overwrite: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
+
+    Of runs over parts of a scene the pixels that both have are compared.
 
     Endmembers are matched one to one so that the sum of their spectral angles is least, or, where spectra are not known of both or
     cannot be compared, the sum of the squares of the differences of their abundances.
@@ -73,35 +94,79 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | No
         A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
         ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
     kind : {"abundance", "fraction"}, optional
-        The maps of runs to compare; default is the abundances, or the sums by class where one run has no abundances.
+        The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
+        one run has no abundances.
+    out : path-like, optional
+        Write a page with the maps of both, their differences and all numbers to this file, too.
+    overwrite : bool
+        Replace a file of that name that is no page of ours.
 
     Returns
     -------
     dict
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
         (degrees; None where spectra are not known), ``rmse``, ``mean_difference``, ``largest_difference`` and its ``line`` and
-        ``sample``; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error,
+        ``sample`` in a; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error,
         dB; None where there is no error) over all pairs; ``certified``: of both runs, as far as they say.
 
     Raises
     ------
     OutputError
-        Where there is no run and no raster of that name, or a run has no such map.
+        Where there is no run and no raster of that name, a run has no such map, or the page cannot be written.
     InputError
-        Where the maps are not of the same size.
+        Where the maps are not of the same size, or runs have no pixel in common.
+    MethodError
+        Where ``out`` does not end in .html.
     """
-    one, other = side_of(Path(a), kind), side_of(Path(b), kind)
+    likely = kind_named(Path(a), Path(b))
+    one, other = side_of(Path(a), kind, likely), side_of(Path(b), kind, likely)
     if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
-    if (one.cube.lines, one.cube.samples) != (other.cube.lines, other.cube.samples):
-        raise InputError(
-            f"{other.path}: has {other.cube.lines} lines of {other.cube.samples} samples, but {one.path} {one.cube.lines} of "
-            f"{one.cube.samples}"
-        )
-    if one.report and other.report and one.begins != other.begins:
+    one, other = shared_part(one, other)
+    found, pairs = comparison(one, other)
+    if out is not None:
+        views = views_between(one, other, pairs, found)
+        write_page(Path(out), lambda: compare_page(found, views), overwrite)
+    return found
+
+
+def kind_named(*paths: Path) -> str | None:
+    """Return the kind of map that the names of files say, None where they say none or several."""
+    kinds = {kind for path in paths for kind in ("abundance", "fraction") if path.stem.endswith("_" + kind)}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
+    """Return the pixels of a scene that two maps of it share.
+
+    Raises
+    ------
+    InputError
+        Where they share none, or a map that no run wrote is of another size than the scene or the run.
+    """
+    sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
+    is_known = bool(one.report), bool(other.report)
+    if sizes[0] == sizes[1] and (one.begins == other.begins or not all(is_known)):
+        return one, other
+    ends = [(side.begins[0] + size[0], side.begins[1] + size[1]) for side, size in zip((one, other), sizes)]
+    for side, own, known, end in zip((one, other), sizes, is_known, reversed(ends)):
+        if not known and not (own[0] >= end[0] and own[1] >= end[1] and any(is_known)):
+            rest, there = (other, sizes[1]) if side is one else (one, sizes[0])
+            raise InputError(
+                f"{side.path}: has {own[0]} lines of {own[1]} samples, but {rest.path} {there[0]} of {there[1]}"
+            )
+    lines, samples = (
+        slice(max(one.begins[axis], other.begins[axis]), min(ends[0][axis], ends[1][axis])) for axis in (0, 1)
+    )
+    if lines.start >= lines.stop or samples.start >= samples.stop:
         raise InputError(
             f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, from {one.begins}"
         )
+    return one.cut(lines, samples), other.cut(lines, samples)
+
+
+def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """Return what `compare` returns, and the pairs of bands."""
     bands = [side.report.get("bands_used") for side in (one, other)]
     of_same_bands = (
         None in bands or bands[0] == bands[1] or (one.spectra is not None and one.spectra.wavelengths is not None)
@@ -134,11 +199,11 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | No
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by} | found | {
         "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
         "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,
-    }  # fmt: skip
+    }, pairs  # fmt: skip
 
 
-def side_of(path: Path, kind: str | None) -> Side:
-    """Open one of the maps; see `compare`."""
+def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
+    """Open one of the maps; see `compare`. Of a run it is the ``likely`` one where ``kind`` is None and the run has it."""
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
@@ -151,7 +216,7 @@ def side_of(path: Path, kind: str | None) -> Side:
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
     try:
-        return side_of_run(path, run, kind)
+        return side_of_run(path, run, kind or (likely if likely and run.has(likely) else None))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise OutputError(f"{run.stem}_run.json: is damaged: {type(error).__name__}: {error}") from None
 
@@ -246,7 +311,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         for k in range(len(pairs)):
             line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
             if abs(D[line, sample, k]) > abs(largest[k]):
-                largest[k], places[k] = D[line, sample, k], (first + line, sample)
+                largest[k], places[k] = D[line, sample, k], (one.first[0] + first + line, one.first[1] + sample)
     n = max(1, both)
     rows = [
         {"rmse": float(np.sqrt(square / n)), "mean_difference": float(total / n), "largest_difference": float(most),
@@ -259,3 +324,29 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
         "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
     }  # fmt: skip
+
+
+def views_between(
+    one: Side, other: Side, pairs: Sequence[tuple[int, int]], found: dict[str, Any]
+) -> list[tuple[View, View, View]]:
+    """Return pictures of the pairs that differ most: a, b, and a − b, on one scale for all."""
+    ranked = sorted(range(len(pairs)), key=lambda k: -found["pairs"][k]["rmse"])[:MOST_SHOWN]
+    rows = [found["pairs"][k] for k in ranked]
+    reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0
+    canvas = Canvas(one.cube.lines, one.cube.samples, side_for(len(ranked)))
+    views = [
+        (
+            canvas.view(row["a"], 0.0, 1.0),
+            canvas.view(row["b"], 0.0, 1.0),
+            canvas.view(f"{row['a']} − {row['b']}", -reach, reach),
+        )
+        for row in rows
+    ]
+    for first, A, B, in_a, in_b in blocks_of(one, other):
+        for k, (of_a, of_b, difference) in zip(ranked, views):
+            i, j = pairs[k]
+            shares = A[..., i].astype(np.float32), B[..., j].astype(np.float32)
+            canvas.add(of_a, first, shares[0], in_a)
+            canvas.add(of_b, first, shares[1], in_b)
+            canvas.add(difference, first, (A[..., i] - B[..., j]).astype(np.float32), in_a & in_b)
+    return views

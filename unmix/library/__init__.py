@@ -1,5 +1,6 @@
 """Spectral libraries: load them from files, select spectra by name, and bring them to the bands of a cube."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +120,37 @@ def load(path: Path) -> Endmembers:
     return parts[0]
 
 
+def load_library(
+    path: str | os.PathLike[str], *, wanted: str | None = None, classes: str | None = None, scale: float | None = None
+) -> Endmembers:
+    """Load a spectral library as it is in its file or folder; `unmix.run` brings it to a scene's bands.
+
+    Parameters
+    ----------
+    path : path-like
+        CSV, ENVI (``.sli``, ``.lib``), MATLAB, text of the USGS or ECOSTRESS, or a folder of such text.
+    wanted : str, optional
+        Only spectra with these names or classes, separated by commas: ``"oak*,soil"``; ``"!oak*"`` leaves out.
+    classes : str, optional
+        Where classes are: a column of the library or of a table beside it.
+    scale : float, optional
+        Divide the spectra by this number.
+
+    Returns
+    -------
+    Endmembers
+        The spectra are the columns of ``matrix`` (L, p), float64.
+
+    Raises
+    ------
+    LibraryError
+        If it cannot be read, holds no such spectra, or its spectra are on different axes.
+    """
+    path = Path(path)
+    (library,) = prepared([load(path)], path, classes, scale, wanted)
+    return library
+
+
 def load_parts(path: Path) -> list[Endmembers]:
     """Load a library as one `Endmembers` for each wavelength axis; see `load`."""
     try:
@@ -213,6 +245,7 @@ __all__ = [
     "fit",
     "is_library",
     "load",
+    "load_library",
     "load_parts",
     "match",
     "prepared",

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..methods import MESMA, Method
 from ..problem import some_of
-from ..summary import PER_OCTAVE, POOR, Summary, edges
+from ..summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
 # share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile
@@ -30,18 +30,23 @@ def fit_of(summary: Summary) -> dict[str, Any]:
             "maximum": summary.worst_relative,
         },
         "maximum_rmse": summary.worst_rmse,
-        "relative_rmse_histogram": histogram_of(summary.misfit),
+        "relative_rmse_histogram": histogram_of(summary.misfit, edges(), PER_OCTAVE),
     }
 
 
-def histogram_of(misfit: np.ndarray) -> dict[str, Any]:
-    """Return the counts from the first bin with a pixel to the last, and the relative RMSE at which the first begins."""
-    held = np.flatnonzero(misfit)
+def kappas_of(summary: Summary) -> dict[str, Any]:
+    """Return the histogram of κ for ``run.json``: a bin an octave; below the first bound are those from zero on."""
+    return histogram_of(summary.kappas, 2.0 ** np.arange(-KAPPA_BINS, 0.0), 1)
+
+
+def histogram_of(counts: np.ndarray, begins: np.ndarray, bins_an_octave: int) -> dict[str, Any]:
+    """Return the counts from the first bin with a pixel to the last, and the value at which the first begins."""
+    held = np.flatnonzero(counts)
     first, last = (int(held[0]), int(held[-1]) + 1) if len(held) else (0, 0)
     return {
-        "begins": float(edges()[first]),
-        "bins_an_octave": PER_OCTAVE,
-        "counts": [int(n) for n in misfit[first:last]],
+        "begins": float(begins[first]),
+        "bins_an_octave": bins_an_octave,
+        "counts": [int(n) for n in counts[first:last]],
     }
 
 

@@ -25,7 +25,7 @@ from ..pipeline import Seconds
 from ..problem import WARN_CONDITION, Problem
 from ..scene import ReadOptions
 from ..summary import Summary
-from .judgement import abundances_of, fit_of, judge
+from .judgement import abundances_of, fit_of, judge, kappas_of
 from .names import ORTHO, blank_of, suffixes_of, type_of
 from .output_set import Outputs
 
@@ -254,6 +254,7 @@ def report_of(
         "failures": [list(place) for place in summary.failures],
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
+        "kappa_histogram": kappas_of(summary),
         "fit": fit_of(summary),
         "abundances": abundances_of(summary, endmembers.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},

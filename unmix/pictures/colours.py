@@ -4,7 +4,7 @@ import colorsys
 
 import numpy as np
 
-# Viridis and magma (Smith and van der Walt 2015, public domain) at 25 places; between them they are linear, to 4 of 255.
+# Viridis and magma (Smith and van der Walt 2015, public domain) at 25 places; between the places colours are linear, to 4 of 255.
 VIRIDIS = (
     "440154 471063 481f70 472d7b 443983 404688 3b528b 365d8d 31688e 2c728e 287c8e 24868e 21918c 1f9a8a 20a486 "
     "28ae80 35b779 48c16e 5ec962 75d054 90d743 addc30 c8e020 e5e419 fde725"
@@ -13,6 +13,8 @@ MAGMA = (
     "000004 050416 100b2d 1d1147 2c115f 3f0f72 51127c 601880 721f81 832681 932b80 a5317e b73779 c73d73 d8456c "
     "e75263 f1605d f8745c fc8961 fd9b6b feb078 fec488 fed799 fdebac fcfdbf"
 )
+# Differences: blue below zero, white, red above; RdBu of ColorBrewer (Brewer 2003, Apache licence), turned round.
+DIFFERENCES = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
 # Okabe and Ito 2008, but for black.
 CLASSES = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 

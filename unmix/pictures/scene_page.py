@@ -29,8 +29,6 @@ SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
 # The most endmembers or classes whose maps are shown: those with the largest means.
 MOST_SHOWN = 48
-# Histogram of κ: decades.
-KAPPA = (-18.0, -8.0)
 
 
 def text(value: Any) -> str:
@@ -205,14 +203,14 @@ def cover(one: dict[str, Any]) -> list[str]:
 def fit_section(run: FinishedRun, sums: View | None) -> str:
     """Return histograms of what tells of fit and proof."""
     report, charts = run.report, []
-    counted = report.get("fit", {}).get("relative_rmse_histogram")
-    if counted and counted["counts"]:
-        low = float(np.log10(counted["begins"]))
-        high = low + len(counted["counts"]) / counted["bins_an_octave"] * float(np.log10(2))
-        charts.append(bars(counted["counts"], round(low, 2), round(high, 2), "log₁₀ relative RMSE"))
-    if run.has("certificate"):
-        kappa = views_of(run.open("certificate"), [0], ["κ"], 8, *KAPPA, logarithm=True)[0]
-        charts.append(bars(kappa.counts, *KAPPA, "log₁₀ κ"))
+    for counted, what in (
+        (report.get("fit", {}).get("relative_rmse_histogram"), "relative RMSE"),
+        (report.get("kappa_histogram"), "κ"),
+    ):
+        if counted and counted["counts"]:
+            low = float(np.log10(counted["begins"]))
+            high = low + len(counted["counts"]) / counted["bins_an_octave"] * float(np.log10(2))
+            charts.append(bars(counted["counts"], round(low, 2), round(high, 2), f"log₁₀ {what}"))
     steps = report.get("steps")  # a number of all pixels together, where the method has no steps of a pixel
     if isinstance(steps, dict) and steps:
         steps = {int(key): count for key, count in steps.items()}

@@ -67,9 +67,29 @@ class View:
         self.largest = max(self.largest, float(values.max()))
 
 
+class Canvas:
+    """The lines and samples of a map that are shown, where its longest side may have ``most``."""
+
+    def __init__(self, lines: int, samples: int, most: int) -> None:
+        rows, self.columns = thinned(lines, samples, most)
+        self.shown = np.arange(lines)[rows]
+        self.shape = len(self.shown), len(range(*self.columns.indices(samples)))
+
+    def view(self, name: str, low: float, high: float) -> View:
+        """Return a view that has nothing yet, with a histogram between two values."""
+        return View(name, np.full(self.shape, np.nan, np.float32), low, high)
+
+    def add(self, view: View, first: int, values: np.ndarray, present: np.ndarray) -> None:
+        """Add a block of lines from ``first`` on: values (n, samples) float32, and where they are some."""
+        view.count(values[present])
+        place = (self.shown >= first) & (self.shown < first + len(values))
+        lines = self.shown[place] - first
+        view.picture[place] = np.where(present & np.isfinite(values), values, np.nan)[lines, self.columns]
+
+
 def views_of(
     cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float = 0.0, high: float = 1.0,
-    summed: bool = False, logarithm: bool = False,
+    summed: bool = False,
 ) -> list[View]:  # fmt: skip
     """Return views of some bands of a map.
 
@@ -87,14 +107,9 @@ def views_of(
         The ends of the histograms.
     summed : bool
         Add a view of the sum of all bands of the map.
-    logarithm : bool
-        Take log10 of the values; 0 counts as ``low``.
     """
-    rows, columns = thinned(cube.lines, cube.samples, most)
-    shown = np.arange(cube.lines)[rows]
-    shape = len(shown), len(range(*columns.indices(cube.samples)))
-    titles = [*names, *["sum of the abundances"] * summed]
-    views = [View(name, np.full(shape, np.nan, np.float32), low, high) for name in titles]
+    canvas = Canvas(cube.lines, cube.samples, most)
+    views = [canvas.view(name, low, high) for name in [*names, *["sum of the abundances"] * summed]]
     together = min(cube.lines, max(1, BLOCK // bytes_per_line(cube)))
     together = max(together, min(cube.lines, cube.lines_together))
     buffer = np.empty(together * bytes_per_line(cube), np.uint8)
@@ -103,14 +118,10 @@ def views_of(
         block = by_pixel(cube.read(slice(first, last), buffer), cube.interleave)
         has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata
         taken = [block[..., b] for b in bands] + [block.sum(axis=2, dtype=np.float32)] * summed
-        place = (shown >= first) & (shown < last)
         for view, values in zip(views, taken):
             values = np.asarray(values, np.float32)
             present = has_value if cube.nodata is None else has_value & (values != np.float32(cube.nodata))
-            if logarithm:
-                values = np.log10(np.maximum(values, np.float32(10.0**low)))
-            view.count(values[present])
-            view.picture[place] = np.where(present & np.isfinite(values), values, np.nan)[shown[place] - first, columns]
+            canvas.add(view, first, values, present)
     return views
 
 

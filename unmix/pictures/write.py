@@ -1,6 +1,7 @@
 """Write the pages of runs."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import MethodError, OutputError
@@ -43,8 +44,8 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
         Where a map cannot be read.
     """
     path, target = Path(path), None if out is None else Path(out)
-    if target is not None and target.suffix.lower() not in (".html", ".htm"):
-        raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
+    if target is not None:
+        refuse_other_than_html(target)
     try:
         if path.is_dir() and not (path.name and path.with_name(path.name + RECORD).exists()):
             target = target or path / FOLDER
@@ -55,7 +56,27 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
             page = page_of(run)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    return write_whole({target: page.encode(errors="replace")}, overwrite or is_ours(target))[0]
+    return write_page(target, lambda: page, overwrite)
+
+
+def refuse_other_than_html(target: Path) -> None:
+    """Raise `MethodError` where the name of a page is not that of a page."""
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
+
+
+def write_page(target: Path, make: Callable[[], str], overwrite: bool) -> Path:
+    """Write the page that ``make`` returns; replace only a page of ours, unless ``overwrite``.
+
+    Raises
+    ------
+    MethodError
+        Where the name does not end in .html.
+    OutputError
+        Where the file exists and is no page of ours, or cannot be written.
+    """
+    refuse_other_than_html(target)
+    return write_whole({target: make().encode(errors="replace")}, overwrite or is_ours(target))[0]
 
 
 def page_of(run: FinishedRun) -> str:

@@ -57,6 +57,8 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
     yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
+    if "kappa_histogram" in report:  # runs of older versions have none
+        yield "kappa_histogram", sum(report["kappa_histogram"]["counts"]), solved
     for j, recorded in enumerate(report["abundances"] if not top and solved else ()):
         name = f"abundances of {recorded['name']}: "
         yield name + "mean", recorded["mean"], sums[j] / solved

@@ -12,7 +12,7 @@ from numba import float64, int32, uint32
 
 from ....certificate import CERTIFIED, MASKED, SOLVED
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
-from ....summary import BINS, CORNER, POOR, THERE, bin_of
+from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
 from ..scalar import STEPS_PER_ENDMEMBER
 
 # Threads per line; a power of two.
@@ -28,6 +28,7 @@ class Counts(NamedTuple):
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
     steps: Any  # (n, most + 1) int32: number of solved pixels that took 0, 1, 2, … steps
     misfit: Any  # (n, 256) int32: number of them whose relative RMSE is in each bin
+    kappas: Any  # (n, 64) int32: number of them whose κ is in each octave
     sums: Any  # (n, p) float64: of the abundances of solved pixels
     most: Any  # (n, p) float64: the largest of them
     there: Any  # (n, p) int32: number of them above `unmix.summary.THERE`
@@ -41,8 +42,9 @@ def count_shapes(lines: int, p: int) -> Counts:
     most = STEPS_PER_ENDMEMBER * p + 20
     each = lines, p
     return Counts(
-        (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)), (np.float64, each),
-        (np.float64, each), (np.int32, each), (np.int32, each), (np.uint32, (lines,)), (np.uint32, (lines,)),
+        (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),
+        (np.int32, (lines, KAPPA_BINS)), (np.float64, each), (np.float64, each), (np.int32, each), (np.int32, each),
+        (np.uint32, (lines,)), (np.uint32, (lines,)),
     )  # fmt: skip
 
 
@@ -91,11 +93,12 @@ def count_kernel(p: int) -> Any:
     kinds, size = 4, most_steps + 1
 
     @cuda_kernel
-    def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, farthest, pixels, worst, histogram, misfit, sums,
-                    most, there, outside):  # fmt: skip
+    def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, kappa_bits, farthest, pixels, worst, histogram,
+                    misfit, kappas, sums, most, there, outside):  # fmt: skip
         kind_counts = cuda.shared.array(kinds, int32)
         step_counts = cuda.shared.array(size, int32)
         bin_counts = cuda.shared.array(BINS, int32)
+        kappa_counts = cuda.shared.array(KAPPA_BINS, int32)
         part = cuda.shared.array((3, THREADS), float64)
         maxima = cuda.shared.array((4, THREADS), float64)
         line, t = cuda.grid(1) // THREADS, cuda.grid(1) % THREADS
@@ -104,6 +107,8 @@ def count_kernel(p: int) -> Any:
             step_counts[i] = 0
         for i in range(t, BINS, THREADS):
             bin_counts[i] = 0
+        for i in range(t, KAPPA_BINS, THREADS):
+            kappa_counts[i] = 0
         if t < kinds:
             kind_counts[t] = 0
         cuda.syncthreads()
@@ -119,6 +124,7 @@ def count_kernel(p: int) -> Any:
                 worst_delta = max(worst_delta, pixel_delta if pixel_delta == pixel_delta else np.inf)
                 worst_rmse = max(worst_rmse, pixel_rmse if pixel_rmse == pixel_rmse else np.inf)
                 cuda.atomic.add(step_counts, min(steps[line, s], most_steps), 1)
+                cuda.atomic.add(kappa_counts, kappa_bin_of(kappa_bits[line, s]), 1)
                 if relative[line, s] >= 0.0:
                     worst_relative = max(worst_relative, float(relative[line, s]))
                     cuda.atomic.add(bin_counts, bin_of(bits[line, s]), 1)
@@ -138,6 +144,8 @@ def count_kernel(p: int) -> Any:
             histogram[line, i] = step_counts[i]
         for i in range(t, BINS, THREADS):
             misfit[line, i] = bin_counts[i]
+        for i in range(t, KAPPA_BINS, THREADS):
+            kappas[line, i] = kappa_counts[i]
         cuda.syncthreads()
         count_endmembers(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside)
 
@@ -241,9 +249,9 @@ class Counter:
     def launch(self, results: dict[str, Any], counts: Counts, stream: Any) -> None:
         """Fill ``counts``, device arrays for as many lines as ``results`` has."""
         names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
-        bits = results["relative"].view(np.int32)
+        bits, kappa_bits = results["relative"].view(np.int32), results["kappa"].view(np.int64)
         self.kernel[len(results["state"]), THREADS, stream](
-            *(results[name] for name in names), bits, self.farthest, *counts[:8]
+            *(results[name] for name in names), bits, kappa_bits, self.farthest, *counts[:9]
         )
         for checker, name in zip(self.checkers, ("abundance", "rmse")):
             checker.launch(results[name], getattr(counts, name), stream)

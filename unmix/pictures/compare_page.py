@@ -1,0 +1,86 @@
+"""The page of a comparison: how far two maps are apart, where, and in which endmembers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .charts import bars
+from .colours import DIFFERENCES, VIRIDIS, ramp
+from .scene_page import MOST_SHOWN as MOST_MAPS
+from .scene_page import SIDES, coloured, document, embedded, legend, text
+from .views import View
+
+# The most pairs whose maps are shown, three each: those that differ most.
+MOST_SHOWN = MOST_MAPS // 3
+COLUMNS = ("A", "B", "angle", "RMSE", "mean difference", "largest", "at line, sample of A")
+
+
+def side_for(pairs: int) -> int:
+    """Return the longest side of a map's picture, where there are three for each pair."""
+    return next(side for count, side in SIDES if 3 * pairs <= count)
+
+
+def says(found: dict[str, Any]) -> str:
+    """Return the outcome, first of all."""
+    pixels = found["pixels"]
+    parts = [f"<strong>RMSE {found['rmse']:.3e}</strong> over {pixels['compared']} pixels"]
+    if found["sre"] is not None:
+        parts[0] += f", SRE {found['sre']:.1f} dB"
+    parts += [f"{pixels[key]} pixels only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
+    parts += [f"{name}: {count} pixels certified" for name, count in zip("AB", found["certified"]) if count is not None]
+    parts += [
+        f"without a partner in {there}: {text(', '.join(found[key]))}"
+        for key, there in (("only_a", "B"), ("only_b", "A"))
+        if found[key]
+    ]
+    return f'<div class="verdict"><p>{"</p><p>".join(parts)}</p></div>'
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a row for each pair."""
+    head = "".join(f'<th scope="col"{" class=number" * (k > 1)}>{word}</th>' for k, word in enumerate(COLUMNS))
+    rows = []
+    for pair in found["pairs"]:
+        cells = (
+            "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mean_difference']:+.2e}",
+            f"{pair['largest_difference']:+.2e}", "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
+        )  # fmt: skip
+        names = f"<td>{text(pair['a'])}</td><td>{text(pair['b'])}</td>"
+        rows.append(f"<tr>{names}" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>")
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]) -> str:
+    """Return the page of a comparison.
+
+    Parameters
+    ----------
+    found : dict
+        What `unmix.compare` returns.
+    views : sequence of (View, View, View)
+        Of the pairs that are shown: a, b, and their difference.
+    """
+    shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
+    figures = []
+    for one, other, difference in views:
+        for letter, view, colours in (("A", one, shares), ("B", other, shares), ("A − B", difference, differences)):
+            name = text(view.name)
+            chart = bars(view.counts, view.low, view.high, "", (240, 64))
+            figures.append(
+                f'<figure><img src="{embedded(coloured(view, colours))}" alt="{letter}: map of {name}">'
+                f"<figcaption>{letter}: <b>{name}</b> mean {view.mean:.3g}</figcaption>{chart}</figure>"
+            )
+    reach = f"{views[0][2].high:.2g}" if views else ""
+    scales = (
+        f'<div class="charts"><div>A, B{legend(shares, "0", "1")}</div>'
+        f"<div>A − B{legend(differences, '−' + reach, '+' + reach)}</div></div>"
+    )
+    left_out = len(found["pairs"]) - len(views)
+    more = f"<p class=quiet>The {len(views)} pairs that differ most; {left_out} more are in the table.</p>" * (
+        left_out > 0
+    )
+    maps = f'<h2>Maps</h2>{scales}{more}<div class="maps triples">{"".join(figures)}</div>' if views else ""
+    body = "\n".join([
+        f"<h1>{text(found['a'])} and {text(found['b'])}</h1>", f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
+        says(found), "<h2>Pairs</h2>", table(found), maps,
+    ])  # fmt: skip
+    return document("unmix compare", body)
