@@ -30,6 +30,7 @@ COMMANDS = {
     "nmf": "Find endmembers and abundances together, by non-negative factorisation.",
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",
+    "export": "Write the maps of finished runs in another format, one file a band if wanted.",
     "stac": "Describe finished runs as STAC items.",
     "report": "Write one HTML file about a run or a folder of runs.",
     "compare": "Compare the abundances of two runs, or of a run and a truth.",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .jobs.check import check
     from .jobs.compare import compare
     from .jobs.distributed.batch import batch
+    from .jobs.export import export
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
     from .jobs.stac import stac
@@ -43,7 +44,7 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "stac": ".jobs.stac",
+    "report": ".pictures.write", "stac": ".jobs.stac", "export": ".jobs.export",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
@@ -81,6 +82,7 @@ __all__ = [
     "batch",
     "check",
     "compare",
+    "export",
     "load_library",
     "mesma",
     "nmf",

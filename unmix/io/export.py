@@ -17,6 +17,8 @@ TILE = 256
 NODATA = -9999.0
 # Maps of numbers without a unit.
 SHARES = ("abundance", "fraction", "sigma", "montecarlo", "certificate")
+# Fields of a header that have a word for each band.
+LISTED = ("band names", "wavelength", "fwhm", "bbl")
 # HDF5 allows no attribute above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
 # Names of GDAL's drivers that differ from ours.

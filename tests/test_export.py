@@ -1,0 +1,157 @@
+"""Exports of finished runs: every file opens as the run's own map, whatever the format."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from test_cli import unmix as command
+from test_qgis import QGIS
+
+import unmix
+from unmix.io import open_cube
+from unmix.io.formats.header import words
+
+MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
+NAMES = ["bare soil/1", "Bare_Soil_1", "“tree”", "..", "road"]
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished run with classes, whose endmembers have names that are no names of files."""
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.9, (12, 5))
+    Y = random.dirichlet(np.ones(5), (9, 11)) @ E.T + 0.01 * random.standard_normal((9, 11, 12))
+    Y[2, 3] = -1
+    write_csv(tmp_path / "e.csv", E)
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    rows[0] += ",class"
+    kinds = ("soil", "soil", "tree", "tree", "road")
+    rows[1:] = [f"{name}{row[row.index(',') :]},{kind}" for name, row, kind in zip(NAMES, rows[1:], kinds)]
+    (tmp_path / "e.csv").write_text("\n".join(rows) + "\n")
+    scene = write_cube(tmp_path / "s.hdr", Y, map_info=MAP, data_ignore_value=-1)
+    unmix.run(scene, endmembers=tmp_path / "e.csv", class_map=True, residual=True, by="class", out_dir=tmp_path / "m")
+    return tmp_path / "m/s"
+
+
+def values_of(path, dataset=None):
+    cube = open_cube(path, dataset)
+    raw = cube.read(
+        slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * cube.dtype.itemsize, np.uint8)
+    )
+    axes = {"bil": (0, 2, 1), "bip": (0, 1, 2), "bsq": (1, 2, 0), "byx": (1, 2, 0)}[cube.interleave]
+    return cube, np.array(raw.transpose(axes))
+
+
+@pytest.mark.parametrize("form", ["envi", "GTiff", "cog", "netcdf", "hdf5"])
+@pytest.mark.parametrize("split", [False, True])
+def test_files_are_the_maps(tmp_path, finished, form, split):
+    if form in ("GTiff", "cog"):
+        pytest.importorskip("rasterio")
+    files = unmix.export(finished, tmp_path / "out", format=form, split=split)
+    assert sorted(files) == sorted((tmp_path / "out").iterdir())
+    own = {
+        name: values_of(finished.with_name(f"s_{name}.img"))
+        for name in ("abundance", "rmse", "residual", "class", "fraction")
+    }
+    data = [file for file in files if file.suffix != ".hdr"]
+    assert len(data) == (5 + 1 + 12 + 1 + own["fraction"][0].bands if split else 5)
+    seen = dict.fromkeys(own, 0)
+    for file in data:
+        name = file.stem.split("_")[1]
+        cube, found = values_of(file, f"/{name}:byx" if form in ("netcdf", "hdf5") else None)
+        first, expected = seen[name], own[name][1]
+        np.testing.assert_array_equal(found, expected[..., first : first + found.shape[2]])
+        labels, own_labels = words(cube.fields, "band names"), words(own[name][0].fields, "band names")
+        assert labels in (None, own_labels[first : first + found.shape[2]]) and cube.nodata == own[name][0].nodata
+        assert labels is not None or form in ("netcdf", "hdf5")
+        assert cube.fields["map info"].split(",")[3:7] == own[name][0].fields["map info"].split(",")[3:7]
+        seen[name] += found.shape[2]
+    assert seen == {name: cube.bands for name, (cube, _) in own.items()}
+
+
+def test_names_of_bands_become_names_of_files(tmp_path, finished):
+    files = unmix.export(finished, tmp_path / "out", format="envi", split=True, maps=["abundance"])
+    assert [file.name for file in files[::2]] == [
+        "s_abundance_bare_soil_1.img", "s_abundance_Bare_Soil_1_2.img", "s_abundance_tree.img", "s_abundance_4.img",
+        "s_abundance_road.img",
+    ]  # fmt: skip
+
+
+def test_what_is_refused(tmp_path, finished):
+    pytest.importorskip("rasterio")
+    out = tmp_path / "out"
+    unmix.export(finished, out, maps=["rmse"])
+    before = (out / "s_rmse.tif").read_bytes()
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.export(finished, out, maps=["abundance", "rmse"])
+    assert [file.name for file in out.iterdir()] == ["s_rmse.tif"] and (out / "s_rmse.tif").read_bytes() == before
+    unmix.export(finished, out, maps=["rmse"], overwrite=True)
+    assert (out / "s_rmse.tif").read_bytes() == before
+    with pytest.raises(unmix.MethodError, match="'sigma'; it has abundance, rmse"):
+        unmix.export(finished, out, maps=["sigma"])
+    with pytest.raises(unmix.MethodError, match="would replace"):
+        unmix.export(finished, finished.parent, format="envi", overwrite=True)
+    with pytest.raises(unmix.MethodError, match="unknown format"):
+        unmix.export(finished, out, format="jpeg")
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", format="hdf5", out_dir=tmp_path / "h")
+    with pytest.raises(unmix.OutputError, match="in hdf5; export reads those in ENVI, the default"):
+        unmix.export(tmp_path / "h/s", out)
+    with open(finished.with_name("s_abundance.img"), "r+b") as file:
+        file.write(b"\1")
+    with pytest.raises(unmix.OutputError, match="is not what the run wrote"):
+        unmix.export(finished, out, maps=["rmse"], overwrite=True)
+
+
+def test_on_the_command_line(tmp_path, finished):
+    out, _ = command(
+        "export", finished, "-o", tmp_path / "o", "-f", "netcdf", "--map", "abundance", "--map", "rmse", "--qml"
+    )
+    assert out.split() == [
+        str(tmp_path / "o" / name) for name in ("s_abundance.nc", "s_rmse.nc", "s_abundance.qml", "s_rmse.qml")
+    ]
+    record = json.loads(finished.with_name("s_run.json").read_text())
+    style = (tmp_path / "o/s_abundance.qml").read_text()
+    assert ('type="multibandcolor"' in style) == all(name in NAMES for name in record["browse"])
+
+
+LAYERS = """
+import json, sys
+from qgis.core import QgsApplication, QgsRasterLayer
+application = QgsApplication([], False)
+application.initQgis()
+found = []
+for path in sys.argv[1:]:
+    layer = QgsRasterLayer(path, "map")
+    renderer = layer.renderer()
+    one = renderer.type() == "singlebandpseudocolor"
+    found.append([renderer.type(), [renderer.classificationMin(), renderer.classificationMax()] if one else
+                  [renderer.redBand(), renderer.greenBand(), renderer.blueBand()]])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(QGIS is None, reason="no QGIS (Debian: qgis)")
+def test_qgis_applies_the_styles(tmp_path, finished):
+    pytest.importorskip("rasterio")
+    python = "/usr/bin/python3"
+    if subprocess.run([python, "-c", "import qgis.core"], capture_output=True).returncode:
+        pytest.skip("no QGIS for the system's Python")
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", out_dir=tmp_path / "n")
+    unmix.export(tmp_path / "n/s", tmp_path / "out", format="geotiff", style=True)
+    unmix.export(tmp_path / "n/s", tmp_path / "out", format="envi", style=True, maps=["abundance"], split=True)
+    paths = [tmp_path / "out" / name for name in ("s_abundance.tif", "s_rmse.tif", "s_abundance_road.img")]
+    done = subprocess.run(
+        [python, "-c", LAYERS, *paths], capture_output=True, text=True,
+        env={"QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    record = json.loads((tmp_path / "n/s_run.json").read_text())
+    assert found[0] == ["multibandcolor", [NAMES.index(name) + 1 for name in record["browse"]]]
+    assert found[1][0] == "singlebandpseudocolor" and found[1][1] == pytest.approx(
+        [0, record["fit"]["maximum_rmse"]], rel=1e-5
+    )
+    assert found[2] == ["singlebandpseudocolor", [0, 1]]
