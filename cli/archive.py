@@ -61,13 +61,13 @@ reporting = options.combine(
 
 def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
     """Raise `click.UsageError` where several scenes would have the noise of each pixel of one."""
-    if len(cubes) < 2 or noise in ("auto", "none"):
+    if len(cubes) < 2 or noise in ("auto", "none") or "{" in noise:
         return
     from unmix.jobs.derived.noise import is_text
 
     if not is_text(noise):
         raise click.UsageError(
-            f"--noise {noise}: has the noise of each pixel of one scene; run the {len(cubes)} one by one"
+            f"--noise {noise}: has the noise of each pixel of one scene, but there are {len(cubes)}; {{stem}} stands for each"
         )
 
 

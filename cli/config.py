@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import logging
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import click
 from unmix.errors import MethodError, OutputError
 
 from .main import COMMANDS
+
+log = logging.getLogger("unmix")
 
 
 def read(path: Path, command: str) -> dict[str, Any]:
@@ -60,6 +63,9 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
+    for name in ("mask", "mask_out", "noise"):
+        if options.get(name) not in (None, "auto", "none"):
+            log.info(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # where both are what they are
         options.pop("method"), options.pop("by", None)
     return options

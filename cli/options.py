@@ -87,7 +87,8 @@ reading = combine(
                  help="Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name."),
     click.option("--mask-out", metavar="FILE[:BAND]", multiple=True,
                  help="Leave out pixels where this raster is not 0, as masks of EMIT and isofit flag them: "
-                 "--mask-out 'mask.nc:Cloud flag'. May be given several times."),
+                 "--mask-out 'mask.nc:Cloud flag'. May be given several times. {stem} and {dir} stand for each scene's own: "
+                 "'{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL."),
     opening,
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Standard deviations against a thousand noisy copies of each pixel, and against the algebra of the bordered system."""
 
+import json
 from dataclasses import replace
 
 import h5py
@@ -356,3 +357,33 @@ def test_noise_in_a_dataset_of_an_hdf5_file_read_by_several_threads(setting, noi
         found, _ = run(folder, Y, method="nnls", noise=path, memory="64K", threads=2)
         results.add(found.round(6).tobytes())
     assert len(results) == 1 and (found == -9999).any()
+
+
+def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
+    """Names with the scene's own in them: the same bytes as one by one, with files named in full."""
+    folder, _, Y, _ = setting
+    random = np.random.default_rng(7)
+    for scene in ("A_RFL_1", "A_RFL_2"):
+        write_cube(folder / f"{scene}.hdr", Y.astype(np.float64) * (1 + int(scene[-1]) / 10))
+        write_cube(
+            folder / f"{scene.replace('RFL', 'UNC')}.hdr", random.uniform(0.01, 0.02, Y.shape).astype(np.float32)
+        )
+        write_cube(
+            folder / f"{scene.replace('RFL', 'MASK')}.hdr", (random.random((*Y.shape[:2], 1)) < 0.1).astype(np.uint8)
+        )
+        unmix.run(
+            folder / f"{scene}.hdr", endmembers=folder / "library.csv", uncertainty=True, out_dir=folder / "one", method="nnls",
+            noise=folder / f"{scene.replace('RFL', 'UNC')}.img", mask_out=str(folder / f"{scene.replace('RFL', 'MASK')}.hdr"),
+        )  # fmt: skip
+    words = ("-e", folder / "library.csv", "--uncertainty", "--method", "nnls", "--noise", "{dir}/{stem:RFL=UNC}.img")
+    scenes = (folder / "A_RFL_1.hdr", folder / "A_RFL_2.hdr")
+    command("run", *scenes, *words, "--mask-out", "{dir}/{stem:RFL=MASK}.hdr", "-o", folder / "all")
+    for scene in ("A_RFL_1", "A_RFL_2"):
+        for name in ("abundance", "sigma"):
+            image = f"{scene}_{name}.img"
+            assert (folder / "all" / image).read_bytes() == (folder / "one" / image).read_bytes()
+        assert unmix.jobs.verify.verify(folder / "all" / scene).faults == []
+    record = json.loads((folder / "all/A_RFL_2_run.json").read_text())
+    assert record["options"]["noise"] == str(folder / "A_UNC_2.img") and "A_MASK_2" in record["reading"]["mask_out"][0]
+    _, err = command("run", *scenes, *words[:-1], "{dir}/{stem:rfl=UNC}.img", "-o", folder / "none", code=2)
+    assert "there is no 'rfl' in A_RFL_1" in err

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .blocks import parse_size
@@ -12,7 +12,7 @@ from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import ClassSums, Endmembers
 from .methods import LARGEST, DrawChoice, Method, ModelChoice, Solver, choose
-from .scene import ReadOptions
+from .scene import ReadOptions, name_for
 
 # Options that mean something for a library alone, and what they do with it.
 OF_A_LIBRARY = {
@@ -354,6 +354,11 @@ class Options:
     def gpu_budget(self) -> int:
         """``gpu_memory`` in bytes."""
         return parse_size(str(self.gpu_memory))
+
+    def for_scene(self, path: str | os.PathLike[str]) -> "Options":
+        """Return the options with the names of the masks and the noise of one scene; see `unmix.scene.name_for`."""
+        noise = name_for(self.noise, path) if isinstance(self.noise, str) else self.noise
+        return replace(self, noise=noise, reading=self.reading.for_scene(path))
 
     def repeatable(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.

@@ -103,7 +103,7 @@ def nmf_scene(
         See `unmix.errors`; no output has its final name then.
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
-    form, how_read = require(format), ReadOptions(**reading)
+    form, how_read = require(format), ReadOptions(**reading).for_scene(cube)
     if how_read.tie is not None:
         raise MethodError("`tie`: makes values negative, which nmf cannot factor")
     if start is not None and endmembers is not None:

@@ -123,6 +123,7 @@ class SceneRun:
         self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
         command: Sequence[str] | None, warnings: list[str],
     ) -> None:  # fmt: skip
+        options = options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip

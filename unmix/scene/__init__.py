@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from .sample import survey
 
 log = logging.getLogger("unmix")
 
+# What stands for a part of the scene's own path in that of a mask: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
+OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
@@ -51,7 +54,8 @@ class ReadOptions:
         A raster of the size of the scene or of the part to read; pixels where it is 0 or nodata are left out. ``FILE:BAND`` uses
         another band than the first: its number, from 1, or its name.
     mask_out : sequence of str
-        Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0.
+        Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0. In the names of masks ``{stem}``
+        and ``{dir}`` stand for the scene's; see `name_for`.
     dataset, wavelengths : str, optional
         See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
     """
@@ -81,6 +85,13 @@ class ReadOptions:
         kept = [] if self.mask is None else [(self.mask, False)]
         return kept + [(mask, True) for mask in self.mask_out]
 
+    def for_scene(self, path: str | os.PathLike[str]) -> "ReadOptions":
+        """Return the options with the masks' names of one scene; see `name_for`."""
+        if not self.masks:
+            return self
+        mask = self.mask and name_for(self.mask, path)
+        return replace(self, mask=mask, mask_out=tuple(name_for(text, path) for text in self.mask_out))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
         values = asdict(self.with_absolute_paths())
@@ -95,6 +106,36 @@ class ReadOptions:
         if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
             absolute["wavelengths"] = os.path.abspath(self.wavelengths)
         return replace(self, **absolute)
+
+
+def name_for(text: str, path: str | os.PathLike[str]) -> str:
+    """Return the name of a file that belongs to a scene.
+
+    Parameters
+    ----------
+    text : str
+        A name in which ``{stem}`` stands for the scene's name without ending, ``{dir}`` for its folder, and ``{stem:RFL=MASK}`` for the
+        stem with MASK in place of RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
+    path : path-like
+        The scene.
+
+    Raises
+    ------
+    MethodError
+        Where the word to replace is not in the scene's name.
+    """
+    scene = Path(path)
+    own = {"stem": scene.name.removesuffix(".gz").rpartition(".")[0] or scene.name, "dir": str(scene.parent)}
+
+    def part(found: re.Match[str]) -> str:
+        kind, old, new = found.groups()
+        if old is None:
+            return own[kind]
+        if old not in own[kind]:
+            raise MethodError(f"{scene}: '{found[0]}': there is no '{old}' in {own[kind]}")
+        return own[kind].replace(old, new)
+
+    return OF_SCENE.sub(part, text)
 
 
 def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
@@ -154,7 +195,7 @@ def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
     """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
-    cube = open_cube(path, reading.dataset, reading.wavelengths)
+    cube, reading = open_cube(path, reading.dataset, reading.wavelengths), reading.for_scene(path)
     if bytes_per_line(cube) > LONGEST_LINE:
         raise CubeError(
             f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are "
