@@ -1,6 +1,7 @@
 """Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from ..io.cube import Bands, Cube
 from ..library import Endmembers
 from .counts import Counts
 from .nfindr import Simplex, nfindr, refined_vca
-from .passes import Passes
+from .passes import Passes, Scene
 from .spa import spa
-from .statistics import Moments, moments
+from .statistics import Moments, merged, moments
 from .vca import vca
 
 log = logging.getLogger("unmix")
@@ -27,6 +28,8 @@ SEEDED = ("vca", "nfindr")
 MOST_PUREST = 10_000
 # Those that end in the largest simplex.
 SMOOTHED = (("vca", True), ("nfindr", True))
+# Scenes whose pixels differ in size by more than this factor are in different units.
+OTHER_UNIT = 50.0
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
 MOST = 30
 
@@ -56,17 +59,56 @@ def count_endmembers(cube: Cube, bands: Bands, nodata: float | None, budget: int
 
 def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
     """Return the moments of a scene; `CubeError` if its valid pixels have no signal to extract endmembers from."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scene_moments = moments(cube, bands, nodata, budget, threads or cores())
-    power = float(np.trace(scene_moments.second))
-    if not 1e-200 < power < 1e200:
-        problem = "are all zero" if power == 0 else "are too large or small for float64"
-        raise CubeError(f"{cube.path}: its {scene_moments.pixels} valid pixels {problem}; there is nothing to extract")
-    if scene_moments.pixels <= len(bands.index):
+    return signal_of_all([Scene(cube, bands, nodata)], budget, threads)
+
+
+def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
+    """Return the moments of all pixels of some scenes on the same bands.
+
+    Raises
+    ------
+    CubeError
+        If there is no valid pixel, or no signal in them, or the scenes are in different units.
+    """
+    parts = []
+    for cube, bands, nodata in scenes:
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts.append(moments(cube, bands, nodata, budget, threads or cores()))
+        path, part = cube.path, parts[-1]
+        power = float(np.trace(part.second))
+        if part.pixels == 0 and len(scenes) == 1:
+            raise CubeError(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata")
+        if part.pixels == 0:
+            log.warning(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata; it adds nothing")
+        elif not 1e-200 < power < 1e200:
+            problem = "are all zero" if power == 0 else "are too large or small for float64"
+            raise CubeError(f"{path}: its {part.pixels} valid pixels {problem}; there is nothing to extract")
+    refuse_units(scenes, parts)
+    together = merged(parts)
+    if together.pixels <= len(together.mean):
         log.warning(
-            f"{cube.path}: not more valid pixels ({scene_moments.pixels}) than bands; noise cannot be told from signal"
+            f"{named(scenes)}: not more valid pixels ({together.pixels}) than bands; noise cannot be told from signal"
         )
-    return scene_moments
+    return together
+
+
+def refuse_units(scenes: Sequence[Scene], parts: Sequence[Moments]) -> None:
+    """Raise `CubeError` where scenes are in other units than the first that has pixels, or none has any."""
+    sizes = [np.sqrt(float(np.trace(part.second))) if part.pixels else 0.0 for part in parts]
+    first = next((k for k, size in enumerate(sizes) if size > 0), None)
+    if first is None:
+        raise CubeError(f"{named(scenes)}: all pixels are masked as nodata")
+    for scene, size in zip(scenes, sizes):
+        if size > 0 and not 1 / OTHER_UNIT < size / sizes[first] < OTHER_UNIT:
+            raise CubeError(
+                f"{scene.cube.path}: its pixels are {size / sizes[first]:.3g} times as large as those of {scenes[first].cube.path}; "
+                "scenes of one set must be in one unit"
+            )
+
+
+def named(scenes: Sequence[Scene]) -> str:
+    """Return what messages about some scenes begin with."""
+    return str(scenes[0].cube.path) if len(scenes) == 1 else f"{len(scenes)} scenes, {scenes[0].cube.path} first"
 
 
 def extract_endmembers(
@@ -81,14 +123,30 @@ def extract_endmembers(
     refine: bool = True,
     smooth: int = 0,
 ) -> tuple[Endmembers, int]:
-    """Extract endmembers: pixels of the scene, as they are stored and scaled.
+    """Extract endmembers of one scene; see `extract_from`."""
+    return extract_from([Scene(cube, bands, nodata)], count, extract, seed, budget, threads, refine, smooth)
+
+
+def extract_from(
+    scenes: Sequence[Scene],
+    count: int | str,
+    extract: str,
+    seed: int,
+    budget: int,
+    threads: int | None = None,
+    refine: bool = True,
+    smooth: int = 0,
+) -> tuple[Endmembers, int]:
+    """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
 
     The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it exists in the
     scene, and its bytes do not depend on the eigensolver.
 
     Parameters
     ----------
-    cube, bands, nodata, budget, threads
+    scenes : sequence of Scene
+        On the same bands.
+    budget, threads
         As in `count_endmembers`.
     count : int or "auto"
         How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
@@ -103,17 +161,55 @@ def extract_endmembers(
     Returns
     -------
     Endmembers
-        With a matrix (L, p), float64, and the line and sample of each.
+        With a matrix (L, p), float64, and the line and sample of each, and the scene where there are several.
     passes : int
-        How many times the file was read.
+        How many times the files were read.
 
     Raises
     ------
     MethodError
         If the algorithm is unknown, the count or seed is invalid, or the count is larger than the number of bands or valid pixels.
     CubeError
-        If no pixel is valid, the scene has too few distinct spectra, or there is no room for scratch files.
+        If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
+    refuse_extraction(extract, refine, smooth, seed)
+    scene_moments = signal_of_all(scenes, budget, threads)
+    counts = Counts.of(scene_moments) if count == "auto" else None
+    p = int(count) if counts is None else capped(named(scenes), counts)
+    refuse_count(p, smooth, scene_moments)
+    passes = Passes(scenes, budget, threads or cores())
+    try:
+        more = {"smooth": smooth} if smooth else {}
+        found = EXTRACTORS[extract, refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
+    except OSError as error:
+        raise CubeError(
+            f"{named(scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
+        ) from None
+    simplex = found if isinstance(found, Simplex) else None
+    places = found.places if isinstance(found, Simplex) else found
+    if len(set(places)) < p:
+        raise CubeError(
+            f"{named(scenes)}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
+        )
+    purest = simplex.purest if simplex is not None and smooth else [[n] for n in places]
+    cube, bands, _ = scenes[0]
+    source = f"{extract} (seed {seed})" if extract in SEEDED else extract
+    source += f", means of the {smooth} purest pixels" if smooth else ""
+    library = Endmembers(
+        tuple(f"endmember {j + 1}" for j in range(p)),
+        np.ascontiguousarray(np.stack([mean_spectrum(passes, some) for some in purest], axis=1)),
+        None if cube.wavelengths is None else cube.wavelengths[bands.index],
+        tuple(passes.position(place) for place in places),
+        source,
+        counted=None if counts is None else counts.all,
+        simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, passes),
+        scenes=None if len(scenes) == 1 else tuple(scenes[passes.locate(place)[0]].cube.stem for place in places),
+    )
+    return library, 1 + passes.made
+
+
+def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int) -> None:
+    """Raise `MethodError` where an extraction is not known, or its options contradict each other."""
     names_known = dict.fromkeys(name for name, _ in EXTRACTORS)
     if extract not in names_known:
         raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
@@ -125,97 +221,54 @@ def extract_endmembers(
         )
     if not 0 <= smooth <= MOST_PUREST:
         raise MethodError(f"`smooth` {smooth}: must be from 0 to {MOST_PUREST} pixels")
-    scene_moments = signal_of(cube, bands, nodata, budget, threads)
-    counts = Counts.of(scene_moments) if count == "auto" else None
-    p = int(count) if counts is None else capped(cube, counts)
-    L = len(bands.index)
-    if not 1 <= p <= min(L, scene_moments.pixels):
-        raise MethodError(
-            f"`count` {p}: must be from 1 to {min(L, scene_moments.pixels)} (bands and valid pixels in use)"
-        )
-
-    if smooth and p == 1:
-        raise MethodError("`smooth`: one endmember has no simplex, whose corners are smoothed")
-    if p * smooth > scene_moments.pixels:
-        raise MethodError(
-            f"`smooth` {smooth}: {scene_moments.pixels} valid pixels are not so many for each of {p} endmembers"
-        )
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
-    scene = Passes(cube, bands, nodata, budget, threads or cores())
-    try:
-        more = {"smooth": smooth} if smooth else {}
-        found = EXTRACTORS[extract, refine](
-            scene_moments, p, seed, cube.lines * cube.samples, budget // 2, scene, **more
-        )
-    except OSError as error:
-        raise CubeError(
-            f"{cube.path}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
-        ) from None
-    simplex = found if isinstance(found, Simplex) else None
-    places = found.places if isinstance(found, Simplex) else found
-    if len(set(places)) < p:
-        raise CubeError(
-            f"{cube.path}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
-        )
-    positions = [(n // cube.samples, n % cube.samples) for n in places]
-    purest = simplex.purest if simplex is not None and smooth else [[n] for n in places]
-    matrix = np.stack([mean_spectrum(scene, some) for some in purest], axis=1)
-    # `Endmembers.pixels` counts in the whole scene, also where only a part of it is read.
-    pixels = tuple((line + cube.origin[0], sample + cube.origin[1]) for line, sample in positions)
-    waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
-    names = tuple(f"endmember {j + 1}" for j in range(p))
-    source = f"{extract} (seed {seed})" if extract in SEEDED else extract
-    source += f", means of the {smooth} purest pixels" if smooth else ""
-    counted = None if counts is None else counts.all
-    library = Endmembers(
-        names,
-        np.ascontiguousarray(matrix),
-        waves,
-        pixels,
-        source,
-        counted=counted,
-        simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, cube),
-    )
-    return library, 1 + scene.made
 
 
-def capped(cube: Cube, counts: Counts) -> int:
-    """Return the count of a scene, at most `MOST`, and log it."""
+def refuse_count(p: int, smooth: int, scene_moments: Moments) -> None:
+    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each of them."""
+    L, pixels = len(scene_moments.mean), scene_moments.pixels
+    if not 1 <= p <= min(L, pixels):
+        raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
+    if smooth and p == 1:
+        raise MethodError("`smooth`: one endmember has no simplex, whose corners are smoothed")
+    if p * smooth > pixels:
+        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are not so many for each of {p} endmembers")
+
+
+def capped(name: str, counts: Counts) -> int:
+    """Return the count of scenes, at most `MOST`, and log it; ``name`` is what the message begins with."""
     taken = min(counts.auto, MOST)
     if counts.auto > MOST:
         log.warning(
-            f"{cube.path}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
+            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
         )
     elif not counts.is_clear:
         log.warning(
-            f"{cube.path}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
+            f"{name}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
         )
     else:
-        log.info(f"{cube.path}: {taken} endmembers ({counts})")
+        log.info(f"{name}: {taken} endmembers ({counts})")
     return taken
 
 
-def purest_of(simplex: Simplex, cube: Cube) -> dict[str, Any]:
+def purest_of(simplex: Simplex, passes: Passes) -> dict[str, Any]:
     """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of, if it is one."""
-    places = [
-        [[n // cube.samples + cube.origin[0], n % cube.samples + cube.origin[1]] for n in some]
-        for some in simplex.purest
-    ]
+    places = [[list(passes.position(n)) for n in some] for some in simplex.purest]
     return {"purest": places} if places else {}
 
 
-def mean_spectrum(scene: Passes, places: list[int]) -> np.ndarray:
-    """Return the mean of the spectra of some pixels, (L,); they are read and added in the order of the file."""
-    total = np.zeros(len(scene.bands.index))
-    samples, ordered = scene.cube.samples, np.sort(places)
-    for line in np.unique(ordered // samples):
-        of_line = scene.spectra(int(line))
-        for place in ordered[ordered // samples == line]:
-            total += of_line[place % samples]
+def mean_spectrum(passes: Passes, places: list[int]) -> np.ndarray:
+    """Return the mean of the spectra of some pixels, (L,); they are read and added in the order of the files."""
+    total, line_of = np.zeros(len(passes.scenes[0].bands.index)), (-1, -1)
+    for place in sorted(places):
+        number, line, sample = passes.locate(place)
+        if (number, line) != line_of:
+            of_line, line_of = passes.spectra(number, line), (number, line)
+        total += of_line[sample]
     return total / len(places)
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
     """Return the spectrum of one pixel, scaled; array (L,), float64."""
-    return Passes(cube, bands, None, 0, 1).spectrum(line * cube.samples + sample)
+    return Passes([Scene(cube, bands, None)], 0, 1).spectra(0, line)[sample]

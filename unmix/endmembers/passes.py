@@ -1,9 +1,9 @@
-"""The access to a scene that extraction algorithms have: passes over all pixels, each of which reads the file, and single spectra."""
+"""The access to scenes that extraction algorithms have: passes over all pixels, each of which reads all files, and single spectra."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,29 +16,69 @@ from .statistics import each_line, projected, stored_of
 Visit = Callable[[int, np.ndarray], None]
 
 
-@dataclass
-class Passes:
-    """A scene as extraction algorithms see it.
-
-    Attributes
-    ----------
-    cube, bands, nodata, budget, threads
-        As in `unmix.endmembers.count_endmembers`.
-    made : int
-        Number of passes over the file so far.
-    """
+class Scene(NamedTuple):
+    """A scene, or a part of one, as `unmix.scene.open_scene` opens it: the bands in use, and the stored value that means no data."""
 
     cube: Cube
     bands: Bands
     nodata: float | None
+
+    @property
+    def pixels(self) -> int:
+        """Number of its pixels, masked ones too."""
+        return self.cube.lines * self.cube.samples
+
+
+@dataclass
+class Passes:
+    """Scenes as extraction algorithms see them: all their pixels, one scene after the other, numbered from 0 on.
+
+    Attributes
+    ----------
+    scenes : sequence of Scene
+        On the same bands.
+    budget : int
+        Bytes of memory for blocks.
+    threads : int
+    made : int
+        Number of passes over the files so far.
+    """
+
+    scenes: Sequence[Scene]
     budget: int
     threads: int
     made: int = 0
 
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of all scenes, masked ones too."""
+        return sum(scene.pixels for scene in self.scenes)
+
+    def begun(self) -> Iterator[tuple[int, Scene]]:
+        """Yield each scene with the number of its first pixel."""
+        first = 0
+        for scene in self.scenes:
+            yield first, scene
+            first += scene.pixels
+
+    def locate(self, place: int) -> tuple[int, int, int]:
+        """Return scene, line and sample of a pixel, each from 0."""
+        for number, (first, scene) in enumerate(self.begun()):
+            if place < first + scene.pixels:
+                return (number, *divmod(place - first, scene.cube.samples))
+        raise IndexError(place)
+
+    def position(self, place: int) -> tuple[int, int]:
+        """Return line and sample of a pixel in its whole scene, also where only a part of that is read."""
+        number, line, sample = self.locate(place)
+        origin = self.scenes[number].cube.origin
+        return line + origin[0], sample + origin[1]
+
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
         """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
         self.made += 1
-        projected(self.cube, self.bands, self.nodata, self.budget, self.threads, U, shift, visit)
+        for first, scene in self.begun():
+            projected(*scene, self.budget, self.threads, U, shift, after(first, visit))
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
@@ -51,22 +91,33 @@ class Passes:
     def each_pixel(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
         """Pass one number for each pixel to ``visit``, in one pass; an empty ``direction`` means the square."""
         self.made += 1
-        stored, number_of = stored_of(self.bands, self.nodata), line_numbers(self.cube.interleave)
+        for first, scene in self.begun():
+            self.each_of(scene, mean, direction, after(first, visit))
+
+    def each_of(self, scene: Scene, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
+        """Pass one number for each pixel of a scene to ``visit``; see `each_pixel`."""
+        stored, number_of = stored_of(scene.bands, scene.nodata), line_numbers(scene.cube.interleave)
 
         def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
-            number_of(raw, line, self.cube.samples, stored, mean, direction, out)
+            number_of(raw, line, scene.cube.samples, stored, mean, direction, out)
 
-        each_line(self.cube, self.budget, self.threads, (), one_line, visit)
+        each_line(scene.cube, self.budget, self.threads, (), one_line, visit)
 
     def spectrum(self, place: int) -> np.ndarray:
-        """Return the scaled spectrum of pixel ``place``, ``line * samples + sample``; array (L,), float64."""
-        line, sample = divmod(place, self.cube.samples)
-        return self.spectra(line)[sample]
+        """Return the scaled spectrum of pixel ``place``; array (L,), float64."""
+        number, line, sample = self.locate(place)
+        return self.spectra(number, line)[sample]
 
-    def spectra(self, line: int) -> np.ndarray:
-        """Return the scaled spectra of a line; array (samples, L), float64."""
-        raw = self.cube.read(slice(line, line + 1), np.empty(bytes_per_line(self.cube), np.uint8))
-        return spectra(raw, self.cube.interleave, self.bands)
+    def spectra(self, number: int, line: int) -> np.ndarray:
+        """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
+        cube, bands, _ = self.scenes[number]
+        raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
+        return spectra(raw, cube.interleave, bands)
+
+
+def after(first: int, visit: Visit) -> Visit:
+    """Return ``visit`` for a scene whose pixels are numbered from ``first`` on."""
+    return lambda n, values: visit(first + n, values)
 
 
 @functools.cache

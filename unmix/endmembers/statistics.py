@@ -5,7 +5,7 @@ Each line is summed separately, its pixels in order, and the sums of lines are a
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -163,12 +163,12 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 
 
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
-    """Compute the mean and second moment of the valid pixels, in one pass.
+    """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
     Raises
     ------
     CubeError
-        If no pixel is valid, or there are so many bands that their second moment does not fit in memory.
+        If there are so many bands that their second moment does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L
@@ -202,10 +202,21 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
 
     with ThreadPoolExecutor(threads) as pool:
         walk(cube, budget, visit)
-    if pixels == 0:
-        raise CubeError(f"{cube.path}: all {cube.lines * cube.samples} pixels are masked as nodata")
     second, differences = (np.tril(matrix) + np.tril(matrix, -1).T for matrix in sums)
-    return Moments(pixels, total / pixels, second / pixels, pairs, differences / (2 * max(1, pairs)))
+    n = max(1, pixels)
+    return Moments(pixels, total / n, second / n, pairs, differences / (2 * max(1, pairs)))
+
+
+def merged(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of several scenes together; those of one are as they are, to the bit."""
+    if len(parts) == 1:
+        return parts[0]
+    pixels, pairs = sum(part.pixels for part in parts), sum(part.pairs for part in parts)
+    mean, second = (
+        sum(getattr(part, name) * (part.pixels / max(1, pixels)) for part in parts) for name in ("mean", "second")
+    )
+    differences = sum(part.differences * (part.pairs / max(1, pairs)) for part in parts)
+    return Moments(pixels, np.asarray(mean), np.asarray(second), pairs, np.asarray(differences))
 
 
 def projected(

@@ -183,7 +183,7 @@ def starting_endmembers(
     if start != "random":
         return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads, start != "vca")[0]
     signal = signal_of(scene, used, nodata, budget, threads)
-    p = capped(scene, Counts.of(signal)) if count == "auto" else int(count)
+    p = capped(str(scene.path), Counts.of(signal)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))

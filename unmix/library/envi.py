@@ -86,4 +86,7 @@ def load_sli(path: Path) -> Endmembers:
     nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if nodata is not None:
         matrix[(values == nodata).reshape(lines, samples).T] = np.nan
-    return make(names, matrix, wavelengths, data, pixels, classes, fwhm)
+    scenes = words(fields, "spectra scenes")
+    return make(
+        names, matrix, wavelengths, data, pixels, classes, fwhm, scenes if scenes and len(scenes) == lines else None
+    )

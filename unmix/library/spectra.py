@@ -43,6 +43,8 @@ class Endmembers:
         In nanometres, in the order of the file.
     pixels : tuple of (line, sample) or None
         The pixel of the cube that each was taken from, if any.
+    scenes : tuple of str or None
+        The scene of each, where they were taken from several: its name without ending.
     source : str
         The file or the algorithm that they come from.
     classes : tuple of str or None
@@ -68,6 +70,7 @@ class Endmembers:
     counted: dict[str, int | None] | None = None
     simplex: dict[str, Any] | None = None
     has_shade: bool = False
+    scenes: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""
@@ -77,7 +80,7 @@ class Endmembers:
             "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
             "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
             "counted": self.counted, "simplex": self.simplex,
-        }  # fmt: skip
+        } | ({} if self.scenes is None else {"scenes": list(self.scenes)})  # fmt: skip
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Endmembers":
@@ -96,6 +99,7 @@ class Endmembers:
             axes["fwhm"],
             fields.get("counted"),
             fields.get("simplex"),
+            scenes=tuple(fields["scenes"]) if "scenes" in fields else None,
         )
 
     def digest(self) -> str:
@@ -111,7 +115,12 @@ class Endmembers:
         """Return the spectra with the given column numbers, in that order."""
         picked = {
             name: None if value is None else tuple(value[j] for j in which)
-            for name, value in (("names", self.names), ("pixels", self.pixels), ("classes", self.classes))
+            for name, value in (
+                ("names", self.names),
+                ("pixels", self.pixels),
+                ("classes", self.classes),
+                ("scenes", self.scenes),
+            )
         }
         matrix = np.ascontiguousarray(self.matrix[:, which])
         return replace(self, matrix=matrix, has_shade=False, **picked)  # type: ignore[arg-type]
@@ -133,6 +142,7 @@ class Endmembers:
             matrix=np.column_stack([self.matrix, zeros]),
             pixels=None if self.pixels is None else (*self.pixels, (-1, -1)),
             classes=None if self.classes is None else (*self.classes, SHADE),
+            scenes=None if self.scenes is None else (*self.scenes, ""),
             has_shade=True,
         )
 
@@ -161,6 +171,8 @@ class Endmembers:
             fields["spectra classes"] = list(self.classes)
         if self.pixels:
             fields["spectra pixels"] = [f"{line} {sample}" for line, sample in self.pixels]
+        if self.scenes:
+            fields["spectra scenes"] = list(self.scenes)
         if waves is not None:
             fields |= {"wavelength units": "Nanometers", "wavelength": axis}
         if self.fwhm is not None:
@@ -171,11 +183,15 @@ class Endmembers:
         """Write one row for each spectrum: name, class and pixel where they are known, then the values."""
         with open_new(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            columns = [*(["class"] if self.classes else []), *(["line", "sample"] if self.pixels else [])]
-            writer.writerow(["name", *columns, *axis])
+            columns: dict[str, Sequence[Any] | None] = {"class": self.classes, "scene": self.scenes}
+            for k, title in enumerate(("line", "sample")):
+                columns[title] = self.pixels and [pixel[k] for pixel in self.pixels]
+            kept = {title: values for title, values in columns.items() if values}
+            writer.writerow(["name", *kept, *axis])
             for j, name in enumerate(self.names):
-                properties = [*([self.classes[j]] if self.classes else []), *(self.pixels[j] if self.pixels else [])]
-                writer.writerow([name, *properties, *(repr(float(v)) for v in self.matrix[:, j])])
+                writer.writerow(
+                    [name, *(values[j] for values in kept.values()), *(repr(float(v)) for v in self.matrix[:, j])]
+                )
 
 
 def make(
@@ -186,6 +202,7 @@ def make(
     pixels: tuple[tuple[int, int], ...] | None = None,
     classes: Sequence[str] | None = None,
     fwhm: np.ndarray | None = None,
+    scenes: Sequence[str] | None = None,
 ) -> Endmembers:
     """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
@@ -199,7 +216,8 @@ def make(
             + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
         )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
-    return Endmembers(each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm)
+    of = None if scenes is None else tuple(map(clean, scenes))
+    return Endmembers(each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of)
 
 
 def each_once(names: Sequence[str]) -> tuple[str, ...]:

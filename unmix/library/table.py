@@ -42,13 +42,21 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     }
     others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
     classes = texts.get("class")
-    name_column = next((key for key in others if key not in ("class", "line", "sample")), others[0])
+    name_column = next((key for key in others if key not in ("class", "scene", "line", "sample")), others[0])
     axis = np.array([float(heading[i]) for i in columns])
     counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
     pixels = None
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)
-    return make(texts[name_column], matrix, None if counted else nanometres(axis, ""), path, pixels, classes)
+    return make(
+        texts[name_column],
+        matrix,
+        None if counted else nanometres(axis, ""),
+        path,
+        pixels,
+        classes,
+        scenes=texts.get("scene"),
+    )
 
 
 def read_rows(path: Path, raw: bytes) -> list[list[str]]:

@@ -7,7 +7,7 @@ import numpy as np
 from ...blocks import cores
 from ...endmembers import mean_spectrum, purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
-from ...endmembers.passes import Passes
+from ...endmembers.passes import Passes, Scene
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
 
@@ -37,7 +37,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     places = [line * scene.samples + sample for line, sample in corners]
     nodata, threads = report["nodata"], cores()
     of_scene = moments(scene, bands, nodata, BUDGET, threads)
-    passes = Passes(scene, bands, nodata, BUDGET, threads)
+    passes = Passes([Scene(scene, bands, nodata)], BUDGET, threads)
     points, _ = components(of_scene, len(places), scene.lines * scene.samples, BUDGET, passes)
     try:
         M = matrix_of(points, places)
@@ -60,7 +60,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
         if said is not None:
             simplex = purest(points, Simplex(places, omega, volume, 0), len(said[0]))
             of_each = simplex.purest
-            if purest_of(simplex, scene) != {"purest": said}:
+            if purest_of(simplex, passes) != {"purest": said}:
                 return "the purest pixels of an endmember are others"
     finally:
         points.close()
