@@ -1,60 +1,56 @@
-"""`unmix endmembers`: extract endmembers from a cube to a library."""
+"""`unmix endmembers`: extract endmembers from cubes to a library."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from . import options
+from . import archive, options
 from .main import print_out
 
 
 @click.command("endmembers")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cubes", nargs=-1, type=click.Path(path_type=Path), metavar="CUBE...")
+@click.option(
+    "--list",
+    "listed",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="A file with the name of a cube in each line, or separated by NUL; - is stdin.",
+)
 @options.extraction
 @options.outputs
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="How the files' names begin: NAME_endmembers.csv.  [default: that of the cube; of several the list's, or scenes]",
+)
 @options.budget
 @options.reading
 @options.logs
 def command(
-    cube: Path,
+    cubes: tuple[Path, ...],
+    listed: Path | None,
     count: str | None,
-    extract: str,
-    refine: bool,
-    smooth: int,
-    seed: int,
-    out_dir: Path | None,
-    overwrite: bool,
-    memory: str,
-    threads: int | None,
+    name: str | None,
     verbose: bool,
     quiet: bool,
     log_file: str | None,
-    **reading: Any,
+    **settings: Any,
 ) -> None:
     """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample in the scene.
 
-    The names of the written files are printed on stdout.
+    Of several cubes, one set of all their pixels is extracted: unmix endmembers --list scenes.txt -n 8, then unmix run --list
+    scenes.txt -e scenes_endmembers.csv. They must be on the same bands and in the same unit. The names of the written files are
+    printed on stdout.
     """
-    from unmix.endmembers import extract_endmembers
-    from unmix.io.identity import Watch
-    from unmix.outputs.output_set import save_library
+    from unmix.jobs.extract import extract_to
 
     options.set_up_log(verbose, quiet, log_file)
-    scene, used, missing = options.open_for_reading(cube, **reading)
-    watch = Watch(scene)
-    library, _ = extract_endmembers(
-        scene,
-        used,
-        missing,
-        options.parse_count(count) or "auto",
-        extract,
-        seed,
-        options.parse_memory(memory),
-        threads,
-        refine,
-        smooth,
-    )
-    folder = out_dir if out_dir is not None else scene.path.parent
-    for path in save_library(library, folder, scene.stem, overwrite, watch):
+    chosen = archive.chosen_scenes(cubes, listed, None, settings | {"out_dir": None})
+    if not chosen:
+        return
+    if len(chosen) > 1 and listed is not None and str(listed) != "-":
+        name = name or listed.stem
+    for path in extract_to(chosen, count=options.parse_count(count) or "auto", name=name, **settings):
         print_out(str(path))

@@ -9,7 +9,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.io import open_cube
-from unmix.jobs import compare as module
+from unmix.jobs.finished import compare as module
 
 
 @pytest.fixture

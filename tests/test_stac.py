@@ -13,7 +13,7 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.stac import footprint, outline_of
+from unmix.jobs.finished.stac import footprint, outline_of
 from unmix.outputs.finished import FinishedRun
 
 pystac, rasterio = pytest.importorskip("pystac"), pytest.importorskip("rasterio")

@@ -27,24 +27,25 @@ if TYPE_CHECKING:
     from .io import open_cube
     from .jobs.bands import bands_of
     from .jobs.check import check
-    from .jobs.compare import compare
     from .jobs.distributed.batch import batch
-    from .jobs.export import export
+    from .jobs.extract import extract
+    from .jobs.finished.compare import compare
+    from .jobs.finished.export import export
+    from .jobs.finished.stac import stac
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
-    from .jobs.stac import stac
     from .library import Endmembers, load_library
     from .options import Options
     from .pictures.write import report
     from .scene import ReadOptions
 
 _LAZY = {
-    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "compare": ".jobs.compare",
+    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "compare": ".jobs.finished.compare",
     "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "stac": ".jobs.stac", "export": ".jobs.export",
+    "report": ".pictures.write", "stac": ".jobs.finished.stac", "export": ".jobs.finished.export", "extract": ".jobs.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
@@ -83,6 +84,7 @@ __all__ = [
     "check",
     "compare",
     "export",
+    "extract",
     "load_library",
     "mesma",
     "nmf",

@@ -13,6 +13,7 @@ from ..library import Endmembers
 from .counts import Counts
 from .nfindr import Simplex, nfindr, refined_vca
 from .passes import Passes, Scene
+from .quality import quality_of
 from .spa import spa
 from .statistics import Moments, merged, moments
 from .vca import vca
@@ -195,17 +196,26 @@ def extract_from(
     cube, bands, _ = scenes[0]
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
     source += f", means of the {smooth} purest pixels" if smooth else ""
+    names = tuple(f"endmember {j + 1}" for j in range(p))
+    matrix = np.ascontiguousarray(np.stack([mean_spectrum(passes, some) for some in purest], axis=1))
     library = Endmembers(
-        tuple(f"endmember {j + 1}" for j in range(p)),
-        np.ascontiguousarray(np.stack([mean_spectrum(passes, some) for some in purest], axis=1)),
+        names,
+        matrix,
         None if cube.wavelengths is None else cube.wavelengths[bands.index],
         tuple(passes.position(place) for place in places),
         source,
         counted=None if counts is None else counts.all,
         simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, passes),
-        scenes=None if len(scenes) == 1 else tuple(scenes[passes.locate(place)[0]].cube.stem for place in places),
+        quality=quality_of(matrix, None if simplex is None else simplex.use),
+        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
     )
     return library, 1 + passes.made
+
+
+def names_of(scenes: Sequence[Scene]) -> list[str]:
+    """Return the names of scenes: their files' without ending where these differ, else their paths."""
+    stems = [scene.cube.stem for scene in scenes]
+    return stems if len(set(stems)) == len(stems) else [str(scene.cube.path) for scene in scenes]
 
 
 def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int) -> None:

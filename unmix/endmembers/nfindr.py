@@ -7,11 +7,13 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..compiled.jit import compiled
 from .passes import Passes
+from .quality import use_of
 from .statistics import Moments
 from .vca import Points, corners, farthest, principal, vca
 
@@ -41,6 +43,8 @@ class Simplex:
     exchanges : int
     purest : list of lists of int
         For each of them, the pixels with the largest barycentric coordinate of its corner, if they were asked for.
+    use : dict
+        How the scene uses it (`unmix.endmembers.quality.use_of`).
     """
 
     places: list[int]
@@ -48,6 +52,7 @@ class Simplex:
     log_volume: float
     exchanges: int
     purest: list[list[int]] = field(default_factory=list)
+    use: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, float | int]:
         """Return what ``run.json`` has of it."""
@@ -212,6 +217,7 @@ def largest_simplex(
         found = refined(points, more(points, constant, spanning)) or refined(points, [spanning])
         if found is None:
             return spanning[: p - 1]
+        found = replace(found, use=use_of(moments, points, matrix_of(points, found.places)))
         return purest(points, found, smooth) if smooth else found
     finally:
         points.close()

@@ -56,6 +56,8 @@ class Endmembers:
         been capped below it.
     simplex : dict, optional
         Of extracted endmembers, how large their simplex is (`unmix.endmembers.nfindr.Simplex.to_dict`).
+    quality : dict, optional
+        Of extracted endmembers, how good they are (`unmix.endmembers.quality.quality_of`).
     has_shade : bool
         Whether the last one is shade (`with_shade`).
     """
@@ -71,6 +73,7 @@ class Endmembers:
     simplex: dict[str, Any] | None = None
     has_shade: bool = False
     scenes: tuple[str, ...] | None = None
+    quality: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""
@@ -79,7 +82,7 @@ class Endmembers:
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
             "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
             "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
-            "counted": self.counted, "simplex": self.simplex,
+            "counted": self.counted, "simplex": self.simplex, "quality": self.quality,
         } | ({} if self.scenes is None else {"scenes": list(self.scenes)})  # fmt: skip
 
     @classmethod
@@ -100,6 +103,7 @@ class Endmembers:
             fields.get("counted"),
             fields.get("simplex"),
             scenes=tuple(fields["scenes"]) if "scenes" in fields else None,
+            quality=fields.get("quality"),
         )
 
     def digest(self) -> str:

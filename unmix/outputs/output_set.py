@@ -44,7 +44,7 @@ log = logging.getLogger("unmix")
 
 
 def save_library(
-    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watch: Watch | None = None
+    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
 ) -> list[Path]:
     """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
 
@@ -56,8 +56,8 @@ def save_library(
         The scene's name.
     overwrite : bool
         Replace files that exist.
-    watch : Watch, optional
-        Watches the scene that the endmembers are from.
+    watches : sequence of Watch
+        They watch the scenes that the endmembers are from.
 
     Raises
     ------
@@ -68,8 +68,7 @@ def save_library(
     OutputError
         If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
     """
-    if watch is not None:
-        refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs_of(watch.scene))
+    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for watch in watches for entry in inputs_of(watch.scene)])
     outputs = Outputs(folder, stem)
     finals = [outputs.final(name) for name in LIBRARY]
     try:
@@ -83,7 +82,7 @@ def save_library(
                 raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
         parts = [outputs.part(name) for name in LIBRARY]
         endmembers.write(*parts)
-        if watch is not None:
+        for watch in watches:
             watch.check()
         with signals_held():
             for part, final in zip(parts, finals):

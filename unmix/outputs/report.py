@@ -236,6 +236,7 @@ def report_of(
             "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
             "counted": endmembers.counted,
             "simplex": endmembers.simplex,
+            "quality": endmembers.quality,
         },
         "condition": problem.condition,
         "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ HEAD = (
 # noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
+# Of the table of endmembers; the last three of those that were extracted.
+COLUMNS = (
+    "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
+)  # fmt: skip
 # The most endmembers or classes whose maps are shown: those with the largest means.
 MOST_SHOWN = 48
 
@@ -170,25 +174,46 @@ def spectra_section(run: FinishedRun) -> str:
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
     rows = []
     by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
+    quality = run.report.get("endmembers", {}).get("quality") or {}
     for j in shown:
         one = by_name.get(library.names[j], {})
         place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
         kind = library.classes[j] if library.classes else ""
         rows.append(
             f'<tr><td><span class="key" style="color:{colours[j]}"></span>{text(library.names[j])}</td><td>{text(kind)}</td>'
-            f"<td>{place}</td>" + "".join(f'<td class="number">{cell}</td>' for cell in cover(one)) + "</tr>"
+            f"<td>{place}</td>"
+            + "".join(f'<td class="number">{cell}</td>' for cell in cover(one) + alike(quality, library.names, j))
+            + "</tr>"
         )
     more = f"<p>{len(library.names) - len(shown)} more are in STEM_endmembers.csv.</p>" * (
         len(library.names) > len(shown)
     )
     head = "".join(
-        f"<th{' class=number' * (k > 2)}>{word}</th>"
-        for k, word in enumerate(("endmember", "class", "pixel", "mean", "largest", "above 1 %"))
+        f"<th{' class=number' * (k > 2)}>{word}</th>" for k, word in enumerate(COLUMNS if quality else COLUMNS[:6])
     )
     source = text(run.report.get("endmembers", {}).get("source", ""))
     return (
-        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use</p>"
+        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+    )
+
+
+def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
+    """Return what is known of an extracted endmember: the nearest other, and shares of pixels that it leads, and beyond its facet."""
+    if not quality or j >= len(quality["each"]):
+        return [""] * (len(COLUMNS) - 6) if quality else []
+    one = quality["each"][j]
+    near = "" if one["nearest"] is None else f"{one['angle']:.2f}° {text(names[int(one['nearest'])])}"
+    return [near, *("" if one.get(key) is None else percent(one[key]) for key in ("leads", "beyond"))]
+
+
+def left_by(quality: dict[str, Any]) -> str:
+    """Return what a set of extracted endmembers leaves of a scene."""
+    if quality.get("unexplained") is None:
+        return ""
+    return (
+        f"; the components they span leave {quality['unexplained']:.2g} times the noise of neighbouring pixels; "
+        f"{percent(quality['outside'])} of the pixels are outside of their simplex"
     )
 
 

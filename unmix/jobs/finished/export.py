@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import MethodError, OutputError
-from ..io.export import LISTED, OutputFormat, require, work_file
-from ..io.formats.header import format_header, words
-from ..io.opening import write_new
-from ..io.read import brief
-from ..outputs.atomic import named_together
-from ..outputs.finished import FinishedRun
-from ..outputs.names import MAPS, ORTHO, refuse_headers_of_others, refuse_inputs, with_parts
-from ..pictures.colours import MAGMA, VIRIDIS, ramp
-from ..pictures.qml import of_one, of_three
-from .verify.maps import Verdict
-from .verify.outputs import check_digests
+from ...errors import MethodError, OutputError
+from ...io.export import LISTED, OutputFormat, require, work_file
+from ...io.formats.header import format_header, words
+from ...io.opening import write_new
+from ...io.read import brief
+from ...outputs.atomic import named_together
+from ...outputs.finished import FinishedRun
+from ...outputs.names import MAPS, ORTHO, refuse_headers_of_others, refuse_inputs, with_parts
+from ...pictures.colours import MAGMA, VIRIDIS, ramp
+from ...pictures.qml import of_one, of_three
+from ..verify.maps import Verdict
+from ..verify.outputs import check_digests
 
 # The ending of a style, and the maps whose bands are shares from 0 to 1.
 STYLE, SHARES = ".qml", ("abundance", "fraction")

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, OutputError
-from ..io import Cube, bytes_per_line, open_cube
-from ..io.cube import band_names, by_pixel
-from ..io.window import Window
-from ..library import Endmembers, load
-from ..outputs.finished import FinishedRun
-from ..pictures.compare_page import MOST_SHOWN, compare_page, side_for
-from ..pictures.views import Canvas, View
-from ..pictures.write import write_page
+from ...errors import InputError, OutputError
+from ...io import Cube, bytes_per_line, open_cube
+from ...io.cube import band_names, by_pixel
+from ...io.window import Window
+from ...library import Endmembers, load
+from ...outputs.finished import FinishedRun
+from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
+from ...pictures.views import Canvas, View
+from ...pictures.write import write_page
 
 # Bytes of each map that are read at a time.
 BLOCK = 2**24

@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ..errors import MethodError, OutputError
-from ..io.export import system_of
-from ..io.formats.header import geotransform
-from ..io.read import brief
-from ..outputs.atomic import write_whole
-from ..outputs.finished import FinishedRun
-from ..outputs.names import ITEM, ORTHO, RECORD
-from .verify.maps import Verdict
-from .verify.outputs import check_digests
+from ...errors import MethodError, OutputError
+from ...io.export import system_of
+from ...io.formats.header import geotransform
+from ...io.read import brief
+from ...outputs.atomic import write_whole
+from ...outputs.finished import FinishedRun
+from ...outputs.names import ITEM, ORTHO, RECORD
+from ..verify.maps import Verdict
+from ..verify.outputs import check_digests
 
 # Points of each side of a map whose longitudes and latitudes make its outline: a straight line on a map is none on the globe.
 SIDE = 8

@@ -1,0 +1,159 @@
+"""Say whether endmembers that were extracted are good: what they leave of the scene, and how each of them is used."""
+
+from typing import Any
+
+import numpy as np
+
+from ..compiled.jit import compiled
+from .statistics import Moments
+from .vca import Points, principal
+
+# A pixel is outside of the simplex where a coordinate is below 0 by more than so many deviations of its noise.
+DEVIATIONS = 3.0
+# The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
+# the middle of a bin.
+LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
+# The share of pixels whose coordinate `largest` may be below.
+MOST = 0.999
+
+
+@compiled
+def count_use(X, inverse, limits, bins, leads, beyond):
+    """Count pixels, rows of X, by their barycentric coordinates; rows with NaN do not count. Return how many count, and are outside.
+
+    Parameters
+    ----------
+    X : array (n, p - 1)
+    inverse : array (p, p)
+        That of M (`unmix.endmembers.nfindr`).
+    limits : array (p,)
+        A pixel is outside where a coordinate is below minus its limit.
+    bins, leads, beyond : arrays (p, BINS), (p,), (p,), int64
+        Counts to add to: pixels by each coordinate, those of which it is the largest, and those outside, by the coordinate that is the
+        farthest below, in limits.
+    """
+    p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
+    for n in range(X.shape[0]):
+        if np.isnan(X[n, 0]):
+            continue
+        leader, most, past, least = 0, -np.inf, 0, np.inf
+        for k in range(p):
+            b = inverse[k, 0]
+            for j in range(d):
+                b += inverse[k, j + 1] * X[n, j]
+            bins[k, min(max(int((b - LOW) * PER_UNIT), 0), BINS - 1)] += 1
+            if b > most:
+                leader, most = k, b
+            if b / limits[k] < least:
+                past, least = k, b / limits[k]
+        valid += 1
+        leads[leader] += 1
+        if least < -1.0:
+            outside += 1
+            beyond[past] += 1
+    return valid, outside
+
+
+def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
+    """Return how a scene uses the corners of a simplex, from the principal components of all pixels.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the scene.
+    points : Points
+        The p − 1 components (N, p − 1), NaN where masked.
+    M : array (p, p)
+        A column (1, z) for each corner.
+
+    Returns
+    -------
+    dict
+        ``noise``: root mean square of the noise of a band, from the differences of neighbours (texture makes it too large).
+        ``unexplained``: that of what the components leave of a band, over ``noise``: 1 is noise alone; where it is much larger, an
+        endmember may be missing; None without pairs of neighbours. ``outside``: share of the valid pixels that are outside of the
+        simplex by more than three deviations of their noise. ``each``: of each corner ``leads``, the share of pixels with the largest
+        coordinate of it; ``largest``, the coordinate that one pixel in a thousand exceeds (near 1: some are nearly pure; to 0.001);
+        ``beyond``, the share of pixels outside past the facet that lies opposite.
+    """
+    p, L = len(M), len(moments.mean)
+    noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
+    U, inverse = principal(moments.covariance, p - 1), np.linalg.inv(M)
+    left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
+    of_noise = np.einsum("ki,ij,kj->k", inverse[:, 1:], U.T @ moments.differences @ U, inverse[:, 1:])
+    limits = np.maximum(
+        DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9
+    )  # 1e-9: rounding, where there is no noise
+    bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
+    valid, outside = 0, 0
+    for _, rows in points.pieces():
+        counted = count_use(rows, inverse, limits, bins, leads, beyond)
+        valid, outside = valid + counted[0], outside + counted[1]
+    below = (np.cumsum(bins, axis=1) < MOST * valid).sum(axis=1)
+    each = [
+        {"leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3), "beyond": int(beyond[k]) / valid}
+        for k in range(p)
+    ]  # fmt: skip
+    rest = float(np.sqrt(max(left, 0.0) / L))
+    return {
+        "noise": noise,
+        "unexplained": rest / noise if noise > 0 else None,
+        "outside": outside / valid,
+        "each": each,
+    }
+
+
+def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return numbers that tell whether a set of endmembers is good.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+        The endmembers.
+    use : dict, optional
+        What `use_of` returns, where their simplex is known.
+
+    Returns
+    -------
+    dict
+        ``use`` with ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
+        number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
+    """
+    singular = np.linalg.svd(E, compute_uv=False)
+    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else None
+    each = [{"nearest": j, "angle": angle} for j, angle in nearest_of(E)]
+    if use is not None:
+        each = [own | of_use for own, of_use in zip(each, use["each"])]
+    return (use or {}) | {"condition": condition, "each": each}
+
+
+def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
+    """Return for each spectrum, a column of E (L, p), the number of the nearest other one, and their angle in degrees."""
+    if E.shape[1] == 1:
+        return [(None, None)]
+    units = E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny)
+    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
+    halves = np.stack([np.sqrt(np.square(units - unit[:, None]).sum(axis=0)) / 2 for unit in units.T])
+    np.fill_diagonal(halves, np.inf)
+    return [(int(row.argmin()), float(np.degrees(2 * np.arcsin(min(1.0, row.min()))))) for row in halves]
+
+
+def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
+    """Return the quality of a set for people, a line each."""
+    words = []
+    if quality.get("unexplained") is not None:
+        words.append(f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbours")
+    if "outside" in quality:
+        words.append(f"{100 * quality['outside']:.2g} % of the pixels outside of the simplex")
+    condition = quality["condition"]
+    words.append("dependent" if condition is None else f"cond(E) = {condition:.2g}")
+    lines = ["; ".join(words)]
+    for name, one in zip(names, quality["each"]):
+        parts = [] if one["nearest"] is None else [f"{one['angle']:.2f}° from {names[one['nearest']]}"]
+        if "leads" in one:
+            parts.append(f"leads in {100 * one['leads']:.2g} % of the pixels")
+            parts.append(f"above {one['largest']:.2f} in 0.1 %")
+            parts.append(f"{100 * one['beyond']:.2g} % lie beyond the facet opposite")
+        if parts:
+            lines.append(f"{name}: {', '.join(parts)}")
+    return lines

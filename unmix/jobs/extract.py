@@ -1,0 +1,131 @@
+"""`extract`: one set of endmembers from one scene or from many."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..blocks import parse_size
+from ..endmembers import extract_from, named
+from ..endmembers.passes import Scene
+from ..endmembers.quality import said_of
+from ..errors import CubeError, MethodError
+from ..io.identity import Watch
+from ..library import Endmembers
+from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs
+from ..outputs.output_set import save_library
+from ..scene import ReadOptions, open_scene
+
+log = logging.getLogger("unmix")
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+# The name of a set of several scenes, where none is given.
+NAME = "scenes"
+# Scenes are on the same bands if their centres differ by no more than this share of the distance of neighbouring bands: spectrometers
+# are calibrated anew, and their bands move by some tenths of a nanometre.
+SAME_BAND = 0.1
+
+
+def extract(
+    cubes: Paths, *, count: int | str = "auto", extract: str = "vca", refine: bool = True, smooth: int = 0, seed: int = 0,
+    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> Endmembers:  # fmt: skip
+    """Extract one set of endmembers from all pixels of one scene or of many.
+
+    Parameters
+    ----------
+    cubes : path-like or sequence of path-like
+        The scenes. Several must be on the same bands and in the same unit.
+    count, extract, refine, smooth, seed
+        See `unmix.endmembers.extract_from`.
+    memory : str or int
+        Bound on the memory for blocks, such as "2G".
+    threads : int, optional
+        CPU threads; default is all.
+    **reading
+        See `unmix.ReadOptions`; for all scenes.
+
+    Returns
+    -------
+    Endmembers
+        The spectra are the columns of ``matrix`` (L, p), in the unit of the scaled scenes; ``pixels`` and, of several, ``scenes``
+        say where each is from.
+
+    Raises
+    ------
+    MethodError
+        For an option that is not known or does not fit.
+    CubeError
+        Where a scene cannot be read, or is on other bands or in another unit than the first.
+    """
+    scenes = open_all(cubes, ReadOptions(**reading))
+    return extract_from(scenes, count, extract, seed, parse_size(str(memory)), threads, refine, smooth)[0]
+
+
+def extract_to(
+    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, count: int | str, extract: str, refine: bool, smooth: int,
+    seed: int, memory: str, threads: int | None, **reading: Any,
+) -> list[Path]:  # fmt: skip
+    """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
+
+    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder.
+
+    Raises
+    ------
+    UnmixError
+        As `extract`; also where an output would replace an input, a scene changes meanwhile, or a file exists or cannot be written.
+    """
+    scenes = open_all(cubes, ReadOptions(**reading))
+    several, first = len(scenes) > 1, scenes[0].cube
+    folder = out_dir or (Path() if several else first.path.parent)
+    stem = name or (NAME if several else first.stem)
+    if os.sep in stem:
+        raise MethodError(f"`name` {stem}: is no name of a file; `out_dir` is the folder")
+    watches = [Watch(scene.cube) for scene in scenes]
+    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for scene in scenes for entry in inputs_of(scene.cube)])
+    library, _ = extract_from(scenes, count, extract, seed, parse_size(memory), threads, refine, smooth)
+    if library.simplex is not None:
+        log.info(
+            f"{named(scenes)}: no exchange of one of the {len(library.names)} pixels makes their simplex more than "
+            f"{library.simplex['omega']:.9f} times as large"
+        )
+    for line in said_of(library.names, library.quality or {}):
+        log.info(line)
+    return save_library(library, folder, stem, overwrite, watches)
+
+
+def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
+    """Open scenes; `CubeError` where one cannot be read, or is on other bands than the first."""
+    paths = [cubes] if isinstance(cubes, str | os.PathLike) else list(cubes)
+    if not paths:
+        raise MethodError("no scene is given")
+    scenes = [Scene(*open_scene(path, reading)) for path in paths]
+    for scene in scenes[1:]:
+        refuse_other_bands(scenes[0], scene)
+    return scenes
+
+
+def refuse_other_bands(one: Scene, other: Scene) -> None:
+    """Raise `CubeError` where two scenes are not on the same bands."""
+    a, b = (scene.bands.index for scene in (one, other))
+    if len(a) != len(b):
+        raise CubeError(
+            f"{other.cube.path}: {len(b)} bands in use, {one.cube.path} has {len(a)}; scenes of one set must be on the same bands"
+        )
+    left, right = one.cube.wavelengths, other.cube.wavelengths
+    if left is None or right is None:
+        if (left is None) != (right is None):
+            lacking = one if left is None else other
+            log.warning(f"{lacking.cube.path}: has no wavelengths; its bands are taken to be those of the other scenes")
+        return
+    spacing = np.abs(np.gradient(left[a])) if len(a) > 1 else np.full(1, np.inf)
+    moved = np.abs(left[a] - right[b]) > SAME_BAND * spacing
+    if moved.any():
+        k = int(moved.argmax())
+        raise CubeError(
+            f"{other.cube.path}: its band {b[k] + 1} is at {right[b[k]]:g} nm, that of {one.cube.path} at {left[a[k]]:g} nm; scenes of "
+            "one set must be on the same bands"
+        )
