@@ -1,5 +1,6 @@
 """The user's files: nothing that is read is replaced, nothing of anybody else's goes, and what changes under a run is noticed."""
 
+import functools
 import itertools
 import json
 import os
@@ -390,14 +391,18 @@ def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):
 
 
 def test_other_commands_look_again_too(here, monkeypatch):
-    from unmix.endmembers import extract_endmembers
+    import unmix.endmembers
+    import unmix.jobs.extract
 
-    def touched(scene, *rest, **more):
+    def touched(extract, *arguments, **more):
         rewrite(here / "s.img")
-        return extract_endmembers(scene, *rest, **more)
+        return extract(*arguments, **more)
 
-    monkeypatch.setattr("unmix.jobs.nmf.extract_endmembers", touched)
-    monkeypatch.setattr("unmix.endmembers.extract_endmembers", touched)
+    for place, extract in (
+        ("nmf.extract_endmembers", unmix.endmembers.extract_endmembers),
+        ("extract.extract_from", unmix.endmembers.extract_from),
+    ):
+        monkeypatch.setattr(f"unmix.jobs.{place}", functools.partial(touched, extract))
     before = set(contents(here))
     for words in (
         ["nmf", here / "s.hdr", "-n", 3, "--steps", 2, "--device", "cpu"],
