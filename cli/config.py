@@ -64,8 +64,8 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
     for name in ("mask", "mask_out", "noise"):
-        if options.get(name) not in (None, "auto", "none"):
-            log.info(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
+        if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
+            log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # where both are what they are
         options.pop("method"), options.pop("by", None)
     return options

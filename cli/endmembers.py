@@ -50,7 +50,10 @@ def command(
     chosen = archive.chosen_scenes(cubes, listed, None, settings | {"out_dir": None})
     if not chosen:
         return
-    if len(chosen) > 1 and listed is not None and str(listed) != "-":
-        name = name or listed.stem
-    for path in extract_to(chosen, count=options.parse_count(count) or "auto", name=name, **settings):
+    if name is None and len(chosen) > 1 and listed is not None and str(listed) != "-":
+        name = listed.stem
+    how = {key: settings.pop(key) for key in ("extract", "refine", "smooth", "outside", "seed")}
+    how["count"] = options.parse_count(count) or "auto"
+    read = None if listed is None or str(listed) == "-" else listed
+    for path in extract_to(chosen, name=name, how=how, listed=read, **settings):
         print_out(str(path))

@@ -97,12 +97,14 @@ extraction = combine(
                  help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
                  "  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
-                 help="Algorithm that extracts endmembers: vca (random directions), spa (successive projections, not random) or "
-                 "nfindr (the largest simplex; random above six)."),
+                 help="Algorithm that extracts endmembers: vca (random directions), spa (successive projections, not random), "
+                 "nfindr (the largest simplex; random above six) or sisal (the smallest around the pixels, where none is pure)."),
     click.option("--refine/--no-refine", default=True,
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
     click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",
                  help="Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner."),
+    click.option("--outside", type=float, metavar="SHARE",
+                 help="For sisal: how many coordinates may be below 0, for each pixel; few for a simplex around all.  [default: 0.3]"),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,
                  help="Seed of what is random: the directions of vca, and the draws of --monte-carlo where there are any."),
 )  # fmt: skip

@@ -183,6 +183,36 @@ def vca(Y, p, seed):
     return places, back[:, places]
 
 
+def sisal_value(Q, H, tau):
+    """What SISAL minimises."""
+    return -np.linalg.slogdet(Q)[1] + tau * np.maximum(-Q @ H, 0).sum()
+
+
+def sisal(H, Q, tau, rounds=80, inner=100):
+    """SISAL, a plain reading of Bioucas-Dias 2009: quadratic steps, each by an augmented Lagrangian; from Q (p, p) on h (p, N)."""
+    p, N = H.shape
+    damping, mu = 1e-6, p * 1000 / N
+    sums = np.kron(np.eye(p), np.ones((1, p)))  # of the columns of Q, column by column
+    quadratic = damping * np.eye(p * p) + mu * np.kron(H @ H.T, np.eye(p))
+    inverse = np.linalg.inv(quadratic)
+    back = inverse @ sums.T @ np.linalg.inv(sums @ inverse @ sums.T)
+    fixed, free = back @ np.eye(p)[0], inverse - back @ sums @ inverse
+    for _ in range(rounds):
+        gradient = -np.linalg.inv(Q).T.ravel("F")
+        linear, before = damping * Q.ravel("F") - gradient, Q
+        Z, D = Q @ H, np.zeros((p, N))
+        for _ in range(inner):
+            Q = (free @ (linear + mu * ((Z + D) @ H.T).ravel("F")) + fixed).reshape(p, p, order="F")
+            B = Q @ H - D
+            Z = np.where(B > 0, B, np.minimum(B + tau / mu, 0))
+            D = D - (Q @ H - Z)
+        share = 1.0
+        while sisal_value(before + share * (Q - before), H, tau) > sisal_value(before, H, tau) and share > 1e-6:
+            share /= 2
+        Q = before + share * (Q - before)
+    return Q
+
+
 def spa(Y, p):
     """Successive projections (Gillis and Vavasis 2014) of centred pixels with a constant: places; Y is (N, L)."""
     Z = Y - Y.mean(axis=0)

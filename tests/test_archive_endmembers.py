@@ -102,14 +102,14 @@ def test_scenes_that_do_not_go_together(tmp_path, crops, caplog):
             out_dir=None,
             name="a/b",
             overwrite=False,
-            count=2,
-            extract="spa",
-            refine=True,
-            smooth=0,
-            seed=0,
             memory="1G",
             threads=1,
+            how={"count": 2, "extract": "spa", "seed": 0},
         )
+    listed = tmp_path / "z_endmembers.csv"
+    listed.write_text(f"{crops[0]}\n")
+    _, err = command("endmembers", "--list", listed, "--name", "z", "-n", "2", "--overwrite", "-o", tmp_path, code=2)
+    assert "a file of the list" in err and listed.read_text() == f"{crops[0]}\n"
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -143,7 +143,7 @@ def test_quality_against_numpy(tmp_path, masked):
     assert quality["outside"] == (over.max(axis=1) > 1).mean() > 0
     for k, one in enumerate(quality["each"]):
         angles = [
-            np.degrees(np.arccos(E[:, k] @ E[:, j] / np.linalg.norm(E[:, k]) / np.linalg.norm(E[:, j])))
+            np.degrees(np.arccos(min(1.0, E[:, k] @ E[:, j] / np.linalg.norm(E[:, k]) / np.linalg.norm(E[:, j]))))
             for j in range(4)
         ]
         angles[k] = np.inf

@@ -166,9 +166,22 @@ def test_parts_of_a_scene(tmp_path, scene):
             )
         )
     )
-    write_cube(tmp_path / "small.hdr", np.zeros((5, 4, 4), np.float32))
-    with pytest.raises(unmix.InputError, match="has 5 lines of 4 samples, but"):
-        unmix.compare(tmp_path / "a/s", tmp_path / "small.hdr")
+    for lines, samples in ((5, 4), (12, 13)):  # smaller than the part, and larger than the scene
+        write_cube(tmp_path / "small.hdr", np.zeros((lines, samples, 4), np.float32))
+        with pytest.raises(unmix.InputError, match=f"has {lines} lines of {samples} samples, but"):
+            unmix.compare(tmp_path / "a/s", tmp_path / "small.hdr")
+
+
+def test_parts_of_other_scenes(tmp_path, scene):
+    """A crop that was made beforehand, and another scene, are no parts of this one."""
+    random = np.random.default_rng(1)
+    words = {"endmembers": tmp_path / "e.csv", "out_dir": tmp_path / "o"}
+    unmix.run(scene, **words)
+    for name, shape in (("crop", (6, 9)), ("wide", (20, 30))):
+        unmix.run(write_cube(tmp_path / f"{name}.hdr", random.random((*shape, 15))), **words)
+        for pair in ((name, "s"), ("s", name)):
+            with pytest.raises(unmix.InputError, match="not known to be of one scene"):
+                unmix.compare(*(tmp_path / "o" / one for one in pair))
 
 
 def test_the_page(tmp_path, scene):

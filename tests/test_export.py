@@ -79,6 +79,25 @@ def test_names_of_bands_become_names_of_files(tmp_path, finished):
     ]  # fmt: skip
 
 
+def test_no_two_bands_have_one_file(tmp_path):
+    """Names that become one name, and then the name of another."""
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.9, (12, 5))
+    write_csv(tmp_path / "e.csv", E)
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    names = ["a_3", "a!", "a?", "ä", "Ä!"]
+    (tmp_path / "e.csv").write_text(
+        "\n".join([rows[0], *(name + row[row.index(",") :] for name, row in zip(names, rows[1:]))])
+    )
+    scene = write_cube(tmp_path / "s.hdr", random.dirichlet(np.ones(5), (3, 4)) @ E.T)
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    files = unmix.export(tmp_path / "s", tmp_path / "o", format="envi", split=True, maps=["abundance"])
+    assert [file.stem for file in files[::2]] == [f"s_abundance_{word}" for word in ("a_3", "a", "a_3_3", "ä", "Ä_5")]
+    for k, file in enumerate(files[::2]):
+        assert words(open_cube(file).fields, "band names") == [names[k]]
+        np.testing.assert_array_equal(values_of(file)[1][..., 0], values_of(tmp_path / "s_abundance.img")[1][..., k])
+
+
 def test_what_is_refused(tmp_path, finished):
     pytest.importorskip("rasterio")
     out = tmp_path / "out"

@@ -394,9 +394,9 @@ def test_other_commands_look_again_too(here, monkeypatch):
     import unmix.endmembers
     import unmix.jobs.extract
 
-    def touched(extract, *arguments, **more):
+    def touched(function, /, *arguments, **more):
         rewrite(here / "s.img")
-        return extract(*arguments, **more)
+        return function(*arguments, **more)
 
     for place, extract in (
         ("nmf.extract_endmembers", unmix.endmembers.extract_endmembers),

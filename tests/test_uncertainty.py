@@ -384,6 +384,11 @@ def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
             assert (folder / "all" / image).read_bytes() == (folder / "one" / image).read_bytes()
         assert unmix.jobs.verify.verify(folder / "all" / scene).faults == []
     record = json.loads((folder / "all/A_RFL_2_run.json").read_text())
-    assert record["options"]["noise"] == str(folder / "A_UNC_2.img") and "A_MASK_2" in record["reading"]["mask_out"][0]
+    assert record["options"]["noise"] == "{dir}/{stem:RFL=UNC}.img" and "A_MASK_2" in record["reading"]["mask_out"][0]
+    command("run", scenes[1], "--config", folder / "all/A_RFL_1_run.json", "-o", folder / "again")  # with its own
+    for name in ("abundance", "sigma"):
+        image = f"A_RFL_2_{name}.img"
+        assert (folder / "again" / image).read_bytes() == (folder / "one" / image).read_bytes()
+    assert "stands for nothing" in command("run", scenes[0], *words[:-1], "{foo}.img", "-o", folder / "none", code=2)[1]
     _, err = command("run", *scenes, *words[:-1], "{dir}/{stem:rfl=UNC}.img", "-o", folder / "none", code=2)
     assert "there is no 'rfl' in A_RFL_1" in err

@@ -12,7 +12,7 @@ from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import ClassSums, Endmembers
 from .methods import LARGEST, DrawChoice, Method, ModelChoice, Solver, choose
-from .scene import ReadOptions, name_for
+from .scene import ReadOptions, absolute_name, name_for
 
 # Options that mean something for a library alone, and what they do with it.
 OF_A_LIBRARY = {
@@ -20,8 +20,8 @@ OF_A_LIBRARY = {
 }  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
-    "refine", "smooth", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws", "noise",
-    "weights", "shade", "classes", "tag",
+    "refine", "smooth", "outside", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws",
+    "noise", "weights", "shade", "classes", "tag",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -79,8 +79,10 @@ class Options:
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
-    extract : {"vca", "spa", "nfindr"}
+    extract : {"vca", "spa", "nfindr", "sisal"}
         The algorithm that extracts endmembers.
+    outside : float, optional
+        For "sisal": how many barycentric coordinates may be below 0, for each pixel; default is 0.3.
     smooth : int
         Take the mean of so many pixels nearest to each corner of the simplex in place of the pixel at the corner; 0 is that pixel.
     refine : bool
@@ -146,6 +148,7 @@ class Options:
     extract: str = "vca"
     refine: bool = True
     smooth: int = 0
+    outside: float | None = None
     seed: int = 0
     out_dir: str | os.PathLike[str] | None = None
     overwrite: bool = False
@@ -191,6 +194,8 @@ class Options:
             raise MethodError("`refine` is for endmembers that are extracted")
         if self.smooth and self.endmembers is not None:
             raise MethodError("`smooth` is for endmembers that are extracted")
+        if self.outside is not None and self.endmembers is not None:
+            raise MethodError("`outside` is for endmembers that are extracted")
         for name, does in OF_A_LIBRARY.items():
             if self.endmembers is None and getattr(self, name) is not None:
                 raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
@@ -369,7 +374,7 @@ class Options:
         own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
         for name in ("endmembers", "shade", "weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
-                own[name] = os.path.abspath(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
+                own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
             own["classes"] = f"{os.path.abspath(file)}:{column}"
@@ -403,6 +408,7 @@ class Options:
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.browse else {"browse": False})
             | ({"smooth": self.smooth} if self.smooth else {})
+            | ({} if self.outside is None else {"outside": self.outside})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({"tag": list(self.tag)} if self.tag else {})

@@ -14,6 +14,7 @@ from .counts import Counts
 from .nfindr import Simplex, nfindr, refined_vca
 from .passes import Passes, Scene
 from .quality import quality_of
+from .sisal import Enclosing, sisal
 from .spa import spa
 from .statistics import Moments, merged, moments
 from .vca import vca
@@ -23,8 +24,11 @@ log = logging.getLogger("unmix")
 # By name, and whether the pixels that VCA picks are exchanged.
 EXTRACTORS = {
     ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa, ("nfindr", True): nfindr,
+    ("sisal", True): sisal,
 }  # fmt: skip
-SEEDED = ("vca", "nfindr")
+SEEDED = ("vca", "nfindr", "sisal")
+# Share of the pixels, times coordinates, that SISAL leaves outside, where none is given.
+OUTSIDE = 0.3
 # Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Those that end in the largest simplex.
@@ -123,9 +127,10 @@ def extract_endmembers(
     threads: int | None = None,
     refine: bool = True,
     smooth: int = 0,
+    outside: float | None = None,
 ) -> tuple[Endmembers, int]:
     """Extract endmembers of one scene; see `extract_from`."""
-    return extract_from([Scene(cube, bands, nodata)], count, extract, seed, budget, threads, refine, smooth)
+    return extract_from([Scene(cube, bands, nodata)], count, extract, seed, budget, threads, refine, smooth, outside)
 
 
 def extract_from(
@@ -137,6 +142,7 @@ def extract_from(
     threads: int | None = None,
     refine: bool = True,
     smooth: int = 0,
+    outside: float | None = None,
 ) -> tuple[Endmembers, int]:
     """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
 
@@ -151,13 +157,15 @@ def extract_from(
         As in `count_endmembers`.
     count : int or "auto"
         How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : {"vca", "spa", "nfindr"}
+    extract : {"vca", "spa", "nfindr", "sisal"}
     seed : int
-        Seed of random directions, from 0; of VCA, and of N-FINDR above six endmembers.
+        Seed of random directions, from 0; of VCA, and of N-FINDR, with which SISAL begins, above six endmembers.
     refine : bool
         Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
     smooth : int
         Return, for each corner of the simplex, the mean of so many pixels nearest to it; 0 returns the pixel at the corner.
+    outside : float, optional
+        For SISAL: the share of barycentric coordinates of the pixels that may be below 0, for each pixel; default is 0.3.
 
     Returns
     -------
@@ -173,19 +181,21 @@ def extract_from(
     CubeError
         If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
-    refuse_extraction(extract, refine, smooth, seed)
+    refuse_extraction(extract, refine, smooth, seed, outside)
     scene_moments = signal_of_all(scenes, budget, threads)
     counts = Counts.of(scene_moments) if count == "auto" else None
     p = int(count) if counts is None else capped(named(scenes), counts)
-    refuse_count(p, smooth, scene_moments)
+    refuse_count(p, "smooth" if smooth else "extract" if extract == "sisal" else None, smooth, scene_moments)
     passes = Passes(scenes, budget, threads or cores())
     try:
-        more = {"smooth": smooth} if smooth else {}
+        more = {"smooth": smooth} if smooth else {"outside": outside or OUTSIDE} if extract == "sisal" else {}
         found = EXTRACTORS[extract, refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
     except OSError as error:
         raise CubeError(
             f"{named(scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
         ) from None
+    if isinstance(found, Enclosing):
+        return enclosing_library(found, scenes, seed, counts), 1 + passes.made
     simplex = found if isinstance(found, Simplex) else None
     places = found.places if isinstance(found, Simplex) else found
     if len(set(places)) < p:
@@ -218,7 +228,26 @@ def names_of(scenes: Sequence[Scene]) -> list[str]:
     return stems if len(set(stems)) == len(stems) else [str(scene.cube.path) for scene in scenes]
 
 
-def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int) -> None:
+def enclosing_library(found: Enclosing, scenes: Sequence[Scene], seed: int, counts: Counts | None) -> Endmembers:
+    """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
+    cube, bands, _ = scenes[0]
+    names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
+    below = (found.spectra < 0).sum(axis=0)
+    if below.any():
+        j = int(found.spectra.min(axis=0).argmin())
+        log.warning(
+            f"{named(scenes)}: {names[j]} is negative in {below[j]} of {len(found.spectra)} bands, down to "
+            f"{found.spectra[:, j].min():.3g}: no pixel is near it; a larger `outside`, or `extract` nfindr, keeps to the pixels"
+        )
+    waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
+    source, counted = f"sisal (seed {seed})", None if counts is None else counts.all
+    quality = quality_of(found.spectra, found.use)
+    return Endmembers(
+        names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality
+    )
+
+
+def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int, outside: float | None) -> None:
     """Raise `MethodError` where an extraction is not known, or its options contradict each other."""
     names_known = dict.fromkeys(name for name, _ in EXTRACTORS)
     if extract not in names_known:
@@ -229,19 +258,23 @@ def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int) -> Non
         raise MethodError(
             "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
         )
+    if outside is not None and extract != "sisal":
+        raise MethodError("`outside` is for `extract` sisal")
+    if outside is not None and not 0.001 <= outside <= 1:
+        raise MethodError(f"`outside` {outside:g}: must be from 0.001 to 1")
     if not 0 <= smooth <= MOST_PUREST:
         raise MethodError(f"`smooth` {smooth}: must be from 0 to {MOST_PUREST} pixels")
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
 
 
-def refuse_count(p: int, smooth: int, scene_moments: Moments) -> None:
-    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each of them."""
+def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:
+    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each, or an option needs a simplex."""
     L, pixels = len(scene_moments.mean), scene_moments.pixels
     if not 1 <= p <= min(L, pixels):
         raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
-    if smooth and p == 1:
-        raise MethodError("`smooth`: one endmember has no simplex, whose corners are smoothed")
+    if needs_simplex and p == 1:
+        raise MethodError(f"`{needs_simplex}`: one endmember has no simplex")
     if p * smooth > pixels:
         raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are not so many for each of {p} endmembers")
 

@@ -24,8 +24,9 @@ ONE_START, RESTARTS = 6, 3
 # A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
 # others.
 NOTHING = 1e-12
-# Sets of pixels.
+# Sets of pixels, and what makes them: of the components of all pixels, their root mean square, and the pixels of SPA.
 Starts = list[list[int]]
+Begin = Callable[[Points, float, list[int]], Starts]
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,20 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     return largest
 
 
+def spanning_and_seeded(p: int, seed: int) -> Begin:
+    """Begin from the pixels of SPA, above six endmembers also from those of VCA with three seeds from ``seed`` on."""
+    seeds = range(seed, seed + (RESTARTS if p > ONE_START else 0))
+    return lambda points, constant, spanning: [spanning, *(corners(points, constant, p, each) for each in seeds)]
+
+
+def exchanged_from(points: Points, constant: float, p: int, begin: Begin) -> Simplex | list[int]:
+    """Return the simplex that exchanges lead to; see `largest_simplex`."""
+    spanning = successive(points, constant, p)
+    if len(spanning) < p:
+        return spanning
+    return refined(points, begin(points, constant, spanning)) or refined(points, [spanning]) or spanning[: p - 1]
+
+
 def largest_simplex(
     moments: Moments,
     p: int,
@@ -200,9 +215,9 @@ def largest_simplex(
     budget: int,
     passes: Passes,
     smooth: int,
-    more: Callable[[Points, float, list[int]], Starts],
+    begin: Begin,
 ) -> Simplex | list[int]:
-    """Return the simplex that exchanges lead to from the sets of pixels that ``more`` returns, or else from those of SPA.
+    """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of SPA.
 
     Returns
     -------
@@ -211,12 +226,9 @@ def largest_simplex(
     """
     points, constant = components(moments, p, pixels, budget, passes)
     try:
-        spanning = successive(points, constant, p)
-        if len(spanning) < p:
-            return spanning
-        found = refined(points, more(points, constant, spanning)) or refined(points, [spanning])
-        if found is None:
-            return spanning[: p - 1]
+        found = exchanged_from(points, constant, p, begin)
+        if not isinstance(found, Simplex):
+            return found
         found = replace(found, use=use_of(moments, points, matrix_of(points, found.places)))
         return purest(points, found, smooth) if smooth else found
     finally:
@@ -228,8 +240,6 @@ def nfindr(
 ) -> Simplex | list[int]:
     """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and how many pixels near each corner are wanted.
 
-    Exchanges begin from the pixels of SPA, above six endmembers also from those of VCA with three seeds from ``seed`` on.
-
     Returns
     -------
     Simplex or list of int
@@ -237,12 +247,7 @@ def nfindr(
     """
     if p == 1:
         return vca(moments, p, seed, pixels, budget, passes)
-
-    def starts(points: Points, constant: float, spanning: list[int]) -> Starts:
-        seeds = range(seed, seed + (RESTARTS if p > ONE_START else 0))
-        return [spanning, *(corners(points, constant, p, each) for each in seeds)]
-
-    return largest_simplex(moments, p, pixels, budget, passes, smooth, starts)
+    return largest_simplex(moments, p, pixels, budget, passes, smooth, spanning_and_seeded(p, seed))
 
 
 def refined_vca(

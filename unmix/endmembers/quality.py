@@ -69,7 +69,7 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``noise``: root mean square of the noise of a band, from the differences of neighbours (texture makes it too large).
+        ``noise``: root mean square of the noise of a band, from the differences of neighbours in a line (texture makes it too large).
         ``unexplained``: that of what the components leave of a band, over ``noise``: 1 is noise alone; where it is much larger, an
         endmember may be missing; None without pairs of neighbours. ``outside``: share of the valid pixels that are outside of the
         simplex by more than three deviations of their noise. ``each``: of each corner ``leads``, the share of pixels with the largest

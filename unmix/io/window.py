@@ -238,6 +238,12 @@ def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
     return [f" {changed[i]:.15g}" if i in changed else word for i, word in enumerate(words)]
 
 
+def size_of_whole(cube: Cube) -> tuple[int, int]:
+    """Return lines and samples of the whole scene, of which a part may be read."""
+    whole = cube.cube if isinstance(cube, Window) else cube
+    return whole.lines, whole.samples
+
+
 def origin_of(cube: Cube) -> tuple[int, int]:
     """Return line and sample of the whole scene at which the part that is read begins."""
     return cube.origin if isinstance(cube, Window) else (0, 0)

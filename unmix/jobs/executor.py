@@ -112,6 +112,7 @@ def extract(
         threads,
         options.refine,
         options.smooth,
+        options.outside,
     )
 
 

@@ -30,8 +30,8 @@ SAME_BAND = 0.1
 
 
 def extract(
-    cubes: Paths, *, count: int | str = "auto", extract: str = "vca", refine: bool = True, smooth: int = 0, seed: int = 0,
-    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    cubes: Paths, *, count: int | str = "auto", extract: str = "vca", refine: bool = True, smooth: int = 0,
+    outside: float | None = None, seed: int = 0, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> Endmembers:  # fmt: skip
     """Extract one set of endmembers from all pixels of one scene or of many.
 
@@ -39,7 +39,7 @@ def extract(
     ----------
     cubes : path-like or sequence of path-like
         The scenes. Several must be on the same bands and in the same unit.
-    count, extract, refine, smooth, seed
+    count, extract, refine, smooth, outside, seed
         See `unmix.endmembers.extract_from`.
     memory : str or int
         Bound on the memory for blocks, such as "2G".
@@ -62,16 +62,17 @@ def extract(
         Where a scene cannot be read, or is on other bands or in another unit than the first.
     """
     scenes = open_all(cubes, ReadOptions(**reading))
-    return extract_from(scenes, count, extract, seed, parse_size(str(memory)), threads, refine, smooth)[0]
+    return extract_from(scenes, count, extract, seed, parse_size(str(memory)), threads, refine, smooth, outside)[0]
 
 
 def extract_to(
-    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, count: int | str, extract: str, refine: bool, smooth: int,
-    seed: int, memory: str, threads: int | None, **reading: Any,
+    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, memory: str, threads: int | None, how: dict[str, Any],
+    listed: Path | None = None, **reading: Any,
 ) -> list[Path]:  # fmt: skip
     """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
 
-    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder.
+    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder. ``how`` has
+    count, extract, refine, smooth, outside and seed; ``listed`` is the file that names the scenes.
 
     Raises
     ------
@@ -81,13 +82,14 @@ def extract_to(
     scenes = open_all(cubes, ReadOptions(**reading))
     several, first = len(scenes) > 1, scenes[0].cube
     folder = out_dir or (Path() if several else first.path.parent)
-    stem = name or (NAME if several else first.stem)
-    if os.sep in stem:
+    stem = name if name is not None else (NAME if several else first.stem)
+    if os.sep in stem or not stem.strip("."):
         raise MethodError(f"`name` {stem}: is no name of a file; `out_dir` is the folder")
     watches = [Watch(scene.cube) for scene in scenes]
-    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for scene in scenes for entry in inputs_of(scene.cube)])
-    library, _ = extract_from(scenes, count, extract, seed, parse_size(memory), threads, refine, smooth)
-    if library.simplex is not None:
+    inputs = [entry for scene in scenes for entry in inputs_of(scene.cube)] + inputs_of(list=listed)
+    refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs)
+    library, _ = extract_from(scenes, **how, budget=parse_size(memory), threads=threads)
+    if library.simplex is not None and "omega" in library.simplex:
         log.info(
             f"{named(scenes)}: no exchange of one of the {len(library.names)} pixels makes their simplex more than "
             f"{library.simplex['omega']:.9f} times as large"

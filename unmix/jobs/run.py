@@ -123,7 +123,7 @@ class SceneRun:
         self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
         command: Sequence[str] | None, warnings: list[str],
     ) -> None:  # fmt: skip
-        options = options.for_scene(cube)
+        self.given, options = options, options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
@@ -226,7 +226,7 @@ class SceneRun:
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
         report |= {
             "asked": self.request, "identity": self.watch.identity, "resumed_from": first, "format": options.format,
-            "options": options.repeatable(), "top": options.top, "warnings": self.warnings, "by": options.by,
+            "options": self.given.repeatable(), "top": options.top, "warnings": self.warnings, "by": options.by,
             "path": self.executor.path(problem, scene.samples),
         }  # fmt: skip
         report |= {"placed": scene.placement.size()} if options.ortho and scene.placement else {}

@@ -83,6 +83,7 @@ def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) 
         Where a file exists and may not be replaced (``help`` names the parameter to use), or cannot be written. Where the system
         names no file, the message names ``where``.
     """
+    assert len(set(finals)) == len(finals)
     parts = [final.with_name(final.name + ".part") for final in finals]
     for final in finals:
         if final.exists() and not overwrite:

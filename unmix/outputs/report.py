@@ -18,7 +18,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import band_names
 from ..io.fields import ACQUISITION, MAP_FIELDS
 from ..io.formats.header import clean, words
-from ..io.window import origin_of
+from ..io.window import origin_of, size_of_whole
 from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
@@ -34,7 +34,7 @@ log = logging.getLogger("unmix")
 SCHEMA = 1
 # Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
 WITHOUT_EFFECT = (
-    "method", "solver", "count", "extract", "refine", "smooth", "select", "library_scale", "endmembers", "shade",
+    "method", "solver", "count", "extract", "refine", "smooth", "outside", "select", "library_scale", "endmembers", "shade",
     "weights", "noise", "classes", "mask", "mask_out", "wavelengths", "residual",
     "certificate", "browse", "rgb", "format", "tag",
 )  # fmt: skip
@@ -195,6 +195,7 @@ def what_was_read(
         "input": input_of(scene),
         "reading": reading.to_dict(),
         "origin": list(origin_of(scene)),
+        "whole": list(size_of_whole(scene)),
         "acquisition": acquisition_of(scene),
         "lines": scene.lines,
         "samples": scene.samples,

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import CubeError, MethodError
 from ..io import Bands, Cube, as_stored, bytes_per_line, open_cube
 from ..io.cube import band_names, counted, ranges
+from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
 from ..io.window import Mask, Tied, Window
 from .bands import choose_bands, first_bands
@@ -23,6 +24,8 @@ log = logging.getLogger("unmix")
 
 # What stands for a part of the scene's own path in that of a mask: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
+# The endings that are no part of a scene's name.
+ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat")
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
@@ -115,7 +118,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     ----------
     text : str
         A name in which ``{stem}`` stands for the scene's name without ending, ``{dir}`` for its folder, and ``{stem:RFL=MASK}`` for the
-        stem with MASK in place of RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
+        stem with MASK in place of every RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
     path : path-like
         The scene.
 
@@ -125,7 +128,8 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
         Where the word to replace is not in the scene's name.
     """
     scene = Path(path)
-    own = {"stem": scene.name.removesuffix(".gz").rpartition(".")[0] or scene.name, "dir": str(scene.parent)}
+    plain = Path(scene.name.removesuffix(".gz"))
+    own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
 
     def part(found: re.Match[str]) -> str:
         kind, old, new = found.groups()
@@ -135,7 +139,11 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
             raise MethodError(f"{scene}: '{found[0]}': there is no '{old}' in {own[kind]}")
         return own[kind].replace(old, new)
 
-    return OF_SCENE.sub(part, text)
+    name = OF_SCENE.sub(part, text)
+    other = re.search(r"\{[^{}]*\}", OF_SCENE.sub("", text))
+    if other and not os.path.lexists(name) and not os.path.lexists(parted(name)[0]):
+        raise MethodError(f"'{text}': {other[0]} stands for nothing; use {{stem}}, {{dir}} or {{stem:OLD=NEW}}")
+    return name
 
 
 def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
@@ -225,7 +233,13 @@ def mask_of(text: str) -> tuple[Path, str]:
 def absolute_mask(text: str) -> str:
     """Return ``FILE:BAND`` with the file's absolute path."""
     path, band = mask_of(text)
-    return f"{path.absolute()}:{band}"
+    return f"{absolute_name(path)}:{band}"
+
+
+def absolute_name(name: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a file; as it is where it begins with the folder of each scene (`name_for`)."""
+    text = os.fspath(name)
+    return text if text.startswith("{dir}") else os.path.abspath(text)
 
 
 def open_mask(text: str, flags_bad: bool) -> Mask:

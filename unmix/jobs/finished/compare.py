@@ -14,12 +14,15 @@ from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...outputs.finished import FinishedRun
+from ...outputs.names import ORTHO
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
 
 # Bytes of each map that are read at a time.
 BLOCK = 2**24
+# The maps that are compared.
+KINDS = ("abundance", "fraction", "abundance" + ORTHO, "fraction" + ORTHO)
 # What the names of a truth's files end in, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
 
@@ -42,6 +45,8 @@ class Side:
         Whether they are classes.
     report : dict
         The record of the run; empty for a map that no run wrote.
+    is_placed : bool
+        Whether the map was placed by a lookup table, and is in no order of the scene's lines.
     first : tuple of int
         The line and sample of the map at which the part of it begins that is compared.
     """
@@ -52,6 +57,7 @@ class Side:
     spectra: Endmembers | None
     report: dict[str, Any]
     is_by_class: bool = False
+    is_placed: bool = False
     first: tuple[int, int] = (0, 0)
 
     @property
@@ -114,7 +120,7 @@ def compare(
     OutputError
         Where there is no run and no raster of that name, a run has no such map, or the page cannot be written.
     InputError
-        Where the maps are not of the same size, or runs have no pixel in common.
+        Where the maps are not of the same size, and are not known to be parts of one scene, or have no pixel in common.
     MethodError
         Where ``out`` does not end in .html.
     """
@@ -132,29 +138,36 @@ def compare(
 
 def kind_named(*paths: Path) -> str | None:
     """Return the kind of map that the names of files say, None where they say none or several."""
-    kinds = {kind for path in paths for kind in ("abundance", "fraction") if path.stem.endswith("_" + kind)}
+    kinds = {name for path in paths for name in KINDS if path.stem.endswith("_" + name)}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     """Return the pixels of a scene that two maps of it share.
 
+    Maps of one size are taken to be of the same pixels, unless both say where in one scene they begin. Others are parts of one scene
+    where both runs say so by its digest, or a map that no run wrote is of the size of the whole scene.
+
     Raises
     ------
     InputError
-        Where they share none, or a map that no run wrote is of another size than the scene or the run.
+        Where the maps are of other sizes, or have no pixel in common.
     """
     sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
-    is_known = bool(one.report), bool(other.report)
-    if sizes[0] == sizes[1] and (one.begins == other.begins or not all(is_known)):
+    are_runs = bool(one.report) and bool(other.report)
+    if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
         return one, other
+    wholes = [side.report.get("whole") for side in (one, other)]
+    if are_runs:
+        of_one_scene = one.report["scene"] is not None and one.report["scene"] == other.report["scene"]
+    else:  # one of the two is the size of the whole scene of the other
+        of_one_scene = wholes[0] == list(sizes[1]) or wholes[1] == list(sizes[0])
+    if not of_one_scene or one.is_placed or other.is_placed:
+        raise InputError(
+            f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of {sizes[0][1]}"
+            + (", and they are not known to be of one scene" if are_runs else "")
+        )
     ends = [(side.begins[0] + size[0], side.begins[1] + size[1]) for side, size in zip((one, other), sizes)]
-    for side, own, known, end in zip((one, other), sizes, is_known, reversed(ends)):
-        if not known and not (own[0] >= end[0] and own[1] >= end[1] and any(is_known)):
-            rest, there = (other, sizes[1]) if side is one else (one, sizes[0])
-            raise InputError(
-                f"{side.path}: has {own[0]} lines of {own[1]} samples, but {rest.path} {there[0]} of {there[1]}"
-            )
     lines, samples = (
         slice(max(one.begins[axis], other.begins[axis]), min(ends[0][axis], ends[1][axis])) for axis in (0, 1)
     )
@@ -226,18 +239,21 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     name = kind or ("abundance" if run.has("abundance") else "fraction")
     if not run.has(name):
         raise OutputError(f"{run.stem}: the run wrote no {name}")
-    if name == "abundance" and run.has("index"):
+    if name.startswith("abundance") and run.has("index"):
         raise OutputError(
             f"{run.stem}: has the largest abundances of each pixel only (`top`), which are of other endmembers each"
         )
     cube, pixels = run.open(name), run.report["pixels"]
     report = {
         "begins": begins_of(run.report),
+        "whole": run.report.get("whole"),
+        "scene": run.report.get("identity", {}).get("data"),
         "bands_used": list(run.report["bands_used"]),
         "pixels": {key: int(count) for key, count in pixels.items()},
     }
-    spectra = run.endmembers() if name == "abundance" else None
-    return Side(path, cube, run.band_names(name, cube.bands), spectra, report, name == "fraction")
+    kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)
+    spectra = run.endmembers() if kind == "abundance" else None
+    return Side(path, cube, run.band_names(kind, cube.bands), spectra, report, kind == "fraction", is_placed)
 
 
 def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:

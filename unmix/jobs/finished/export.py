@@ -1,5 +1,6 @@
 """`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -84,13 +85,20 @@ def export(
     finals += [folder / (piece.name + STYLE) for piece in styles]
     refuse_inputs(with_parts(finals), [("run", run.stem.with_name(name)) for name in run.report["digests"]])
     refuse_headers_of_others(finals)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with named_together(finals, overwrite, folder, "`overwrite`") as parts:
-        part_of = dict(zip(finals, parts))
-        for piece in pieces:
-            write_piece(run, piece, form, [part_of[file] for file in files[piece]])
-        for piece, text in styles.items():
-            write_new(part_of[folder / (piece.name + STYLE)], text.encode())
+    try:
+        with named_together(finals, overwrite, folder, "`overwrite`") as parts:
+            part_of = dict(zip(finals, parts))
+            for piece in pieces:
+                write_piece(run, piece, form, [part_of[file] for file in files[piece]])
+            for piece, text in styles.items():
+                write_new(part_of[folder / (piece.name + STYLE)], text.encode())
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
     return finals
 
 
@@ -108,7 +116,7 @@ def pieces_of(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> It
             continue
         for b, label in enumerate(words(run.open(name).fields, "band names") or [str(b + 1) for b in range(count)]):
             file_name = f"{stem}_{as_file_name(label) or b + 1}"
-            if file_name.lower() in taken:  # some file systems do not tell A from a
+            while file_name.lower() in taken:  # some file systems do not tell A from a
                 file_name += f"_{b + 1}"
             taken.add(file_name.lower())
             yield Piece(name, b, 1, file_name)
@@ -117,7 +125,7 @@ def pieces_of(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> It
 def as_file_name(label: str) -> str:
     """Return a band's name as a part of a file's name: letters, digits, points and hyphens of it, at most 80 bytes."""
     safe = "".join(char if char.isalnum() or char in ".-" else "_" for char in label)
-    return safe.encode("ascii", "replace").decode().replace("?", "_")[:80].strip("_.")
+    return safe.encode(errors="replace")[:80].decode(errors="ignore").replace("?", "_").strip("_.")
 
 
 def write_piece(run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path]) -> None:

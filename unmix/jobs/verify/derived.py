@@ -11,7 +11,7 @@ from ...library import Endmembers
 from ...methods import Method
 from ...outputs.names import blank_of
 from ...problem import Weighting
-from ...scene import ReadOptions
+from ...scene import ReadOptions, name_for
 from ..derived.noise import NoiseCube
 from .deviations import wrong_deviations
 from .draws import DrawCheck
@@ -47,7 +47,7 @@ def noise_of_each(report: dict[str, Any], scene: Cube, bands: Bands) -> NoiseCub
     identity = report.get("asked", {}).get("noise")
     if not isinstance(identity, dict):
         return None
-    each = NoiseCube(report["options"]["noise"], scene, bands, ReadOptions(**report["reading"]))
+    each = NoiseCube(name_for(report["options"]["noise"], scene.path), scene, bands, ReadOptions(**report["reading"]))
     if each.identity != identity:
         raise CubeError(f"{each.path}: is not the noise that the run read")
     weights = report["asked"].get("weights")

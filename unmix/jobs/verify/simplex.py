@@ -9,6 +9,7 @@ from ...endmembers import mean_spectrum, purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.passes import Passes, Scene
 from ...endmembers.quality import use_of
+from ...endmembers.sisal import LAST, Pixels, axes
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
 
@@ -18,6 +19,8 @@ BUDGET = 2**28
 ROUNDING = 1e-6
 # Shares of pixels that are counted again differ by less: a few pixels at a limit fall on the other side of it.
 SHARES = 1e-3
+# The slope at a minimum, computed from spectra that were rounded to float64.
+SLOPE = 1e-3
 
 
 def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
@@ -34,6 +37,8 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
         The endmembers that the run wrote.
     """
     found = report["endmembers"]
+    if "tau" in found["simplex"]:
+        return fault_of_enclosing(report, scene, bands, matrix)
     corners = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in found["pixels"] if line >= 0]
     if not all(0 <= line < scene.lines and 0 <= sample < scene.samples for line, sample in corners):
         return "a pixel of an endmember is not in the scene"
@@ -72,6 +77,33 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     for k, some in enumerate(of_each):
         if not np.allclose(mean_spectrum(passes, some), matrix[:, k], rtol=1e-12, atol=0.0):
             return f"'{found['names'][k]}' is not the mean of its pixels"
+    return None
+
+
+def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
+    """Return what is wrong with endmembers whose record says that they are the corners of SISAL's simplex; see `fault_of_simplex`."""
+    found, p = report["endmembers"], matrix.shape[1]
+    of_scene = moments(scene, bands, report["nodata"], BUDGET, cores())
+    passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    points, _ = components(of_scene, p, scene.lines * scene.samples, BUDGET, passes)
+    try:
+        U, deviations = axes(of_scene, p)
+        centred = matrix - of_scene.mean[:, None]
+        Z = U.T @ centred
+        if not np.allclose(U @ Z, centred, rtol=0, atol=1e-9 * np.abs(matrix).max()):
+            return "an endmember is outside of the plane of the principal components"
+        Q = np.linalg.inv(np.vstack([np.ones(p), Z / deviations[:, None]]))
+        tau, pixels = found["simplex"]["tau"], Pixels(points, deviations, 1, cores())
+        value = pixels.value(Q, tau, 0.0)
+        if not abs(value - found["simplex"]["value"]) <= ROUNDING * max(1.0, abs(value)):
+            return f"the simplex of the endmembers has a value of {value:.9g}, not {found['simplex']['value']:.9g}"
+        slope = float(np.abs(pixels.slopes(Q, tau, LAST)[1]).max()) / p
+        if not slope <= SLOPE:
+            return f"the simplex of the endmembers is at no minimum: its slope is {slope:.3g}"
+        if not agrees(use_of(of_scene, points, np.vstack([np.ones(p), Z])), found.get("quality")):
+            return "how the scene uses the simplex of the endmembers is not what the record says"
+    finally:
+        points.close()
     return None
 
 

@@ -1,0 +1,278 @@
+"""SISAL (Bioucas-Dias 2009): the smallest simplex around a scene that leaves a given share of it outside, where no pixel is pure.
+
+With h = (1, z), z the p − 1 principal components of a pixel, divided by their deviations, and Q the inverse of the matrix of the h of p
+corners, b = Qh are barycentric coordinates. The corners minimise
+
+    −log|det Q| + τ Σ max(−b, 0)    over all pixels and coordinates, where the columns of Q sum to those of (1, 0, …, 0).
+
+Moving all corners from their centre at once shows that τ (1/p + |b|) sums to p − 1 over the coordinates below 0: so
+``τ = p (p − 1) / (ν N)`` leaves ν N of them outside, but for their size.
+
+The paper solves it by an augmented Lagrangian. Here ``max(−b, 0)`` is smoothed to ``(√(b² + 4ε²) − b) / 2``, and Newton's method
+follows the minimum from ε = 0.1 down to 1e-8: some 60 steps, whatever the number of pixels, to a minimum at which as many coordinates
+are 0 as there are unknowns.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..compiled.jit import compiled
+from .nfindr import Simplex, components, exchanged_from, matrix_of, spanning_and_seeded
+from .passes import Passes
+from .quality import use_of
+from .statistics import Moments
+from .vca import Points, principal
+
+# Pixels taken together: a part of the rows that `Points` reads together, so that the result does not depend on memory.
+TOGETHER = 2**16
+# The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
+# smoothing by less than 1e-8 of τ for each coordinate near 0.
+FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
+# Pixels of the first round, which only has to come near, and of which there have to be so many for each endmember.
+FEW, FEWEST = 2**16, 100
+# The second round begins here.
+NEAR = 1e-3
+# Steps at each smoothing, and the decrease by which a step is the last.
+MOST_STEPS, ENOUGH = 60, 1e-13
+
+
+@dataclass(frozen=True)
+class Enclosing:
+    """A simplex around a scene.
+
+    Attributes
+    ----------
+    spectra : array (L, p), float64
+        Its corners.
+    value : float
+        What is minimised, without smoothing, for components divided by their deviations.
+    tau : float
+        The price of a coordinate below 0.
+    outside : float
+        Coordinates below 0, for each pixel.
+    slope : float
+        The largest entry of the smoothed value's gradient, over p: 0 at a minimum.
+    steps : int
+        Of Newton's method.
+    use : dict
+        How the scene uses it (`unmix.endmembers.quality.use_of`).
+    """
+
+    spectra: np.ndarray
+    value: float
+    tau: float
+    outside: float
+    slope: float
+    steps: int
+    use: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``run.json`` has of it."""
+        names = ("value", "tau", "outside", "slope", "steps")
+        return {name: getattr(self, name) for name in names}
+
+
+def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the p − 1 principal axes (L, p − 1), and the deviations of the components along them."""
+    U = principal(moments.covariance, p - 1)
+    return U, np.sqrt(np.maximum(np.diag(U.T @ moments.covariance @ U), np.finfo(float).tiny))
+
+
+@compiled
+def add_pixels(X, every, first, Q, smoothing, slopes, G, S):
+    """Add the smoothed ``max(−b, 0)`` of pixels, rows of X, each ``every``-th from ``first`` on, but for NaN; return the sum.
+
+    With ``slopes``, subtract its derivatives by Q from G (p, p), and add the second ones to the lower triangles of S (p, p, p). What
+    would add less than 1e-14 of the most is left out: near the end that is nearly all.
+    """
+    p, d, total = Q.shape[0], X.shape[1], 0.0
+    square = 4.0 * smoothing * smoothing
+    for n in range(first, X.shape[0], every):
+        if np.isnan(X[n, 0]):
+            continue
+        for k in range(p):
+            b = Q[k, 0]
+            for j in range(d):
+                b += Q[k, j + 1] * X[n, j]
+            root = np.sqrt(b * b + square)
+            # (root − b) / 2, which for a large b would be the difference of equal numbers
+            below = 0.5 * square / (root + b) if b > 0.0 else 0.5 * (root - b)
+            total += below
+            if slopes and below > 1e-14 * root:
+                share = below / root
+                G[k, 0] -= share
+                for j in range(d):
+                    G[k, j + 1] -= share * X[n, j]
+                weight = 0.5 * square / (root * root * root)
+                if weight * smoothing > 1e-14:
+                    S[k, 0, 0] += weight
+                    for i in range(d):
+                        part = weight * X[n, i]
+                        S[k, i + 1, 0] += part
+                        for j in range(i + 1):
+                            S[k, i + 1, j + 1] += part * X[n, j]
+    return total
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Every so many pixels of a scene, as what is minimised depends on them.
+
+    Attributes
+    ----------
+    points : Points
+        The components of all pixels.
+    deviations : array (p − 1,)
+        What they are divided by.
+    every : int
+        One of so many pixels counts.
+    threads : int
+    """
+
+    points: Points
+    deviations: np.ndarray
+    every: int
+    threads: int
+
+    def total(self, Q: np.ndarray, smoothing: float, slopes: bool) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return the sum of the smoothed ``max(−b, 0)``, its derivatives by Q (p, p), and the second ones by its rows (p, p, p)."""
+        p, scale = len(Q), np.concatenate([[1.0], self.deviations])
+        plain = np.ascontiguousarray(Q / scale)
+        total, G, S = 0.0, np.zeros((p, p)), np.zeros((p, p, p))
+
+        def add(rows: np.ndarray, first: int) -> tuple[float, np.ndarray, np.ndarray]:
+            own_G, own_S = np.zeros((p, p)), np.zeros((p, p, p))
+            return (
+                add_pixels(rows, self.every, -first % self.every, plain, smoothing, slopes, own_G, own_S),
+                own_G,
+                own_S,
+            )
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            for begun, rows in self.points.pieces():
+                starts = range(0, len(rows), TOGETHER)
+                some, numbers = [rows[n : n + TOGETHER] for n in starts], [begun + n for n in starts]
+                for part in pool.map(add, some, numbers):  # in order, so that threads change nothing
+                    total, G, S = total + part[0], G + part[1], S + part[2]
+        S = np.tril(S) + np.tril(S, -1).transpose(0, 2, 1)
+        return total, G / scale, S / np.outer(scale, scale)
+
+    def count(self) -> int:
+        """Return the number of pixels with a value."""
+        firsts = ((-begun % self.every, rows) for begun, rows in self.points.pieces())
+        return sum(int(np.count_nonzero(~np.isnan(rows[first :: self.every, 0]))) for first, rows in firsts)
+
+    def value(self, Q: np.ndarray, tau: float, smoothing: float) -> float:
+        """Return what is minimised, smoothed."""
+        return tau * self.total(Q, smoothing, False)[0] - float(np.linalg.slogdet(Q)[1])
+
+    def slopes(self, Q: np.ndarray, tau: float, smoothing: float) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return the value, and its gradient (n,) and Hessian (n, n) in X, n = (p − 1) p, at Q + T X; see `changes`."""
+        p, M, T = len(Q), np.linalg.inv(Q), changes(len(Q))
+        total, G, S = self.total(Q, smoothing, True)
+        A, n = M @ T, (p - 1) * p
+        of_volume = np.einsum(
+            "ai,bj->ibja", A, A
+        )  # the second derivative of −log|det Q| along D and D' is tr(M D M D')
+        of_pixels = tau * np.einsum("ki,kj,kab->iajb", T, T, S)
+        hessian = (of_volume + of_pixels).reshape(n, n)
+        value = tau * total - float(np.linalg.slogdet(Q)[1])
+        return value, (T.T @ (tau * G - M.T)).ravel(), (hessian + hessian.T) / 2
+
+
+def changes(p: int) -> np.ndarray:
+    """Return T, (p, p − 1): orthonormal columns that sum to 0, so that Q + T X has the sums of Q's columns for any X."""
+    return np.asarray(np.linalg.svd(np.ones((1, p)))[2][1:].T)
+
+
+def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np.ndarray, float, int]:
+    """Follow the minimum from the smoothing ``first`` to `LAST`; return Q, the largest slope over p, and the number of steps."""
+    p, steps, smoothing = len(Q), 0, first
+    T = changes(p)
+    while True:
+        for _ in range(MOST_STEPS):
+            value, gradient, hessian = pixels.slopes(Q, tau, smoothing)
+            values, vectors = np.linalg.eigh(hessian)
+            # The value is not convex: along directions that bend down, the step is as if they bent up.
+            bent = np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
+            step = -(vectors @ ((vectors.T @ gradient) / bent))
+            decrease = -float(gradient @ step)
+            if decrease <= ENOUGH * max(1.0, abs(value)):
+                break
+            moved = along_step(Q, T @ step.reshape(p - 1, p), value, decrease, pixels, tau, smoothing)
+            if moved is None:
+                break
+            Q, steps = moved, steps + 1
+        if smoothing <= LAST:
+            return Q, float(np.abs(gradient).max()) / p, steps
+        smoothing = max(FACTOR * smoothing, LAST)
+
+
+def along_step(
+    Q: np.ndarray, D: np.ndarray, value: float, decrease: float, pixels: Pixels, tau: float, smoothing: float
+) -> np.ndarray | None:
+    """Return Q after as much of a step as makes the value smaller; None where no part of it does."""
+    sign, share = np.linalg.slogdet(Q)[0], 1.0
+    while share > 1e-10:
+        other = Q + share * D
+        keeps_side = np.linalg.slogdet(other)[0] == sign
+        if keeps_side and pixels.value(other, tau, smoothing) <= value - 1e-4 * share * decrease:
+            return other
+        share *= 0.5
+    return None
+
+
+def small_pieces(points: Points) -> Iterator[np.ndarray]:
+    """Yield all pixels with a value, some at a time."""
+    for _, rows in points.pieces():
+        for first in range(0, len(rows), TOGETHER):
+            some = rows[first : first + TOGETHER]
+            yield some[~np.isnan(some[:, 0])]
+
+
+def sisal(
+    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, outside: float
+) -> Enclosing | list[int]:
+    """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
+
+    It begins from N-FINDR's simplex.
+
+    Returns
+    -------
+    Enclosing, or list of int
+        A list of pixels where there are fewer distinct spectra than p.
+    """
+    points, constant = components(moments, p, pixels, budget, passes)
+    try:
+        found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
+        if not isinstance(found, Simplex):
+            return found
+        U, deviations = axes(moments, p)
+        scaled = np.concatenate([[1.0], deviations])
+        Q, steps, each = (
+            np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]),
+            0,
+            max(1, moments.pixels // FEW),
+        )
+        tau = p * (p - 1) / (outside * moments.pixels)
+        everything = Pixels(points, deviations, 1, passes.threads)
+        few = replace(everything, every=each)
+        count = few.count() if each > 1 else 0
+        if count > FEWEST * p:  # a mask may leave out nearly all of these
+            Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
+        Q, slope, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
+        below = sum(
+            int((rows @ (Q[:, 1:] / deviations).T + Q[:, 0] < -2 * LAST).sum()) for rows in small_pieces(points)
+        )
+        M = np.linalg.inv(Q) * scaled[:, None]
+        M[0] = 1.0
+        spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
+        value = everything.value(Q, tau, 0.0)
+        use = use_of(moments, points, M)
+        return Enclosing(spectra, value, tau, below / moments.pixels, slope, steps + more, use)
+    finally:
+        points.close()
