@@ -27,6 +27,8 @@ COMMANDS = {
     "count": "Estimate the number of endmembers.",
     "library": "Inspect, convert and resample spectral libraries.",
     "endmembers": "Extract endmembers from a cube to a library.",
+    "mnf": "Write the minimum noise fractions of a cube, or the cube with less noise.",
+    "ppi": "Write the pixel purity index.",
     "nmf": "Find endmembers and abundances together, by non-negative factorisation.",
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",

@@ -9,7 +9,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.devices import simulated
 from unmix.endmembers import Counts, count_endmembers
-from unmix.endmembers.counts import mnf_ratios
+from unmix.endmembers.counts import noise_fractions
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
 from unmix.jobs.synth import Scene, synthesise
@@ -47,7 +47,7 @@ def test_each_criterion_is_its_definition(tmp_path):
     flat, d = Y.reshape(-1, 30), np.diff(Y, axis=1).reshape(-1, 30)
     noise, C = d.T @ d / (2 * len(d)), np.cov(flat.T, bias=True)
     ratios = np.sort(np.linalg.eigvals(np.linalg.solve(noise, C)).real)[::-1]
-    np.testing.assert_allclose(mnf_ratios(found), ratios, rtol=1e-5)
+    np.testing.assert_allclose(noise_fractions(found)[0], ratios, rtol=1e-5)
     R, diagonal = flat.T @ flat / len(flat), np.diag(np.diag(noise))
     signal = R - diagonal
     V = np.linalg.eigh(signal)[1]

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from .jobs.finished.compare import compare
     from .jobs.finished.export import export
     from .jobs.finished.stac import stac
+    from .jobs.mnf import mnf
     from .jobs.nmf import nmf_scene
+    from .jobs.ppi import ppi
     from .jobs.run import run
     from .library import Endmembers, load_library
     from .options import Options
@@ -45,7 +47,8 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "stac": ".jobs.finished.stac", "export": ".jobs.finished.export", "extract": ".jobs.extract",
+    "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.mnf", "ppi": ".jobs.ppi",
+    "export": ".jobs.finished.export", "extract": ".jobs.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 
@@ -87,11 +90,13 @@ __all__ = [
     "extract",
     "load_library",
     "mesma",
+    "mnf",
     "nmf",
     "nmf_scene",
     "nnls",
     "nnqp",
     "open_cube",
+    "ppi",
     "report",
     "run",
     "select_bands",

@@ -29,26 +29,31 @@ def hysime_spatial(moments: Moments) -> int | None:
     return directions_above(moments.second, moments.second - noise, noise)
 
 
-def mnf_ratios(moments: Moments) -> np.ndarray:
-    """Return the ratios of variance to noise of the minimum noise fractions (Green et al. 1988), the largest first.
+def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and their axes.
 
     Returns
     -------
-    array (L,), float64
-        1 for a component of noise alone. The correlation of neighbours in a component is ``1 - 1 / ratio``.
+    ratios : array (L,), float64
+        The largest first; 1 for a component of noise alone. The correlation of neighbours in a component is ``1 - 1 / ratio``.
+    W : array (L, L), float64
+        A column for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest entry is positive.
     """
     L = len(moments.mean)
     floor = RIDGE * float(np.trace(moments.second)) / L * np.eye(L)
     values, vectors = np.linalg.eigh(moments.differences + floor)
     whitener = vectors / np.sqrt(np.maximum(values, np.finfo(float).tiny))
-    return np.linalg.eigvalsh(whitener.T @ (moments.covariance + floor) @ whitener)[::-1]
+    ratios, axes = np.linalg.eigh(whitener.T @ (moments.covariance + floor) @ whitener)
+    W = whitener @ axes[:, ::-1]
+    signs = np.sign(W[np.abs(W).argmax(axis=0), np.arange(L)])
+    return ratios[::-1], W * np.where(signs == 0, 1.0, signs)
 
 
 def mnf(moments: Moments) -> int | None:
     """Count the minimum noise fractions with at least as much signal as noise; p endmembers span p − 1 of them."""
     if moments.pairs < PAIRS_A_BAND * len(moments.mean):
         return None
-    return 1 + int(np.count_nonzero(mnf_ratios(moments) > SIGNAL))
+    return 1 + int(np.count_nonzero(noise_fractions(moments)[0] > SIGNAL))
 
 
 CRITERIA: dict[str, Callable[[Moments], int | None]] = {

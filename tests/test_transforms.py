@@ -1,0 +1,134 @@
+"""Minimum noise fractions and the pixel purity index, against the same in plain numpy."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from conftest import write_cube
+from scipy.linalg import eigh
+from test_cli import unmix as command
+from test_export import values_of
+
+import unmix
+from unmix.devices import simulated
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
+MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
+WAVES = "{" + ", ".join(str(400 + 10 * b) for b in range(8)) + "}"
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene whose neighbours in a line are alike but for noise that bands share, with masked pixels; and its spectra."""
+    random = np.random.default_rng(2)
+    E = random.uniform(0.1, 0.9, (8, 3))
+    A = np.repeat(random.dirichlet(np.ones(3), (20, 6)), 5, axis=1)
+    mixing = 0.02 * random.standard_normal((8, 8))
+    Y = A @ E.T + random.standard_normal((20, 30, 8)) @ mixing
+    Y[4, 5] = Y[11] = -1
+    path = write_cube(
+        tmp_path / "s.hdr", Y, data_ignore_value=-1, map_info=MAP, wavelength=WAVES, wavelength_units="nanometers"
+    )
+    return path, Y
+
+
+def fractions(Y):
+    """Ratios, axes and mean by scipy's generalised eigenvalues."""
+    valid = Y[..., 0] != -1
+    both = valid[:, 1:] & valid[:, :-1]
+    D = (Y[:, 1:] - Y[:, :-1])[both]
+    pixels = Y[valid]
+    ratios, W = eigh(np.cov(pixels.T, bias=True), D.T @ D / (2 * len(D)))
+    return ratios[::-1], W[:, ::-1], pixels.mean(axis=0), valid
+
+
+def test_fractions_against_scipy(tmp_path, scene):
+    path, Y = scene
+    ratios, W, mean, valid = fractions(Y)
+    found = unmix.mnf(path, count=3)
+    np.testing.assert_allclose(found["ratio"], ratios, rtol=1e-6)
+    np.testing.assert_allclose(found["coherence"], 1 - 1 / ratios, rtol=1e-5)
+    cube, Z = values_of(tmp_path / "s_mnf.hdr")
+    expected = (Y[valid] - mean) @ W[:, :3]
+    signs = np.sign((expected * Z[valid]).sum(axis=0))
+    np.testing.assert_allclose(Z[valid], expected * signs, atol=2e-5)
+    assert (Z[~valid] == -9999).all() and cube.nodata == -9999 and "500000" in cube.fields["map info"]
+    assert (W[np.abs(W).argmax(axis=0), range(8)] * np.append(signs, np.ones(5)) > 0)[:3].all()
+    table = list(csv.DictReader((tmp_path / "s_mnf.csv").open()))
+    np.testing.assert_allclose([float(row["ratio"]) for row in table], ratios, rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_the_spectra_again(tmp_path, scene, count):
+    path, Y = scene
+    _, W, mean, valid = fractions(Y)
+    unmix.mnf(path, count=count, inverse=True)
+    cube, again = values_of(tmp_path / "s_denoised.hdr")
+    expected = mean + (Y[valid] - mean) @ W[:, :count] @ np.linalg.inv(W)[:count]
+    np.testing.assert_allclose(again[valid], expected, atol=1e-6)
+    assert cube.wavelengths.tolist() == [400 + 10 * b for b in range(8)]
+    if count == 8:
+        np.testing.assert_allclose(again[valid], Y[valid], atol=1e-6)
+
+
+def test_purity_against_numpy(tmp_path, scene):
+    path, Y = scene
+    valid = Y[..., 0] != -1
+    found = unmix.ppi(path, skewers=700, seed=3)
+    random = np.random.Generator(np.random.PCG64(3))
+    counts = np.where(valid.ravel(), 0, -1)
+    numbers = np.flatnonzero(valid.ravel())
+    for u in random.standard_normal((700, 8)):
+        along = (Y[valid] - Y[valid].mean(axis=0)) @ u
+        counts[numbers[along.argmax()]] += 1
+        counts[numbers[along.argmin()]] += 1
+    cube, image = values_of(tmp_path / "s_ppi.hdr")
+    np.testing.assert_array_equal(image[..., 0].ravel(), counts)
+    assert image.sum() + (~valid).sum() == 1400 and cube.nodata == -1 and image.dtype == np.int32
+    rows = list(csv.DictReader((tmp_path / "s_ppi.csv").open()))
+    assert [[int(row[key]) for key in ("line", "sample", "count")] for row in rows] == found["pixels"]
+    assert sorted((row[2] for row in found["pixels"]), reverse=True) == [row[2] for row in found["pixels"]]
+    assert [float(rows[0]["x"]), float(rows[0]["y"])] == [
+        500000 + 30 * (int(rows[0]["sample"]) + 0.5), 4000000 - 20 * (int(rows[0]["line"]) + 0.5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bsq"])
+def test_memory_threads_and_interleave_do_not_change_a_byte(tmp_path, scene, interleave):
+    path, Y = scene
+    (tmp_path / "o").mkdir()
+    fields = {"data_ignore_value": -1, "map_info": MAP, "wavelength": WAVES, "wavelength_units": "nanometers"}
+    other = write_cube(tmp_path / "o/s.hdr", Y, interleave, **fields)
+    for call, names in (
+        (unmix.mnf, ("s_mnf.img", "s_mnf.hdr", "s_mnf.csv")),
+        (unmix.ppi, ("s_ppi.img", "s_ppi.hdr", "s_ppi.csv")),
+    ):
+        words = {"skewers": 300} if call is unmix.ppi else {}
+        call(path, **words, threads=1, out_dir=tmp_path / "a")
+        call(other, **words, memory="130k", threads=3, out_dir=tmp_path / "b")
+        for name in names:
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_part_has_the_places_of_the_whole(tmp_path, scene):
+    path, _ = scene
+    part = unmix.ppi(path, skewers=50, lines="2:9", samples="4:20", out_dir=tmp_path / "p")
+    assert all(2 <= line < 9 and 4 <= sample < 20 for line, sample, _ in part["pixels"])
+    rows = list(csv.DictReader((tmp_path / "p/s_ppi.csv").open()))
+    assert float(rows[0]["x"]) == 500000 + 30 * (int(rows[0]["sample"]) + 0.5)
+
+
+def test_on_the_command_line(tmp_path, scene):
+    path, _ = scene
+    out, _ = command("mnf", path, "-n", "2", "-o", tmp_path / "o")
+    assert out.splitlines()[3].endswith("not kept") and out.splitlines()[-1].endswith("s_mnf.csv")
+    assert json.loads(command("mnf", path, "-n", "2", "-o", tmp_path / "o", "--overwrite", "--json")[0])["count"] == 2
+    assert "exists already" in command("mnf", path, "-o", tmp_path / "o", code=1)[1]
+    out, _ = command("ppi", path, "--skewers", "20", "-o", tmp_path / "o")
+    assert "an extreme of 20 directions" in out
+    assert "must be from 1 to 8" in command("mnf", path, "-n", "9", code=2)[1]
+    before = sorted(tmp_path.iterdir())
+    write_cube(tmp_path / "t.hdr", np.ones((1, 3, 8)))
+    assert "too few for the noise" in command("mnf", tmp_path / "t.hdr", code=3)[1]
+    assert [one for one in sorted(tmp_path.iterdir()) if one not in before] == [tmp_path / "t.hdr", tmp_path / "t.img"]

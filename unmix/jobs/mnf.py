@@ -1,0 +1,112 @@
+"""`mnf`: minimum noise fractions of a scene, or the scene again from some of them."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..blocks import cores, parse_size
+from ..endmembers import signal_of
+from ..endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
+from ..endmembers.statistics import projected
+from ..errors import CubeError, MethodError
+from ..io.export import NODATA
+from ..io.opening import open_new, write_new
+from ..outputs.plain_map import PlainMap, header_of, new_files
+from ..scene import ReadOptions, open_scene
+
+# What the files' names end in: components, or with `inverse` spectra; and the table of them.
+IMAGE, AGAIN, TABLE = "_mnf", "_denoised", "_mnf.csv"
+
+
+def mnf(
+    cube: str | os.PathLike[str], *, count: int | None = None, inverse: bool = False, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the minimum noise fractions of a scene (Green et al. 1988), or the scene again without the others.
+
+    The noise is that which neighbouring pixels of a line do not share. Each fraction has noise of variance 1.
+
+    Parameters
+    ----------
+    cube : path-like
+    count : int, optional
+        How many fractions; default is those with at least as much signal as noise.
+    inverse : bool
+        Write ``STEM_denoised``, the spectra as these fractions alone have them, in place of ``STEM_mnf``, the fractions.
+    out_dir : path-like, optional
+        Default is the folder of the scene.
+    overwrite : bool
+    memory : str or int
+        Bound on the memory for blocks, such as "2G".
+    threads : int, optional
+        Default is all cores.
+    **reading
+        See `unmix.ReadOptions`.
+
+    Returns
+    -------
+    dict
+        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their noise, and
+        ``coherence``, the correlation of neighbours, 1 − 1/ratio.
+
+    Raises
+    ------
+    MethodError
+        Where there are no such fractions.
+    CubeError
+        Where the scene cannot be read, or has too few pairs of neighbours for the noise of its bands.
+    OutputError
+        Where a file exists or cannot be written.
+    """
+    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    L, budget, workers = len(bands.index), parse_size(str(memory)), threads or cores()
+    if count is not None and not 1 <= count <= L:
+        raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    name = AGAIN if inverse else IMAGE
+    with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", TABLE], overwrite) as parts:
+        moments = signal_of(scene, bands, nodata, budget, workers)
+        if moments.pairs < PAIRS_A_BAND * L:
+            raise CubeError(
+                f"{scene.path}: {moments.pairs} pairs of neighbouring pixels are too few for the noise of {L} bands; use fewer `bands`"
+            )
+        ratios, W = noise_fractions(moments)
+        taken = count or max(1, int(np.count_nonzero(ratios > SIGNAL)))
+        if inverse:
+            U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
+            shift = U.T @ moments.mean - moments.mean
+            fields: dict[str, Any] = {"bands": L} | spectral(scene, bands)
+        else:
+            U = np.ascontiguousarray(W[:, :taken])
+            shift, fields = U.T @ moments.mean, {"bands": taken, "band names": [f"MNF {k + 1}" for k in range(taken)]}
+        with open_new(parts[f"{name}.img"]) as file:
+            image = PlainMap(scene, file)
+            projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: image.put(rows))
+        fields["data ignore value"] = f"{NODATA:g}"
+        what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
+        write_new(parts[f"{name}.hdr"], header_of(scene, what, np.dtype("f4"), fields))
+        table = io.StringIO()
+        rows = ((k + 1, repr(float(r)), repr(1 - 1 / float(r))) for k, r in enumerate(ratios))
+        csv.writer(table, lineterminator="\n").writerows([("component", "ratio", "coherence"), *rows])
+        write_new(parts[TABLE], table.getvalue())
+    return {
+        "files": [str(folder / (scene.stem + ending)) for ending in (f"{name}.img", f"{name}.hdr", TABLE)], "count": taken,
+        "ratio": [float(r) for r in ratios], "coherence": [1 - 1 / float(r) for r in ratios],
+    }  # fmt: skip
+
+
+def spectral(scene: Any, bands: Any) -> dict[str, Any]:
+    """Return the fields of a header about the bands in use."""
+    fields: dict[str, Any] = {}
+    if scene.wavelengths is not None:
+        fields = {
+            "wavelength units": "Nanometers",
+            "wavelength": [repr(float(at)) for at in scene.wavelengths[bands.index]],
+        }
+    if scene.fwhm is not None:
+        fields["fwhm"] = [repr(float(width)) for width in scene.fwhm[bands.index]]
+    return fields

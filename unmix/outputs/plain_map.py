@@ -1,0 +1,72 @@
+"""Write maps that no run wrote: an ENVI image and its header, line by line, with what else belongs to them, all or none."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from .._version import VERSION
+from ..io import Cube
+from ..io.export import NODATA
+from ..io.fields import DTYPES, MAP_FIELDS
+from ..io.formats.header import format_header
+from ..io.identity import Watch
+from .atomic import named_together
+from .names import inputs_of, refuse_headers_of_others, refuse_inputs, with_parts
+from .report import acquisition_of
+
+
+class PlainMap:
+    """An image in the place of a scene, while it is written.
+
+    Parameters
+    ----------
+    scene : Cube
+        Its lines, samples, map and acquisition are those of the image.
+    file : binary file
+        Opened for writing.
+    """
+
+    def __init__(self, scene: Cube, file: IO[bytes]) -> None:
+        self.scene, self.file = scene, file
+
+    def put(self, rows: np.ndarray) -> None:
+        """Write whole lines of pixels, (pixels, bands) float64, as float32 BIL; `NODATA` for NaN."""
+        lines = rows.reshape(-1, self.scene.samples, rows.shape[1]).transpose(0, 2, 1)
+        self.file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
+
+
+def header_of(scene: Cube, description: str, kind: np.dtype[Any], fields: Mapping[str, Any]) -> str:
+    """Return the header of an image in the place of a scene, BIL of the type ``kind``; ``fields`` has bands and names."""
+    code = next(code for code, dtype in DTYPES.items() if dtype == kind)
+    place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    return format_header(
+        {"description": f"{description} by unmix {VERSION}", "samples": scene.samples, "lines": scene.lines, **fields,
+         "header offset": 0, "file type": "ENVI Standard",
+         "data type": code, "interleave": "bil", "byte order": 0, **place, **acquisition_of(scene)}
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def new_files(scene: Cube, folder: Path, names: list[str], overwrite: bool) -> Iterator[dict[str, Path]]:
+    """Yield where to write the files STEM + name of a scene; at the end they get their names, all or none.
+
+    Raises
+    ------
+    MethodError
+        Where one would replace a file of the scene, or the header of other data.
+    CubeError
+        Where the scene changed meanwhile.
+    OutputError
+        Where one exists and may not be replaced, or cannot be written.
+    """
+    finals = [folder / (scene.stem + name) for name in names]
+    refuse_inputs(with_parts(finals), inputs_of(scene))
+    refuse_headers_of_others(finals)
+    watch = Watch(scene)
+    folder.mkdir(parents=True, exist_ok=True)
+    with named_together(finals, overwrite, folder, "`overwrite` or `out_dir`") as parts:
+        yield dict(zip(names, parts))
+        watch.check()
