@@ -25,6 +25,12 @@ from .main import print_out
     metavar="NAME",
     help="How the files' names begin: NAME_endmembers.csv.  [default: that of the cube; of several the list's, or scenes]",
 )
+@click.option(
+    "--subsets",
+    type=click.IntRange(2),
+    metavar="M",
+    help="Bundles: several spectra of each material, from M parts of the scene, with the material as their class.",
+)
 @options.budget
 @options.reading
 @options.logs
@@ -39,6 +45,9 @@ def command(
     **settings: Any,
 ) -> None:
     """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample in the scene.
+
+    With --subsets M every material gets a class of spectra (for unmix mesma, or --by class): the pixels of the largest simplex of the
+    scene, and of M parts of it, every M-th pixel each; and it is said in how many parts each was found.
 
     Of several cubes, one set of all their pixels is extracted: unmix endmembers --list scenes.txt -n 8, then unmix run --list
     scenes.txt -e scenes_endmembers.csv. They must be on the same bands and in the same unit. The names of the written files are

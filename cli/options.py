@@ -97,7 +97,7 @@ extraction = combine(
                  help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
                  "  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
-                 help="Algorithm that extracts endmembers: vca (random directions), spa (successive projections, not random), "
+                 help="Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), "
                  "nfindr (the largest simplex; random above six) or sisal (the smallest around the pixels, where none is pure)."),
     click.option("--refine/--no-refine", default=True,
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),

@@ -90,7 +90,11 @@ def test_runs_say_which_part_they_are_of(tmp_path):
     assert "80 pixels" not in command("verify", tmp_path / "box/x")[0]
     command("compare", tmp_path / "box/x", tmp_path / "part/x")
     command(*words, "--lines", "1:6", "--samples", "1:7", "-o", tmp_path / "other")
-    assert "another part" in command("compare", tmp_path / "box/x", tmp_path / "other/x", code=3)[1]
+    assert (
+        "24 pixels compared" in command("compare", tmp_path / "box/x", tmp_path / "other/x")[0]
+    )  # lines 1 to 4 of both
+    command(*words, "--lines", "6:8", "--samples", "1:7", "-o", tmp_path / "third")
+    assert "another part" in command("compare", tmp_path / "box/x", tmp_path / "third/x", code=3)[1]
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,25 @@
 """The access to scenes that extraction algorithms have: passes over all pixels, each of which reads all files, and single spectra."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..blocks import cores
 from ..compiled.jit import allocating
 from ..compiled.simd import WIDE
+from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line, spectra
 from ..solvers.pixels.gather import gather_function
-from .statistics import each_line, projected, stored_of
+from .statistics import Moments, each_line, merged, moments, projected, stored_of
 
+log = logging.getLogger("unmix")
+
+# Scenes whose pixels differ in size by more than this factor are in different units.
+OTHER_UNIT = 50.0
 Visit = Callable[[int, np.ndarray], None]
 
 
@@ -108,6 +115,16 @@ class Passes:
         number, line, sample = self.locate(place)
         return self.spectra(number, line)[sample]
 
+    def mean(self, places: Sequence[int]) -> np.ndarray:
+        """Return the mean of the spectra of some pixels, (L,); they are read and added in the order of the files."""
+        total, line_of = np.zeros(len(self.scenes[0].bands.index)), (-1, -1)
+        for place in sorted(places):
+            number, line, sample = self.locate(place)
+            if (number, line) != line_of:
+                of_line, line_of = self.spectra(number, line), (number, line)
+            total += of_line[sample]
+        return total / len(places)
+
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
         cube, bands, _ = self.scenes[number]
@@ -141,3 +158,63 @@ def line_numbers(interleave: str) -> Any:
         return 0
 
     return number_line
+
+
+def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
+    """Return the moments of a scene; `CubeError` if its valid pixels have no signal to extract endmembers from."""
+    return signal_of_all([Scene(cube, bands, nodata)], budget, threads)
+
+
+def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
+    """Return the moments of all pixels of some scenes on the same bands.
+
+    Raises
+    ------
+    CubeError
+        If there is no valid pixel, or no signal in them, or the scenes are in different units.
+    """
+    parts = []
+    for cube, bands, nodata in scenes:
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts.append(moments(cube, bands, nodata, budget, threads or cores()))
+        path, part = cube.path, parts[-1]
+        power = float(np.trace(part.second))
+        if part.pixels == 0 and len(scenes) == 1:
+            raise CubeError(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata")
+        if part.pixels == 0:
+            log.warning(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata; it adds nothing")
+        elif not 1e-200 < power < 1e200:
+            problem = "are all zero" if power == 0 else "are too large or small for float64"
+            raise CubeError(f"{path}: its {part.pixels} valid pixels {problem}; there is nothing to extract")
+    refuse_units(scenes, parts)
+    together = merged(parts)
+    if together.pixels <= len(together.mean):
+        log.warning(
+            f"{named(scenes)}: not more valid pixels ({together.pixels}) than bands; noise cannot be told from signal"
+        )
+    return together
+
+
+def refuse_units(scenes: Sequence[Scene], parts: Sequence[Moments]) -> None:
+    """Raise `CubeError` where scenes are in other units than the first that has pixels, or none has any."""
+    sizes = [np.sqrt(float(np.trace(part.second))) if part.pixels else 0.0 for part in parts]
+    first = next((k for k, size in enumerate(sizes) if size > 0), None)
+    if first is None:
+        raise CubeError(f"{named(scenes)}: all pixels are masked as nodata")
+    for scene, size in zip(scenes, sizes):
+        if size > 0 and not 1 / OTHER_UNIT < size / sizes[first] < OTHER_UNIT:
+            raise CubeError(
+                f"{scene.cube.path}: its pixels are {size / sizes[first]:.3g} times as large as those of {scenes[first].cube.path}; "
+                "scenes of one set must be in one unit"
+            )
+
+
+def named(scenes: Sequence[Scene]) -> str:
+    """Return what messages about some scenes begin with."""
+    return str(scenes[0].cube.path) if len(scenes) == 1 else f"{len(scenes)} scenes, {scenes[0].cube.path} first"
+
+
+def names_of(scenes: Sequence[Scene]) -> list[str]:
+    """Return the names of scenes: their files' without ending where these differ, else their paths."""
+    stems = [scene.cube.stem for scene in scenes]
+    return stems if len(set(stems)) == len(stems) else [str(scene.cube.path) for scene in scenes]

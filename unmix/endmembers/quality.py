@@ -131,11 +131,17 @@ def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
     """Return for each spectrum, a column of E (L, p), the number of the nearest other one, and their angle in degrees."""
     if E.shape[1] == 1:
         return [(None, None)]
-    units = E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny)
+    apart = angles_between(E, E)
+    np.fill_diagonal(apart, np.inf)
+    return [(int(row.argmin()), float(np.degrees(row.min()))) for row in apart]
+
+
+def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of all others."""
+    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
     # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
-    halves = np.stack([np.sqrt(np.square(units - unit[:, None]).sum(axis=0)) / 2 for unit in units.T])
-    np.fill_diagonal(halves, np.inf)
-    return [(int(row.argmin()), float(np.degrees(2 * np.arcsin(min(1.0, row.min()))))) for row in halves]
+    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
+    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))
 
 
 def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
@@ -154,6 +160,9 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
             parts.append(f"leads in {100 * one['leads']:.2g} % of the pixels")
             parts.append(f"above {one['largest']:.2f} in 0.1 %")
             parts.append(f"{100 * one['beyond']:.2g} % lie beyond the facet opposite")
+        if "found" in one:
+            at = "" if one["spread"] is None else f" at {one['spread']:.2f}°"
+            parts.append(f"found in {100 * one['found']:.0f} % of the parts{at}")
         if parts:
             lines.append(f"{name}: {', '.join(parts)}")
     return lines

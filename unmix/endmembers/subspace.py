@@ -6,8 +6,8 @@ from ..blocks import cores
 from ..errors import LibraryError, MethodError
 from ..io.cube import Bands, Cube
 from ..library import Endmembers
-from . import signal_of
 from .counts import Counts
+from .passes import signal_of
 from .statistics import Moments
 
 # Dimensions that a signal subspace has at least: one too small lacks rare materials, one too large holds a little noise.

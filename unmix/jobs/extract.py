@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import parse_size
-from ..endmembers import extract_from, named
+from ..endmembers import extract_bundles, extract_from, named
 from ..endmembers.passes import Scene
 from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
@@ -31,7 +31,8 @@ SAME_BAND = 0.1
 
 def extract(
     cubes: Paths, *, count: int | str = "auto", extract: str = "vca", refine: bool = True, smooth: int = 0,
-    outside: float | None = None, seed: int = 0, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    outside: float | None = None, subsets: int | None = None, seed: int = 0, memory: str | int = "1G",
+    threads: int | None = None, **reading: Any,
 ) -> Endmembers:  # fmt: skip
     """Extract one set of endmembers from all pixels of one scene or of many.
 
@@ -41,6 +42,9 @@ def extract(
         The scenes. Several must be on the same bands and in the same unit.
     count, extract, refine, smooth, outside, seed
         See `unmix.endmembers.extract_from`.
+    subsets : int, optional
+        Extract several spectra of each material, with it as their class; see `unmix.endmembers.extract_bundles`. Not with ``refine``
+        off, ``smooth`` or ``outside``.
     memory : str or int
         Bound on the memory for blocks, such as "2G".
     threads : int, optional
@@ -62,12 +66,13 @@ def extract(
         Where a scene cannot be read, or is on other bands or in another unit than the first.
     """
     scenes = open_all(cubes, ReadOptions(**reading))
-    return extract_from(scenes, count, extract, seed, parse_size(str(memory)), threads, refine, smooth, outside)[0]
+    how = {"count": count, "extract": extract, "refine": refine, "smooth": smooth, "outside": outside, "seed": seed}
+    return extracted(scenes, how, subsets, parse_size(str(memory)), threads)
 
 
 def extract_to(
     cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, memory: str, threads: int | None, how: dict[str, Any],
-    listed: Path | None = None, **reading: Any,
+    listed: Path | None = None, subsets: int | None = None, **reading: Any,
 ) -> list[Path]:  # fmt: skip
     """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
 
@@ -88,15 +93,29 @@ def extract_to(
     watches = [Watch(scene.cube) for scene in scenes]
     inputs = [entry for scene in scenes for entry in inputs_of(scene.cube)] + inputs_of(list=listed)
     refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs)
-    library, _ = extract_from(scenes, **how, budget=parse_size(memory), threads=threads)
+    library = extracted(scenes, how, subsets, parse_size(memory), threads)
+    materials = tuple(dict.fromkeys(library.classes or library.names))
     if library.simplex is not None and "omega" in library.simplex:
         log.info(
-            f"{named(scenes)}: no exchange of one of the {len(library.names)} pixels makes their simplex more than "
+            f"{named(scenes)}: no exchange of one of the {len(materials)} pixels makes their simplex more than "
             f"{library.simplex['omega']:.9f} times as large"
         )
-    for line in said_of(library.names, library.quality or {}):
+    for line in said_of(materials, library.quality or {}):
         log.info(line)
     return save_library(library, folder, stem, overwrite, watches)
+
+
+def extracted(
+    scenes: list[Scene], how: dict[str, Any], subsets: int | None, budget: int, threads: int | None
+) -> Endmembers:
+    """Return one set of endmembers, or bundles where there are ``subsets``; see `extract`."""
+    if subsets is None:
+        return extract_from(scenes, **how, budget=budget, threads=threads)[0]
+    plain = {"extract": ("vca", "nfindr"), "refine": (True,), "smooth": (0,), "outside": (None,)}
+    for name, values in plain.items():
+        if how.get(name, values[0]) not in values:
+            raise MethodError(f"`{name}` is not for `subsets`, which are of pixels by nfindr")
+    return extract_bundles(scenes, how["count"], subsets, how.get("seed", 0), budget, threads)[0]
 
 
 def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:

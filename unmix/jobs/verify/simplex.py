@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import cores
-from ...endmembers import mean_spectrum, purest_of
+from ...endmembers import purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.passes import Passes, Scene
 from ...endmembers.quality import use_of
@@ -75,7 +75,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     finally:
         points.close()
     for k, some in enumerate(of_each):
-        if not np.allclose(mean_spectrum(passes, some), matrix[:, k], rtol=1e-12, atol=0.0):
+        if not np.allclose(passes.mean(some), matrix[:, k], rtol=1e-12, atol=0.0):
             return f"'{found['names'][k]}' is not the mean of its pixels"
     return None
 

@@ -1,0 +1,124 @@
+"""Bundles: several spectra of each material, from parts of a scene, and how surely each material is found (Somers et al. 2012)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .nfindr import Simplex, components, exchanged_from, spanning_and_seeded
+from .passes import Passes
+from .quality import angles_between
+from .statistics import Moments
+from .vca import Points
+
+# A material is found in a part of the scene where its spectrum there is nearer to it than this share of its angle to the nearest other.
+FOUND = 0.5
+
+
+class EveryOther(Points):
+    """Every so many of the projected pixels, from one on; the others are as if they were masked.
+
+    Parameters
+    ----------
+    points : Points
+        All of them.
+    first, every : int
+        Pixels ``first``, ``first + every``, and so on.
+    """
+
+    def __init__(self, points: Points, first: int, every: int) -> None:
+        self.pixels, self.d, self.points, self.first, self.every = points.pixels, points.d, points, first, every
+
+    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Points.pieces`."""
+        for begun, rows in self.points.pieces():
+            for at in range(0, len(rows), self.ROWS):
+                some = np.full((min(self.ROWS, len(rows) - at), self.d), np.nan)
+                own = slice((self.first - begun - at) % self.every, None, self.every)
+                some[own] = rows[at : at + self.ROWS][own]
+                yield begun + at, some
+
+    def row(self, n: int) -> np.ndarray:
+        """See `Points.row`."""
+        return self.points.row(n)
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """The pixels of each material: those of the whole scene, and of each part of it.
+
+    Attributes
+    ----------
+    simplex : Simplex
+        Of the whole scene.
+    parts : list of lists of int
+        Of each part the pixels of its largest simplex, in the order in which they were found; empty where it has none.
+    """
+
+    simplex: Simplex
+    parts: list[list[int]]
+
+
+def bundles(
+    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, subsets: int
+) -> Bundles | list[int]:
+    """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
+
+    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene.
+
+    Returns
+    -------
+    Bundles, or list of int
+        A list of pixels where there are fewer distinct spectra than p.
+    """
+    points, constant = components(moments, p, pixels, budget, passes)
+    begin = spanning_and_seeded(p, seed)
+    try:
+        whole = exchanged_from(points, constant, p, begin)
+        if not isinstance(whole, Simplex):
+            return whole
+        found = [exchanged_from(EveryOther(points, k, subsets), constant, p, begin) for k in range(subsets)]
+        return Bundles(whole, [one.places if isinstance(one, Simplex) else [] for one in found])
+    finally:
+        points.close()
+
+
+def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:
+    """Assign the spectra of parts to those of the whole scene, one to one in each part, so that the sum of their angles is least.
+
+    Parameters
+    ----------
+    whole : array (L, p)
+        The endmembers of the whole scene.
+    parts : list of arrays (L, p)
+        Those of each part.
+
+    Returns
+    -------
+    groups : list of lists of (int, int)
+        For each endmember, the part and the column of those that belong to it.
+    consensus : list of dict
+        Of each ``found``, the share of the parts that found it, and ``angle``, the median angle (degrees) of theirs to it. Found is
+        what is nearer to it than half of its own angle to the nearest other endmember.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    p = whole.shape[1]
+    apart = angles_between(whole, whole)
+    np.fill_diagonal(apart, np.inf)
+    groups: list[list[tuple[int, int]]] = [[] for _ in range(p)]
+    angles: list[list[float]] = [[] for _ in range(p)]
+    for number, E in enumerate(parts):
+        table = angles_between(whole, E)
+        for k, j in zip(*linear_sum_assignment(table)):
+            groups[k].append((number, int(j)))
+            angles[k].append(float(table[k, j]))
+    limits = FOUND * apart.min(axis=1)
+    consensus = [
+        {"found": float(np.mean([angle < limits[k] for angle in some])), "angle": float(np.degrees(np.median(some)))}
+        if some
+        else {"found": 0.0, "angle": None}
+        for k, some in enumerate(angles)
+    ]
+    return groups, consensus

@@ -1,0 +1,294 @@
+"""Extract endmembers from the pixels of scenes, by name of the algorithm, as spectra with their places and their quality."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..blocks import cores
+from ..errors import CubeError, MethodError
+from ..io.cube import Bands, Cube
+from ..library import Endmembers
+from .bundles import Bundles, bundles, grouped
+from .counts import Counts
+from .nfindr import Simplex, nfindr, refined_vca
+from .passes import Passes, Scene, named, names_of, signal_of_all
+from .quality import quality_of
+from .sisal import Enclosing, sisal
+from .spa import spa
+from .statistics import Moments
+from .vca import vca
+
+log = logging.getLogger("unmix")
+
+# By name, and whether the pixels that VCA picks are exchanged.
+EXTRACTORS = {
+    ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa,
+    ("atgp", True): spa, ("nfindr", True): nfindr,
+    ("sisal", True): sisal,
+}  # fmt: skip
+SEEDED = ("vca", "nfindr", "sisal")
+# Share of the pixels, times coordinates, that SISAL leaves outside, where none is given.
+OUTSIDE = 0.3
+# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
+MOST_PUREST = 10_000
+# Parts of a scene that have endmembers of their own.
+MOST_SUBSETS = 1000
+# Those that end in the largest simplex.
+SMOOTHED = (("vca", True), ("nfindr", True))
+# Largest count that "auto" uses: abundances of so many endmembers mean little.
+MOST = 30
+
+
+def extract_endmembers(
+    cube: Cube,
+    bands: Bands,
+    nodata: float | None,
+    count: int | str,
+    extract: str,
+    seed: int,
+    budget: int,
+    threads: int | None = None,
+    refine: bool = True,
+    smooth: int = 0,
+    outside: float | None = None,
+) -> tuple[Endmembers, int]:
+    """Extract endmembers of one scene; see `extract_from`."""
+    return extract_from([Scene(cube, bands, nodata)], count, extract, seed, budget, threads, refine, smooth, outside)
+
+
+def extract_from(
+    scenes: Sequence[Scene],
+    count: int | str,
+    extract: str,
+    seed: int,
+    budget: int,
+    threads: int | None = None,
+    refine: bool = True,
+    smooth: int = 0,
+    outside: float | None = None,
+) -> tuple[Endmembers, int]:
+    """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
+
+    The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it exists in the
+    scene, and its bytes do not depend on the eigensolver.
+
+    Parameters
+    ----------
+    scenes : sequence of Scene
+        On the same bands.
+    budget, threads
+        As in `count_endmembers`.
+    count : int or "auto"
+        How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
+    extract : {"vca", "spa", "atgp", "nfindr", "sisal"}
+        "atgp" is another name of "spa".
+    seed : int
+        Seed of random directions, from 0; of VCA, and of N-FINDR, with which SISAL begins, above six endmembers.
+    refine : bool
+        Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
+    smooth : int
+        Return, for each corner of the simplex, the mean of so many pixels nearest to it; 0 returns the pixel at the corner.
+    outside : float, optional
+        For SISAL: the share of barycentric coordinates of the pixels that may be below 0, for each pixel; default is 0.3.
+
+    Returns
+    -------
+    Endmembers
+        With a matrix (L, p), float64, and the line and sample of each, and the scene where there are several.
+    passes : int
+        How many times the files were read.
+
+    Raises
+    ------
+    MethodError
+        If the algorithm is unknown, the count or seed is invalid, or the count is larger than the number of bands or valid pixels.
+    CubeError
+        If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
+    """
+    refuse_extraction(extract, refine, smooth, seed, outside)
+    scene_moments = signal_of_all(scenes, budget, threads)
+    counts = Counts.of(scene_moments) if count == "auto" else None
+    p = int(count) if counts is None else capped(named(scenes), counts)
+    refuse_count(p, "smooth" if smooth else "extract" if extract == "sisal" else None, smooth, scene_moments)
+    passes = Passes(scenes, budget, threads or cores())
+    try:
+        more = {"smooth": smooth} if smooth else {"outside": outside or OUTSIDE} if extract == "sisal" else {}
+        found = EXTRACTORS[extract, refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
+    except OSError as error:
+        raise no_room(scenes, error) from None
+    if isinstance(found, Enclosing):
+        return enclosing_library(found, scenes, seed, counts), 1 + passes.made
+    simplex = found if isinstance(found, Simplex) else None
+    places = found.places if isinstance(found, Simplex) else found
+    if len(set(places)) < p:
+        raise CubeError(
+            f"{named(scenes)}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
+        )
+    purest = simplex.purest if simplex is not None and smooth else [[n] for n in places]
+    cube, bands, _ = scenes[0]
+    source = f"{extract} (seed {seed})" if extract in SEEDED else extract
+    source += f", means of the {smooth} purest pixels" if smooth else ""
+    names = tuple(f"endmember {j + 1}" for j in range(p))
+    matrix = np.ascontiguousarray(np.stack([passes.mean(some) for some in purest], axis=1))
+    library = Endmembers(
+        names,
+        matrix,
+        None if cube.wavelengths is None else cube.wavelengths[bands.index],
+        tuple(passes.position(place) for place in places),
+        source,
+        counted=None if counts is None else counts.all,
+        simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, passes),
+        quality=quality_of(matrix, None if simplex is None else simplex.use),
+        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
+    )
+    return library, 1 + passes.made
+
+
+def extract_bundles(
+    scenes: Sequence[Scene], count: int | str, subsets: int, seed: int, budget: int, threads: int | None = None
+) -> tuple[Endmembers, int]:
+    """Extract several spectra of each material: N-FINDR's pixels of the scene, and of each of some parts of it.
+
+    Parameters
+    ----------
+    scenes, count, seed, budget, threads
+        As in `extract_from`.
+    subsets : int
+        How many parts: of each, every so many of the pixels.
+
+    Returns
+    -------
+    Endmembers
+        Each pixel once, with the material as its class: first those of the whole scene, "endmember 1" and so on, each followed by
+        those of the parts that belong to it by their angles, "endmember 1.1" and so on. ``quality["each"]`` has for each material also
+        ``found``, the share of the parts in which it was found, and ``spread``, the median angle in degrees.
+    passes : int
+        How many times the files were read.
+
+    Raises
+    ------
+    MethodError, CubeError
+        As `extract_from`; and where there are fewer valid pixels than the parts need.
+    """
+    scene_moments = signal_of_all(scenes, budget, threads)
+    counts = Counts.of(scene_moments) if count == "auto" else None
+    p = int(count) if counts is None else capped(named(scenes), counts)
+    refuse_count(p, "subsets", 0, scene_moments)
+    if not 2 <= subsets <= MOST_SUBSETS or subsets * p > scene_moments.pixels:
+        raise MethodError(
+            f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, scene_moments.pixels // p)} for {p} endmembers"
+        )
+    passes = Passes(scenes, budget, threads or cores())
+    try:
+        found = bundles(scene_moments, p, seed, passes.pixels, budget // 2, passes, subsets)
+    except OSError as error:
+        raise no_room(scenes, error) from None
+    if not isinstance(found, Bundles):
+        raise CubeError(f"{named(scenes)}: has only {len(set(found))} distinct spectra, not {p}; lower `count`")
+    whole = spectra_of(passes, found.simplex.places)
+    parts = [places for places in found.parts if len(places) == p]
+    groups, consensus = grouped(whole, [spectra_of(passes, places) for places in parts])
+    quality = quality_of(whole)
+    for one, said in zip(quality["each"], consensus):
+        one |= {"found": said["found"] * len(parts) / subsets, "spread": said["angle"]}
+    names, kinds, places = [], [], []
+    for k, (corner, group) in enumerate(zip(found.simplex.places, groups)):
+        others = dict.fromkeys(parts[number][j] for number, j in group)
+        own = [corner, *(place for place in others if place not in found.simplex.places)]
+        names += [f"endmember {k + 1}" + (f".{n}" if n else "") for n in range(len(own))]
+        kinds += [f"endmember {k + 1}"] * len(own)
+        places += own
+    cube, bands, _ = scenes[0]
+    return Endmembers(
+        tuple(names), spectra_of(passes, places), None if cube.wavelengths is None else cube.wavelengths[bands.index],
+        tuple(passes.position(place) for place in places), f"nfindr (seed {seed}) of the scene and {subsets} parts of it", tuple(kinds),
+        counted=None if counts is None else counts.all, simplex=found.simplex.to_dict(), quality=quality,
+        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
+    ), 1 + passes.made  # fmt: skip
+
+
+def spectra_of(passes: Passes, places: Sequence[int]) -> np.ndarray:
+    """Return the spectra of some pixels, (L, n)."""
+    return np.ascontiguousarray(np.stack([passes.mean([place]) for place in places], axis=1))
+
+
+def no_room(scenes: Sequence[Scene], error: OSError) -> CubeError:
+    """Return the error that says that a scratch file could not be written."""
+    return CubeError(
+        f"{named(scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
+    )
+
+
+def enclosing_library(found: Enclosing, scenes: Sequence[Scene], seed: int, counts: Counts | None) -> Endmembers:
+    """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
+    cube, bands, _ = scenes[0]
+    names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
+    below = (found.spectra < 0).sum(axis=0)
+    if below.any():
+        j = int(found.spectra.min(axis=0).argmin())
+        log.warning(
+            f"{named(scenes)}: {names[j]} is negative in {below[j]} of {len(found.spectra)} bands, down to "
+            f"{found.spectra[:, j].min():.3g}: no pixel is near it; a larger `outside`, or `extract` nfindr, keeps to the pixels"
+        )
+    waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
+    source, counted = f"sisal (seed {seed})", None if counts is None else counts.all
+    quality = quality_of(found.spectra, found.use)
+    return Endmembers(
+        names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality
+    )
+
+
+def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int, outside: float | None) -> None:
+    """Raise `MethodError` where an extraction is not known, or its options contradict each other."""
+    names_known = dict.fromkeys(name for name, _ in EXTRACTORS)
+    if extract not in names_known:
+        raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
+    if (extract, refine) not in EXTRACTORS:
+        raise MethodError(f"`refine`: {extract} always exchanges pixels; only vca can be left as it is")
+    if smooth and (extract, refine) not in SMOOTHED:
+        raise MethodError(
+            "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
+        )
+    if outside is not None and extract != "sisal":
+        raise MethodError("`outside` is for `extract` sisal")
+    if outside is not None and not 0.001 <= outside <= 1:
+        raise MethodError(f"`outside` {outside:g}: must be from 0.001 to 1")
+    if not 0 <= smooth <= MOST_PUREST:
+        raise MethodError(f"`smooth` {smooth}: must be from 0 to {MOST_PUREST} pixels")
+    if not (isinstance(seed, int) and 0 <= seed < 2**63):
+        raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
+
+
+def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:
+    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each, or an option needs a simplex."""
+    L, pixels = len(scene_moments.mean), scene_moments.pixels
+    if not 1 <= p <= min(L, pixels):
+        raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
+    if needs_simplex and p == 1:
+        raise MethodError(f"`{needs_simplex}`: one endmember has no simplex")
+    if p * smooth > pixels:
+        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are not so many for each of {p} endmembers")
+
+
+def capped(name: str, counts: Counts) -> int:
+    """Return the count of scenes, at most `MOST`, and log it; ``name`` is what the message begins with."""
+    taken = min(counts.auto, MOST)
+    if counts.auto > MOST:
+        log.warning(
+            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
+        )
+    elif not counts.is_clear:
+        log.warning(
+            f"{name}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
+        )
+    else:
+        log.info(f"{name}: {taken} endmembers ({counts})")
+    return taken
+
+
+def purest_of(simplex: Simplex, passes: Passes) -> dict[str, Any]:
+    """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of, if it is one."""
+    places = [[list(passes.position(n)) for n in some] for some in simplex.purest]
+    return {"purest": places} if places else {}
