@@ -35,8 +35,8 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     """Write the minimum noise fractions of CUBE, STEM_mnf, or the cube with less noise, STEM_denoised; float32.
 
     The noise is that which neighbouring pixels of a line do not share; each fraction has noise of variance 1. Prints the ratio of
-    variance to noise of the strongest fractions and the correlation of neighbours in them; STEM_mnf.csv has all. Three passes over the
-    file, or two.
+    variance to noise of the strongest fractions and the correlation of neighbours in them; STEM_mnf.csv (or STEM_denoised.csv) has all.
+    Two passes over the file.
     """
     from unmix import mnf
 

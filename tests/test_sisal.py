@@ -83,7 +83,7 @@ def test_as_small_as_by_the_algorithm_of_the_paper(tmp_path, seed):
     ours = naive.sisal_value(np.linalg.inv(into(found.matrix.T)), H, tau)
     assert ours == pytest.approx(found.simplex["value"], abs=1e-9) and found.simplex["tau"] == pytest.approx(tau)
     assert ours <= theirs + 1e-9 and theirs - ours < 0.02
-    assert found.simplex["outside"] == pytest.approx(0.3, rel=0.2) and found.simplex["slope"] < 1e-3
+    assert found.simplex["below"] == pytest.approx(0.3, rel=0.2) and found.simplex["decrement"] < 1e-10
 
 
 def test_corners_that_no_pixel_has(tmp_path):
@@ -117,7 +117,7 @@ def test_a_run_and_its_proof(tmp_path):
     cube = write_cube(tmp_path / "s.hdr", Y)
     command("run", cube, "-n", "3", "--extract", "sisal", "--outside", "0.2", "-o", tmp_path)
     record = json.loads((tmp_path / "s_run.json").read_text())
-    assert record["endmembers"]["pixels"] is None and record["endmembers"]["simplex"]["outside"] == pytest.approx(
+    assert record["endmembers"]["pixels"] is None and record["endmembers"]["simplex"]["below"] == pytest.approx(
         0.2, rel=0.2
     )
     assert record["options"]["outside"] == 0.2 and verify(tmp_path / "s", everything=True).faults == []
@@ -128,6 +128,22 @@ def test_a_run_and_its_proof(tmp_path):
         falsify_record(tmp_path / "s", lambda record, change=change: record["endmembers"]["simplex"].update(change))
         assert fault in " ".join(verify(tmp_path / "s", everything=True).faults)
         falsify_record(tmp_path / "s", lambda one: one["endmembers"].update(simplex=record["endmembers"]["simplex"]))
+
+
+@pytest.mark.parametrize("count", [12, 18])
+def test_many_corners_and_few_pixels_outside(tmp_path, count):
+    """Where τ is large, so are slopes: a minimum is known by what a step would gain."""
+    Y, _ = mixtures(7, 16, 0.002, lines=40, samples=50, L=30, largest=1.0)
+    cube = write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
+    unmix.run(cube, count=count, extract="sisal", outside=0.01, out_dir=tmp_path)
+    assert verify(tmp_path / "s", everything=True).faults == []
+
+
+def test_a_band_without_signal_is_not_negative(tmp_path, caplog):
+    Y, _ = mixtures(1, 3, 0.0)
+    Y[..., 4] = 0
+    unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=2, extract="sisal")
+    assert "negative" not in caplog.text
 
 
 def test_negative_spectra_are_named(tmp_path, caplog):

@@ -127,8 +127,12 @@ def test_on_the_command_line(tmp_path, scene):
     assert "exists already" in command("mnf", path, "-o", tmp_path / "o", code=1)[1]
     out, _ = command("ppi", path, "--skewers", "20", "-o", tmp_path / "o")
     assert "an extreme of 20 directions" in out
+    out, _ = command("mnf", path, "--inverse", "-o", tmp_path / "o")  # beside the fractions
+    assert out.splitlines()[-1].endswith("s_denoised.csv")
     assert "must be from 1 to 8" in command("mnf", path, "-n", "9", code=2)[1]
     before = sorted(tmp_path.iterdir())
     write_cube(tmp_path / "t.hdr", np.ones((1, 3, 8)))
-    assert "too few for the noise" in command("mnf", tmp_path / "t.hdr", code=3)[1]
+    assert (
+        "0 pairs of neighbours in a line differ, too few for the noise" in command("mnf", tmp_path / "t.hdr", code=3)[1]
+    )
     assert [one for one in sorted(tmp_path.iterdir()) if one not in before] == [tmp_path / "t.hdr", tmp_path / "t.img"]

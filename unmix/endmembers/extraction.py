@@ -37,6 +37,8 @@ MOST_PUREST = 10_000
 MOST_SUBSETS = 1000
 # Those that end in the largest simplex.
 SMOOTHED = (("vca", True), ("nfindr", True))
+# A spectrum that is below 0 by less than this share of the largest value is 0.
+ROUNDING = 1e-9
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
 MOST = 30
 
@@ -225,7 +227,7 @@ def enclosing_library(found: Enclosing, scenes: Sequence[Scene], seed: int, coun
     """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
     cube, bands, _ = scenes[0]
     names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
-    below = (found.spectra < 0).sum(axis=0)
+    below = (found.spectra < -ROUNDING * np.abs(found.spectra).max()).sum(axis=0)
     if below.any():
         j = int(found.spectra.min(axis=0).argmin())
         log.warning(

@@ -150,7 +150,7 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
     if quality.get("unexplained") is not None:
         words.append(f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbours")
     if "outside" in quality:
-        words.append(f"{100 * quality['outside']:.2g} % of the pixels outside of the simplex")
+        words.append(f"{100 * quality['outside']:.2g} % of the pixels outside of the simplex by more than that noise")
     condition = quality["condition"]
     words.append("dependent" if condition is None else f"cond(E) = {condition:.2g}")
     lines = ["; ".join(words)]

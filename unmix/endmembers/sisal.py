@@ -52,10 +52,10 @@ class Enclosing:
         What is minimised, without smoothing, for components divided by their deviations.
     tau : float
         The price of a coordinate below 0.
-    outside : float
+    below : float
         Coordinates below 0, for each pixel.
-    slope : float
-        The largest entry of the smoothed value's gradient, over p: 0 at a minimum.
+    decrement : float
+        By how much another step of Newton's method would lower the value: nothing, but for rounding, at a minimum.
     steps : int
         Of Newton's method.
     use : dict
@@ -65,14 +65,14 @@ class Enclosing:
     spectra: np.ndarray
     value: float
     tau: float
-    outside: float
-    slope: float
+    below: float
+    decrement: float
     steps: int
     use: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``run.json`` has of it."""
-        names = ("value", "tau", "outside", "slope", "steps")
+        names = ("value", "tau", "below", "decrement", "steps")
         return {name: getattr(self, name) for name in names}
 
 
@@ -190,17 +190,12 @@ def changes(p: int) -> np.ndarray:
 
 
 def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np.ndarray, float, int]:
-    """Follow the minimum from the smoothing ``first`` to `LAST`; return Q, the largest slope over p, and the number of steps."""
+    """Follow the minimum from the smoothing ``first`` to `LAST`; return Q, what another step would gain, and the number of steps."""
     p, steps, smoothing = len(Q), 0, first
     T = changes(p)
     while True:
         for _ in range(MOST_STEPS):
-            value, gradient, hessian = pixels.slopes(Q, tau, smoothing)
-            values, vectors = np.linalg.eigh(hessian)
-            # The value is not convex: along directions that bend down, the step is as if they bent up.
-            bent = np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
-            step = -(vectors @ ((vectors.T @ gradient) / bent))
-            decrease = -float(gradient @ step)
+            value, step, decrease = newton_step(Q, pixels, tau, smoothing)
             if decrease <= ENOUGH * max(1.0, abs(value)):
                 break
             moved = along_step(Q, T @ step.reshape(p - 1, p), value, decrease, pixels, tau, smoothing)
@@ -208,8 +203,18 @@ def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np
                 break
             Q, steps = moved, steps + 1
         if smoothing <= LAST:
-            return Q, float(np.abs(gradient).max()) / p, steps
+            return Q, decrease, steps
         smoothing = max(FACTOR * smoothing, LAST)
+
+
+def newton_step(Q: np.ndarray, pixels: Pixels, tau: float, smoothing: float) -> tuple[float, np.ndarray, float]:
+    """Return the value at Q, the step of Newton's method in X (n,), and by how much it would lower a value as bent as this one."""
+    value, gradient, hessian = pixels.slopes(Q, tau, smoothing)
+    values, vectors = np.linalg.eigh(hessian)
+    # The value is not convex: along directions that bend down, the step is as if they bent up.
+    bent = np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
+    step = -(vectors @ ((vectors.T @ gradient) / bent))
+    return value, step, -float(gradient @ step)
 
 
 def along_step(
@@ -264,7 +269,7 @@ def sisal(
         count = few.count() if each > 1 else 0
         if count > FEWEST * p:  # a mask may leave out nearly all of these
             Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
-        Q, slope, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
+        Q, decrement, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
         below = sum(
             int((rows @ (Q[:, 1:] / deviations).T + Q[:, 0] < -2 * LAST).sum()) for rows in small_pieces(points)
         )
@@ -273,6 +278,6 @@ def sisal(
         spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
         value = everything.value(Q, tau, 0.0)
         use = use_of(moments, points, M)
-        return Enclosing(spectra, value, tau, below / moments.pixels, slope, steps + more, use)
+        return Enclosing(spectra, value, tau, below / moments.pixels, decrement, steps + more, use)
     finally:
         points.close()

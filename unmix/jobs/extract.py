@@ -100,6 +100,8 @@ def extract_to(
             f"{named(scenes)}: no exchange of one of the {len(materials)} pixels makes their simplex more than "
             f"{library.simplex['omega']:.9f} times as large"
         )
+    if library.simplex is not None and "below" in library.simplex:
+        log.info(f"{named(scenes)}: the simplex leaves {library.simplex['below']:.3f} coordinates a pixel below 0")
     for line in said_of(materials, library.quality or {}):
         log.info(line)
     return save_library(library, folder, stem, overwrite, watches)

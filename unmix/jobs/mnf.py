@@ -19,7 +19,7 @@ from ..outputs.plain_map import PlainMap, header_of, new_files
 from ..scene import ReadOptions, open_scene
 
 # What the files' names end in: components, or with `inverse` spectra; and the table of them.
-IMAGE, AGAIN, TABLE = "_mnf", "_denoised", "_mnf.csv"
+IMAGE, AGAIN = "_mnf", "_denoised"
 
 
 def mnf(
@@ -68,11 +68,11 @@ def mnf(
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     name = AGAIN if inverse else IMAGE
-    with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", TABLE], overwrite) as parts:
+    with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", f"{name}.csv"], overwrite) as parts:
         moments = signal_of(scene, bands, nodata, budget, workers)
         if moments.pairs < PAIRS_A_BAND * L:
             raise CubeError(
-                f"{scene.path}: {moments.pairs} pairs of neighbouring pixels are too few for the noise of {L} bands; use fewer `bands`"
+                f"{scene.path}: {moments.pairs} pairs of neighbours in a line differ, too few for the noise of {L} bands"
             )
         ratios, W = noise_fractions(moments)
         taken = count or max(1, int(np.count_nonzero(ratios > SIGNAL)))
@@ -92,9 +92,9 @@ def mnf(
         table = io.StringIO()
         rows = ((k + 1, repr(float(r)), repr(1 - 1 / float(r))) for k, r in enumerate(ratios))
         csv.writer(table, lineterminator="\n").writerows([("component", "ratio", "coherence"), *rows])
-        write_new(parts[TABLE], table.getvalue())
+        write_new(parts[f"{name}.csv"], table.getvalue())
     return {
-        "files": [str(folder / (scene.stem + ending)) for ending in (f"{name}.img", f"{name}.hdr", TABLE)], "count": taken,
+        "files": [str(folder / (scene.stem + ending)) for ending in (f"{name}.img", f"{name}.hdr", f"{name}.csv")], "count": taken,
         "ratio": [float(r) for r in ratios], "coherence": [1 - 1 / float(r) for r in ratios],
     }  # fmt: skip
 

@@ -213,7 +213,7 @@ def left_by(quality: dict[str, Any]) -> str:
         return ""
     return (
         f"; the components they span leave {quality['unexplained']:.2g} times the noise of neighbouring pixels; "
-        f"{percent(quality['outside'])} of the pixels are outside of their simplex"
+        f"{percent(quality['outside'])} of the pixels are outside of their simplex by more than that"
     )
 
 

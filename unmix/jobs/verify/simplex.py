@@ -9,7 +9,7 @@ from ...endmembers import purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.passes import Passes, Scene
 from ...endmembers.quality import use_of
-from ...endmembers.sisal import LAST, Pixels, axes
+from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
 
@@ -19,8 +19,8 @@ BUDGET = 2**28
 ROUNDING = 1e-6
 # Shares of pixels that are counted again differ by less: a few pixels at a limit fall on the other side of it.
 SHARES = 1e-3
-# The slope at a minimum, computed from spectra that were rounded to float64.
-SLOPE = 1e-3
+# By how much a step may lower SISAL's value, relative to it, at a minimum whose spectra were rounded to float64.
+DECREMENT = 1e-7
 
 
 def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
@@ -97,9 +97,9 @@ def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix
         value = pixels.value(Q, tau, 0.0)
         if not abs(value - found["simplex"]["value"]) <= ROUNDING * max(1.0, abs(value)):
             return f"the simplex of the endmembers has a value of {value:.9g}, not {found['simplex']['value']:.9g}"
-        slope = float(np.abs(pixels.slopes(Q, tau, LAST)[1]).max()) / p
-        if not slope <= SLOPE:
-            return f"the simplex of the endmembers is at no minimum: its slope is {slope:.3g}"
+        decrement = newton_step(Q, pixels, tau, LAST)[2]
+        if not decrement <= DECREMENT * max(1.0, abs(value)):
+            return f"the simplex of the endmembers is at no minimum: a step would lower its value of {value:.6g} by {decrement:.3g}"
         if not agrees(use_of(of_scene, points, np.vstack([np.ones(p), Z])), found.get("quality")):
             return "how the scene uses the simplex of the endmembers is not what the record says"
     finally:
