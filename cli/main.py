@@ -27,6 +27,7 @@ COMMANDS = {
     "count": "Estimate the number of endmembers.",
     "library": "Inspect, convert and resample spectral libraries.",
     "endmembers": "Extract endmembers from a cube to a library.",
+    "match": "Name every pixel after the nearest spectrum of a library (SAM, SID).",
     "mnf": "Write the minimum noise fractions of a cube, or the cube with less noise.",
     "ppi": "Write the pixel purity index.",
     "nmf": "Find endmembers and abundances together, by non-negative factorisation.",

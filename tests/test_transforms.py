@@ -136,3 +136,57 @@ def test_on_the_command_line(tmp_path, scene):
         "0 pairs of neighbours in a line differ, too few for the noise" in command("mnf", tmp_path / "t.hdr", code=3)[1]
     )
     assert [one for one in sorted(tmp_path.iterdir()) if one not in before] == [tmp_path / "t.hdr", tmp_path / "t.img"]
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+@pytest.mark.parametrize(("by", "continuum"), [("sam", False), ("sid", False), ("sam", True)])
+def test_every_pixel_by_name(tmp_path, interleave, by, continuum):
+    """As `library match` of all pixels as spectra, which its own tests hold to plain formulas; masked and far pixels have no name."""
+    from unmix.library import Endmembers, match
+
+    random = np.random.default_rng(5)
+    E = random.uniform(0.1, 0.9, (8, 4))
+    Y = random.dirichlet(np.full(4, 0.5), (7, 9)) @ E.T
+    Y[2, 3] = -1
+    cube = write_cube(
+        tmp_path / "s.hdr", Y, interleave, data_ignore_value=-1, wavelength=WAVES, wavelength_units="nanometers"
+    )
+    waves = np.array([400.0 + 10 * b for b in range(8)])
+    library = Endmembers(("a", "b", "c", "d"), E, waves, classes=("x", "x", "y", "y"))
+    library.write(tmp_path / "l.csv", None, None)
+    most = 5.0 if by == "sam" else 0.02
+    found = unmix.match(
+        cube, tmp_path / "l.csv", by=by, continuum=continuum, max_distance=most, memory="40k", threads=2
+    )
+    _, image = values_of(tmp_path / "s_match.hdr")
+    assert (image[2, 3] == -9999).all()
+    unit = np.degrees(1) if by == "sam" else 1
+    counts = dict.fromkeys(("a", "b", "c", "d"), 0)
+    for line, sample in np.argwhere(Y[..., 0] != -1):
+        pixel = Endmembers(("p",), Y[line, sample][:, None], waves)
+        (ranked,) = match(pixel, [library], by, continuum)
+        number, distance, following = image[line, sample]
+        np.testing.assert_allclose(
+            [distance, following], [ranked[0].distance * unit, ranked[1].distance * unit], rtol=1e-5, atol=1e-6
+        )
+        is_near = ranked[0].distance * unit <= most
+        assert number == ("abcd".index(ranked[0].name) + 1 if is_near else 0)
+        counts[ranked[0].name] += is_near
+    assert {one["name"]: one["pixels"] for one in found["spectra"]} == counts and found["none"] == 62 - sum(
+        counts.values()
+    )
+    assert [one["class"] for one in found["spectra"]] == ["x", "x", "y", "y"]
+
+
+def test_match_on_the_command_line(tmp_path, scene):
+    path, _ = scene
+    (tmp_path / "l.csv").write_text(
+        "name," + ",".join(str(400 + 10 * b) for b in range(8)) + "\n" + "a" + ",0.5" * 8 + "\n"
+    )
+    out, _ = command("match", path, "-e", tmp_path / "l.csv", "-o", tmp_path / "o")
+    assert "569     1  a" in out and out.splitlines()[-1].endswith("s_match.csv")
+    assert "above 0" in command("match", path, "-e", tmp_path / "l.csv", "--max-distance", "0", code=2)[1]
+    _, err = command("match", path, "-e", tmp_path / "none.csv", code=3)
+    assert "no such file" in err
+    (tmp_path / "s_match.csv").write_text((tmp_path / "l.csv").read_text())
+    assert "would replace" in command("match", path, "-e", tmp_path / "s_match.csv", "--overwrite", code=2)[1]

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from .jobs.finished.compare import compare
     from .jobs.finished.export import export
     from .jobs.finished.stac import stac
-    from .jobs.mnf import mnf
+    from .jobs.images.match import match
+    from .jobs.images.mnf import mnf
+    from .jobs.images.ppi import ppi
     from .jobs.nmf import nmf_scene
-    from .jobs.ppi import ppi
     from .jobs.run import run
     from .library import Endmembers, load_library
     from .options import Options
@@ -47,7 +48,8 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.mnf", "ppi": ".jobs.ppi",
+    "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.images.mnf", "match": ".jobs.images.match",
+    "ppi": ".jobs.images.ppi",
     "export": ".jobs.finished.export", "extract": ".jobs.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
@@ -89,6 +91,7 @@ __all__ = [
     "export",
     "extract",
     "load_library",
+    "match",
     "mesma",
     "mnf",
     "nmf",

@@ -15,7 +15,7 @@ from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
-from .match import match
+from .match import Comparable, match
 from .matlab import load_matlab
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
@@ -239,6 +239,7 @@ __all__ = [
     "FORMATS",
     "SHADE",
     "ClassSums",
+    "Comparable",
     "Endmembers",
     "duplicates",
     "files_of",

@@ -107,6 +107,70 @@ def on_axis(library: Endmembers, spectra: Endmembers) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True)
+class Comparable:
+    """The spectra of a library that can be compared with spectra on given channels.
+
+    Attributes
+    ----------
+    names, kinds : list of str
+        Their names and classes, "" for none.
+    known : list of (array (L,) of bool, array)
+        Of each the channels that it has, and its values there, without its continuum if that is wanted.
+    waves : array (L,) or None
+        The wavelengths of the channels.
+    measure : callable
+    continuum : bool
+    """
+
+    names: list[str]
+    kinds: list[str]
+    known: list[tuple[np.ndarray, np.ndarray]]
+    waves: np.ndarray | None
+    measure: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    continuum: bool
+
+    @classmethod
+    def of(cls, spectra: Endmembers, parts: Sequence[Endmembers], by: str, continuum: bool) -> "Comparable":
+        """Bring a library to the channels of spectra; arguments and errors as of `match`."""
+        if by not in MEASURES:
+            raise MethodError(f"`by` '{by}': there is {' and '.join(MEASURES)}")
+        if continuum and spectra.wavelengths is None:
+            raise MethodError(f"`continuum`: {spectra.source} has no wavelengths")
+        names, kinds, known = [], [], []
+        for part in parts:
+            matrix = on_axis(part, spectra)
+            for n, name in enumerate(part.names):
+                has = np.isfinite(matrix[:, n])
+                if has.sum() < max(2, LEAST_SHARE * len(has)):
+                    continue
+                values = matrix[has, n]
+                if continuum:
+                    assert spectra.wavelengths is not None
+                    values = without_continuum(spectra.wavelengths[has], values)
+                names.append(name)
+                kinds.append(part.classes[n] if part.classes else "")
+                known.append((has, values))
+        return cls(names, kinds, known, spectra.wavelengths, MEASURES[by], continuum)
+
+    def distances(self, matrix: np.ndarray) -> np.ndarray:
+        """Return the distances (N, p) of N spectra of the library and some on its channels, (L, p); NaN where there is none."""
+        found = np.full((len(self.known), matrix.shape[1]), np.nan)
+        plain: dict[bytes, np.ndarray] = {}
+        for n, (has, values) in enumerate(self.known):
+            key = has.tobytes()  # most spectra have the same channels
+            if key not in plain:
+                plain[key] = matrix[has]
+                if self.continuum:
+                    assert self.waves is not None
+                    plain[key] = np.stack(
+                        [without_continuum(self.waves[has], column) for column in matrix[has].T], axis=1
+                    )
+            with np.errstate(invalid="ignore", divide="ignore"):
+                found[n] = self.measure(plain[key], values)
+        return found
+
+
 def match(
     spectra: Endmembers, parts: Sequence[Endmembers], by: str = "sam", continuum: bool = False
 ) -> list[list[Match]]:
@@ -131,28 +195,12 @@ def match(
     LibraryError
         If a part has other channels, or no spectrum can be compared.
     """
-    if by not in MEASURES:
-        raise MethodError(f"`by` '{by}': there is {' and '.join(MEASURES)}")
-    if continuum and spectra.wavelengths is None:
-        raise MethodError(f"`continuum`: {spectra.source} has no wavelengths")
+    library = Comparable.of(spectra, parts, by, continuum)
     found: list[list[Match]] = [[] for _ in spectra.names]
-    for part in parts:
-        matrix = on_axis(part, spectra)
-        for n, name in enumerate(part.names):
-            has = np.isfinite(matrix[:, n])
-            if has.sum() < max(2, LEAST_SHARE * len(has)):
-                continue
-            S, known = spectra.matrix[has], matrix[has, n]
-            if continuum:
-                assert spectra.wavelengths is not None
-                waves = spectra.wavelengths[has]
-                S = np.stack([without_continuum(waves, column) for column in S.T], axis=1)
-                known = without_continuum(waves, known)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                distances = MEASURES[by](S, known)
-            for i, distance in enumerate(distances):
-                if np.isfinite(distance):
-                    found[i].append(Match(name, part.classes[n] if part.classes else "", float(distance)))
+    for name, kind, distances in zip(library.names, library.kinds, library.distances(spectra.matrix)):
+        for i, distance in enumerate(distances):
+            if np.isfinite(distance):
+                found[i].append(Match(name, kind, float(distance)))
     for i, matches in enumerate(found):
         if not matches:
             raise LibraryError(

@@ -1,7 +1,7 @@
 """Write maps that no run wrote: an ENVI image and its header, line by line, with what else belongs to them, all or none."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,8 +50,12 @@ def header_of(scene: Cube, description: str, kind: np.dtype[Any], fields: Mappin
 
 
 @contextlib.contextmanager
-def new_files(scene: Cube, folder: Path, names: list[str], overwrite: bool) -> Iterator[dict[str, Path]]:
+def new_files(
+    scene: Cube, folder: Path, names: list[str], overwrite: bool, others: Sequence[tuple[str, Path]] = ()
+) -> Iterator[dict[str, Path]]:
     """Yield where to write the files STEM + name of a scene; at the end they get their names, all or none.
+
+    ``others`` are more files that are read, each with its role.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def new_files(scene: Cube, folder: Path, names: list[str], overwrite: bool) -> I
         Where one exists and may not be replaced, or cannot be written.
     """
     finals = [folder / (scene.stem + name) for name in names]
-    refuse_inputs(with_parts(finals), inputs_of(scene))
+    refuse_inputs(with_parts(finals), [*inputs_of(scene), *others])
     refuse_headers_of_others(finals)
     watch = Watch(scene)
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import cores, parse_size
-from ..endmembers import signal_of
-from ..endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
-from ..endmembers.statistics import projected
-from ..errors import CubeError, MethodError
-from ..io.export import NODATA
-from ..io.opening import open_new, write_new
-from ..outputs.plain_map import PlainMap, header_of, new_files
-from ..scene import ReadOptions, open_scene
+from ...blocks import cores, parse_size
+from ...endmembers import signal_of
+from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
+from ...endmembers.statistics import projected
+from ...errors import CubeError, MethodError
+from ...io.export import NODATA
+from ...io.opening import open_new, write_new
+from ...outputs.plain_map import PlainMap, header_of, new_files
+from ...scene import ReadOptions, open_scene
 
 # What the files' names end in: components, or with `inverse` spectra; and the table of them.
 IMAGE, AGAIN = "_mnf", "_denoised"

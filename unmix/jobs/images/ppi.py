@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import cores, parse_size
-from ..endmembers import signal_of
-from ..endmembers.passes import Passes, Scene
-from ..errors import MethodError
-from ..io import Cube
-from ..io.formats.header import geotransform
-from ..io.opening import open_new, write_new
-from ..outputs.plain_map import header_of, new_files
-from ..scene import ReadOptions, open_scene
+from ...blocks import cores, parse_size
+from ...endmembers import signal_of
+from ...endmembers.passes import Passes, Scene
+from ...errors import MethodError
+from ...io import Cube
+from ...io.formats.header import geotransform
+from ...io.opening import open_new, write_new
+from ...outputs.plain_map import header_of, new_files
+from ...scene import ReadOptions, open_scene
 
 IMAGE, TABLE = "_ppi", "_ppi.csv"
 # Directions of one pass over the file; the pixels that the table lists at most; and directions at most: more fit no counter.

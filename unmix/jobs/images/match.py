@@ -1,0 +1,127 @@
+"""`match`: for every pixel of a scene the nearest spectrum of a library."""
+
+import csv
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores, parse_size
+from ...endmembers.statistics import walk
+from ...errors import LibraryError, MethodError
+from ...io.cube import by_pixel, missing, spectra
+from ...io.export import NODATA
+from ...io.opening import open_new, write_new
+from ...library import Comparable, Endmembers, load_parts, prepared
+from ...outputs.names import inputs_of
+from ...outputs.plain_map import PlainMap, header_of, new_files
+from ...scene import ReadOptions, open_scene
+
+IMAGE, TABLE = "_match", "_match.csv"
+BANDS = ("nearest spectrum", "distance", "distance of the next")
+
+
+def match(
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
+    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None,
+    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write for every pixel the nearest spectrum of a library, its distance, and the distance of the next one.
+
+    Parameters
+    ----------
+    cube : path-like
+    endmembers : path-like
+        The library; brought to the bands in use, of which a spectrum must have half.
+    by : {"sam", "sid"}
+        The spectral angle, in degrees, or the spectral information divergence.
+    continuum : bool
+        Compare spectra divided by their continua.
+    max_distance : float, optional
+        Pixels farther than that from all spectra have the number 0.
+    select, library_scale
+        See `unmix.load_library`.
+    out_dir, overwrite, memory, threads, **reading
+        See `unmix.mnf`.
+
+    Returns
+    -------
+    dict
+        ``files``; ``spectra``: of each of the library that can be compared ``number`` (from 1), ``name``, ``class``, and ``pixels``,
+        those nearest to it; ``none``: pixels with a value but no number.
+
+    Raises
+    ------
+    MethodError
+        For an unknown measure, or a continuum without wavelengths.
+    LibraryError
+        Where the library cannot be read, or none of its spectra can be compared.
+    CubeError, OutputError
+        As there.
+    """
+    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    if max_distance is not None and not max_distance > 0:
+        raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
+    waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
+    channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
+    parts = prepared(load_parts(Path(endmembers)), Path(endmembers), None, library_scale, select)
+    library = Comparable.of(channels, parts, by, continuum)
+    if not library.names:
+        raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
+    unit = 180.0 / np.pi if by == "sam" else 1.0
+    counts = np.zeros(len(library.names) + 1, np.int64)
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
+
+    def one_line(pixels: np.ndarray) -> np.ndarray:
+        rows = nearest_two(library, spectra(pixels, "bip", bands), unit, max_distance)
+        rows[missing(pixels, "bip", bands, nodata)] = np.nan
+        return rows
+
+    with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
+        with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
+            image = PlainMap(scene, file)
+
+            def visit(raw: np.ndarray, lines: slice) -> None:
+                pixels = by_pixel(raw, scene.interleave)
+                for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
+                    counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
+                    image.put(rows)
+
+            walk(scene, parse_size(str(memory)), visit, 8 * scene.samples * (len(library.names) + 3 * len(bands.index)))
+        fields = {
+            "bands": len(BANDS),
+            "band names": list(BANDS),
+            "data ignore value": f"{NODATA:g}",
+            "library spectra": library.names,
+        }
+        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", np.dtype("f4"), fields))
+        table = io.StringIO()
+        rows = [
+            (n + 1, name, kind, int(counts[n + 1])) for n, (name, kind) in enumerate(zip(library.names, library.kinds))
+        ]
+        csv.writer(table, lineterminator="\n").writerows([("number", "name", "class", "pixels"), *rows])
+        write_new(files[TABLE], table.getvalue())
+    return {
+        "files": [str(folder / (scene.stem + ending)) for ending in endings], "none": int(counts[0]),
+        "spectra": [dict(zip(("number", "name", "class", "pixels"), row)) for row in rows],
+    }  # fmt: skip
+
+
+def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:
+    """Return number, distance and distance of the next spectrum (n, 3) for spectra in rows (n, L); 0 and −1 where there is none."""
+    distances = library.distances(Y.T) * unit
+    distances[np.isnan(distances)] = np.inf
+    first = distances.argmin(axis=0)
+    at = np.arange(len(Y))
+    least = distances[first, at]
+    distances[first, at] = np.inf
+    following = distances.min(axis=0)
+    has = np.isfinite(least) & (True if most is None else least <= most)
+    rows = np.stack([np.where(has, first + 1, 0), least, following], axis=1)
+    rows[~np.isfinite(rows)] = -1.0
+    return rows
