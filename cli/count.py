@@ -14,12 +14,13 @@ from .main import print_out
 @click.argument("cube", type=click.Path(path_type=Path))
 @click.option(
     "--method",
-    type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "all"]),
+    type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "stable", "all"]),
     default="auto",
     show_default=True,
     help="hysime: dimensions with more signal than noise, which is what other bands do not predict; hysime-spatial: with the noise "
-    "that neighbouring pixels do not share; mnf: components in which neighbours are alike; auto: the first of hysime and mnf that "
-    "agrees with hysime-spatial, else the smaller of the latter two; all: a table.",
+    "that neighbouring pixels do not share; mnf: components in which neighbours are alike; stable: up to which number random "
+    "starts of N-FINDR end in one simplex (a second pass, and no part of auto); auto: the first of hysime and mnf that agrees with "
+    "hysime-spatial, else the smaller of the latter two; all: a table.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the count of each criterion as JSON.")
 @options.budget
@@ -42,7 +43,8 @@ def command(
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, missing = options.open_for_reading(cube, **reading)
-    counts = count_endmembers(scene, used, missing, options.parse_memory(memory), threads)
+    with_stable = method in ("stable", "all")
+    counts = count_endmembers(scene, used, missing, options.parse_memory(memory), threads, with_stable)
     by = counts.all
     if as_json:
         click.echo(json.dumps(by))

@@ -2,13 +2,17 @@
 
 import numpy as np
 
+from ..blocks import cores
 from ..io.cube import Bands, Cube
 from .counts import Counts
 from .extraction import capped, extract_bundles, extract_endmembers, extract_from, purest_of
 from .passes import Passes, Scene, named, signal_of
+from .stability import stable
 
 
-def count_endmembers(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None = None) -> Counts:
+def count_endmembers(
+    cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None = None, with_stable: bool = False
+) -> Counts:
     """Estimate the number of endmembers by all criteria, in one pass over the scene.
 
     Parameters
@@ -22,13 +26,20 @@ def count_endmembers(cube: Cube, bands: Bands, nodata: float | None, budget: int
         Bytes of memory for blocks and intermediate results.
     threads : int, optional
         CPU threads; default is all.
+    with_stable : bool
+        Also count by stability (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others.
 
     Raises
     ------
     CubeError
         If no pixel is valid, or the valid ones have no signal.
     """
-    return Counts.of(signal_of(cube, bands, nodata, budget, threads))
+    moments = signal_of(cube, bands, nodata, budget, threads)
+    counts = Counts.of(moments)
+    if with_stable:
+        passes = Passes([Scene(cube, bands, nodata)], budget, threads or cores())
+        counts.by["stable"] = stable(moments, passes, budget // 2)
+    return counts
 
 
 def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:

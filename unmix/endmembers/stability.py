@@ -1,0 +1,89 @@
+"""A count of endmembers by stability: up to which number random starts of N-FINDR end in one and the same simplex."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .nfindr import NOTHING, exchanged
+from .passes import Passes
+from .statistics import Moments
+from .vca import Points, corners, principal
+
+# Numbers that are tried, random starts of each, and pixels that are looked at, every so many of them.
+MOST, STARTS, PIXELS = 15, 8, 2**18
+# Simplices are the same if the logarithms of their volumes differ by less.
+SAME = 1e-6
+
+
+class First(Points):
+    """The first components of some projected pixels."""
+
+    def __init__(self, points: Points, d: int) -> None:
+        self.pixels, self.d, self.points = points.pixels, d, points
+
+    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Points.pieces`."""
+        for first, rows in self.points.pieces():
+            yield first, np.ascontiguousarray(rows[:, : self.d])
+
+    def row(self, n: int) -> np.ndarray:
+        """See `Points.row`."""
+        return self.points.row(n)[: self.d]
+
+
+def thinned(moments: Moments, d: int, passes: Passes, budget: int) -> Points:
+    """Return d principal components of every so many pixels; a pass over the files."""
+    every = -(-passes.pixels // PIXELS)
+    points = Points(-(-passes.pixels // every), d, budget)
+    U = principal(moments.covariance, d)
+
+    def put(first: int, rows: np.ndarray) -> None:
+        some = np.ascontiguousarray(rows[-first % every :: every])
+        if len(some):
+            points.put(-(-first // every), some)
+
+    try:
+        passes.project(U, U.T @ moments.mean, put)
+    except BaseException:
+        points.close()
+        raise
+    return points
+
+
+def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int | None:
+    """Return the largest number of endmembers up to which all random starts of N-FINDR end in one simplex.
+
+    With as many corners as a scene has materials there is one largest simplex, and exchanges find it from anywhere; with more, corners
+    are noise, and where they end depends on where they begin. It is a hint, not a test: texture has stable corners, too.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the scenes.
+    passes : Passes
+    budget : int
+        Bytes for the components.
+    seed : int
+        The starts are those of VCA with this seed and the next ones.
+
+    Returns
+    -------
+    int or None
+        1 where not even two corners are stable; None where there are fewer than three bands or pixels.
+    """
+    most = min(MOST, len(moments.mean), moments.pixels - 1)
+    if most < 2:
+        return None
+    points, values = thinned(moments, most - 1, passes, budget), np.linalg.eigvalsh(moments.covariance)[::-1]
+    try:
+        for p in range(2, most + 1):
+            if values[p - 2] <= NOTHING * values[0]:
+                return p - 1
+            some, size = First(points, p - 1), float(np.sqrt(max(values[: p - 1].sum(), 0.0)))
+            found = [exchanged(some, corners(some, size, p, seed + k)) for k in range(STARTS)]
+            volumes = [-np.inf if one is None else one.log_volume for one in found]
+            if not max(volumes) - min(volumes) < SAME:
+                return p - 1
+        return most
+    finally:
+        points.close()
