@@ -147,3 +147,12 @@ def test_a_granule_that_cannot_be(tmp_path):
     (tmp_path / "a_mask.nc").write_text("mine")
     assert "a_mask.nc: exists already" in command("synth", tmp_path / "a.nc", "--like", "emit", "--lines", 3, code=1)[1]
     assert [path.name for path in tmp_path.iterdir()] == ["a_mask.nc"]
+
+
+@pytest.mark.parametrize(("ending", "option"), [("_mask.nc", "--mask-out"), ("_uncertainty.nc", "--noise")])
+def test_what_belongs_to_a_granule_is_no_scene(tmp_path, ending, option):
+    command("synth", tmp_path / "a.nc", "--like", "emit", "--lines", "20", "--samples", "20")
+    for words in (("run", "-n", "3"), ("count",), ("endmembers", "-n", "3"), ("check",)):
+        _, err = command(words[0], tmp_path / f"a{ending}", *words[1:], code=3)
+        assert f"no scene; it belongs to one, with {option}" in err
+    assert command("info", tmp_path / f"a{ending}")[0]

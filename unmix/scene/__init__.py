@@ -26,6 +26,8 @@ log = logging.getLogger("unmix")
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
 # The endings that are no part of a scene's name.
 ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat")
+# What belongs to a scene and is none, by format, and the parameter that takes it.
+COMPANIONS = {"EMIT L2A mask": "mask_out", "EMIT L2A uncertainty": "noise"}
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
@@ -204,6 +206,10 @@ def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
     """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
     cube, reading = open_cube(path, reading.dataset, reading.wavelengths), reading.for_scene(path)
+    if cube.format in COMPANIONS and reading.dataset is None:
+        raise CubeError(
+            f"{cube.path}: is {cube.format} and no scene; it belongs to one, with `{COMPANIONS[cube.format]}`"
+        )
     if bytes_per_line(cube) > LONGEST_LINE:
         raise CubeError(
             f"{cube.path}: one line has {bytes_per_line(cube)} bytes, more than any scene; are "

@@ -61,10 +61,9 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
 UNCERTAINTY = "reflectance_uncertainty"
 
 
-def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open EMIT L2A: ``/reflectance``, or its standard deviation, (downtrack, crosstrack, b), in the sensor's geometry."""
-    held = next((name for name in ("reflectance", UNCERTAINTY) if isinstance(file.get(name), h5py.Dataset)), None)
-    if held is None or "sensor_band_parameters/wavelengths" not in file:
+def emit(file: h5py.File, path: Path, held: str = "reflectance") -> Hdf5Cube | None:
+    """Open EMIT L2A: ``/reflectance``, or another dataset, (downtrack, crosstrack, b), in the sensor's geometry."""
+    if not isinstance(file.get(held), h5py.Dataset) or "sensor_band_parameters/wavelengths" not in file:
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
     cube = single(path, file[held], "yxb", spectral(file, *names))
@@ -82,6 +81,11 @@ def emit(file: h5py.File, path: Path) -> Hdf5Cube | None:
             f"{path}: its lookup table or geotransform is not understood, so `ortho` cannot place its maps"
         )
     return cube
+
+
+def emit_uncertainty(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """Open the standard deviations of EMIT L2A, for `--noise`."""
+    return emit(file, path, UNCERTAINTY)
 
 
 def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -224,10 +228,15 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
         neon,
     ),
     (
-        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b), or `/reflectance_uncertainty` for `--noise`",
+        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)",
              "`sensor_band_parameters`, `good_wavelengths`",
              "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
         emit,
+    ),
+    (
+        Kind("EMIT L2A uncertainty", "`/reflectance_uncertainty` (downtrack, crosstrack, b), for `--noise FILE`",
+             "`sensor_band_parameters`, `good_wavelengths`", "the sensor's geometry", "`_FillValue`, or −9999"),
+        emit_uncertainty,
     ),
     (
         Kind("EMIT L2A mask", "`/mask` (downtrack, crosstrack, b), for `--mask-out FILE:NAME`", "none; names in `mask_bands`",
