@@ -20,7 +20,11 @@ from .main import print_out
     help=f"{', '.join(FORMATS)}, or GDAL's name of its driver.",
 )  # fmt: skip
 @click.option(
-    "--map", "wanted", multiple=True, metavar="NAME", help="abundance, rmse, …; may be repeated.  [default: all]"
+    "--map",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="abundance, rmse, abundance_ortho, …; may be repeated.  [default: all]",
 )
 @click.option("--split", is_flag=True, help="One file a band, named after it: cube_abundance_soil.tif.")
 @click.option("--qml", "style", is_flag=True, help="Styles for QGIS beside maps of abundances, sums by class and RMSE.")

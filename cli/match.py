@@ -43,7 +43,7 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     if as_json:
         click.echo(json.dumps(found))
         return
-    for one in sorted(found["spectra"], key=lambda one: -one["pixels"])[:20]:
+    for one in [one for one in sorted(found["spectra"], key=lambda one: -one["pixels"]) if one["pixels"]][:20]:
         print_out(f"{one['pixels']:>10}  {one['number']:>4}  {one['name']}")
     print_out(f"{found['none']:>10}        without a name")
     for path in found["files"]:

@@ -9,7 +9,8 @@ import click
 from . import options
 from .main import print_out
 
-SHOWN = 20
+# Fractions that are shown beside those that are kept.
+MORE = 5
 
 
 @click.command("mnf")
@@ -46,7 +47,7 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
         click.echo(json.dumps(found))
         return
     print_out("component  variance/noise  coherence")
-    for k, (ratio, coherence) in enumerate(list(zip(found["ratio"], found["coherence"]))[: max(SHOWN, found["count"])]):
+    for k, (ratio, coherence) in enumerate(list(zip(found["ratio"], found["coherence"]))[: found["count"] + MORE]):
         kept = "" if k < found["count"] else "  not kept"
         print_out(f"{k + 1:>9}  {ratio:>14.4g}  {coherence:>9.4f}{kept}")
     for path in found["files"]:

@@ -256,3 +256,40 @@ def test_what_cannot_be_compared(tmp_path, scene, words, text):
         unmix.compare(*(tmp_path / word for word in words))
     with pytest.raises(unmix.OutputError, match="wrote no fraction"):
         unmix.compare(tmp_path / "s", tmp_path / "s", "fraction")
+
+
+def test_shade_is_no_spectrum(tmp_path, scene):
+    """Shade goes with shade, whatever the angles; a zero spectrum is at no angle to any other."""
+    words = {"endmembers": tmp_path / "e.csv"}
+    unmix.run(scene, **words, out_dir=tmp_path / "a")
+    unmix.run(scene, **words, method="pcls", out_dir=tmp_path / "p")
+    for pair, alone in (("ap", "only_b"), ("pa", "only_a")):
+        found = unmix.compare(*(tmp_path / one / "s" for one in pair))
+        assert [(one["a"], one["b"]) for one in found["pairs"]] == [(f"em {k}", f"em {k}") for k in (1, 2, 3, 4)]
+        assert found[alone] == ["shade"] and found["rmse"] < 0.2 and all(one["angle"] < 1e-5 for one in found["pairs"])
+    found = unmix.compare(tmp_path / "p/s", tmp_path / "p/s")
+    assert found["pairs"][-1]["a"] == found["pairs"][-1]["b"] == "shade" and found["pairs"][-1]["angle"] is None
+    assert found["rmse"] == 0
+
+
+def test_equal_spectra_go_by_name(tmp_path, scene):
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([*rows, "twin" + rows[2][rows[2].index(",") :]]) + "\n")
+    unmix.run(scene, endmembers=tmp_path / "t.csv", method="nnls", out_dir=tmp_path / "a")
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "a/s")
+    assert all(one["a"] == one["b"] for one in found["pairs"])
+
+
+def test_other_scenes_of_one_size(tmp_path, scene, caplog):
+    random = np.random.default_rng(1)
+    other = write_cube(tmp_path / "other.hdr", random.random((11, 13, 15)).astype(np.float32))
+    for path in (scene, other):
+        unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o")
+    unmix.compare(tmp_path / "o/s", tmp_path / "o/other")
+    assert "is of another scene than" in caplog.text
+    caplog.clear()
+    unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o2", method="nnls")
+    unmix.compare(tmp_path / "o/s", tmp_path / "o2/s")
+    assert "another scene" not in caplog.text
+    with pytest.raises(unmix.OutputError, match="is a folder; name a run in it: .*other, .*s"):
+        unmix.export(tmp_path / "o", tmp_path / "e")

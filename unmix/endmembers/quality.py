@@ -148,7 +148,10 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
     """Return the quality of a set for people, a line each."""
     words = []
     if quality.get("unexplained") is not None:
-        words.append(f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbours")
+        words.append(
+            f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbouring pixels (much above 1, an "
+            "endmember may be missing)"
+        )
     if "outside" in quality:
         words.append(f"{100 * quality['outside']:.2g} % of the pixels outside of the simplex by more than that noise")
     condition = quality["condition"]
@@ -157,11 +160,11 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
     for name, one in zip(names, quality["each"]):
         parts = [] if one["nearest"] is None else [f"{one['angle']:.2f}° from {names[one['nearest']]}"]
         if "leads" in one:
-            parts.append(f"leads in {100 * one['leads']:.2g} % of the pixels")
-            parts.append(f"above {one['largest']:.2f} in 0.1 %")
-            parts.append(f"{100 * one['beyond']:.2g} % lie beyond the facet opposite")
+            parts.append(f"the largest part of {100 * one['leads']:.2g} % of the pixels")
+            parts.append(f"more than {one['largest']:.2f} of one in a thousand")
+            parts.append(f"{100 * one['beyond']:.2g} % of the pixels lie beyond the facet opposite")
         if "found" in one:
-            at = "" if one["spread"] is None else f" at {one['spread']:.2f}°"
+            at = "" if one["spread"] is None else f", their median angle to it {one['spread']:.2f}°"
             parts.append(f"found in {100 * one['found']:.0f} % of the parts{at}")
         if parts:
             lines.append(f"{name}: {', '.join(parts)}")

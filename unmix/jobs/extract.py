@@ -97,8 +97,8 @@ def extract_to(
     materials = tuple(dict.fromkeys(library.classes or library.names))
     if library.simplex is not None and "omega" in library.simplex:
         log.info(
-            f"{named(scenes)}: no exchange of one of the {len(materials)} pixels makes their simplex more than "
-            f"{library.simplex['omega']:.9f} times as large"
+            f"{named(scenes)}: the simplex of these {len(materials)} pixels is the largest that exchanging one of them can reach "
+            f"(best ratio of volumes {library.simplex['omega']:.9f})"
         )
     if library.simplex is not None and "below" in library.simplex:
         log.info(f"{named(scenes)}: the simplex leaves {library.simplex['below']:.3f} coordinates a pixel below 0")

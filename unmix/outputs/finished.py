@@ -44,6 +44,9 @@ def record_of(stem: Path) -> dict[str, Any]:
             raise OutputError(f"{record}: is no file")
         report = json.loads(record.read_text())
     except OSError as error:
+        if stem.is_dir():
+            inside = ", ".join(str(one) for one in runs_below(stem)[:3])
+            raise OutputError(f"{stem}: is a folder; name a run in it" + (f": {inside}" if inside else "")) from None
         raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
     except (ValueError, RecursionError) as error:
         raise OutputError(f"{record}: is damaged: {error}") from None

@@ -88,6 +88,7 @@ def judge(
         return []
     sentences = []
     sum_to_one = method.sum_to_one
+    needs_sum = sum_to_one and not method.has_shade
     materials = 0 if method is MESMA else len(names) - method.has_shade
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     uses = abundances_of(summary, names)
@@ -102,8 +103,9 @@ def judge(
         )
     elif percentile_95 > POOR_PART:
         sentences.append(
-            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there; "
-            "the RMSE map shows where"
+            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there"
+            + (", or pixels are darker or brighter than all of them (`method` pcls or nnls)" if needs_sum else "")
+            + "; the RMSE map shows where"
         )
     elif (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
         sentences.append(

@@ -1,5 +1,6 @@
 """`compare`: how the maps of two runs differ, or those of a run and a truth."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,12 @@ from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
 
+log = logging.getLogger("unmix")
+
 # Bytes of each map that are read at a time.
 BLOCK = 2**24
+# What a pair costs that cannot be one: more than any sum of angles.
+APART = 1e6
 # The maps that are compared.
 KINDS = ("abundance", "fraction", "abundance" + ORTHO, "fraction" + ORTHO)
 # What the names of a truth's files end in, as `unmix synth` writes them.
@@ -129,6 +134,11 @@ def compare(
     if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     one, other = shared_part(one, other)
+    scenes = [side.report.get("scene") for side in (one, other)]
+    if None not in scenes and scenes[0] != scenes[1]:
+        log.warning(
+            f"{other.path}: is of another scene than {one.path}; pixels of the same line and sample are compared"
+        )
     found, pairs = comparison(one, other)
     if out is not None:
         views = views_between(one, other, pairs, found)
@@ -193,7 +203,13 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     if by_class:
         cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
     elif angles is not None:
-        cost, matched_by = angles, "spectral angle"
+        # Shade, a spectrum of zeros, is at no angle: it goes with shade alone. Of equal angles those of one name go together.
+        zeros = np.logical_and.outer(
+            *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
+        )
+        named_alike = np.equal.outer(np.array(one.names), np.array(other.names))
+        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * named_alike
+        matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
     pairs = matches(cost, matched_by)
@@ -202,7 +218,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         {
             "a": one.names[i],
             "b": other.names[j],
-            "angle": None if angles is None else float(np.degrees(angles[i, j])),
+            "angle": None if angles is None or np.isnan(angles[i, j]) else float(np.degrees(angles[i, j])),
             **row,
         }
         for (i, j), row in zip(pairs, found.pop("rows"))
@@ -257,7 +273,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
 
 
 def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
-    """Return the angles of all spectra of two sets (p, q), in radians, where both are known and of the same bands."""
+    """Return the angles of all spectra of two sets (p, q), in radians, where both are known, of the same bands; NaN to a zero one."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
         return None
     left, right = one.wavelengths, other.wavelengths
@@ -271,7 +287,10 @@ def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarr
     # arctan2 of the parts across and along: arccos loses half of the digits of a small angle.
     along = units[0].T @ units[1]
     across = np.stack([np.sqrt(np.square(units[1] - np.outer(u, u @ units[1])).sum(axis=0)) for u in units[0].T])
-    return np.arctan2(across, along)
+    angles = np.arctan2(across, along)
+    is_zero = [~E.matrix.any(axis=0) for E in (one, other)]
+    angles[is_zero[0]], angles[:, is_zero[1]] = np.nan, np.nan
+    return angles
 
 
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -302,11 +321,12 @@ def squares_between(one: Side, other: Side) -> np.ndarray:
 
 
 def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
-    """Return pairs of rows and columns with the least sum of costs, in order of the rows; names only match where they are equal."""
+    """Return pairs of rows and columns with the least sum of costs, in order of the rows; without those that cannot be pairs."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cost)
-    return [(int(i), int(j)) for i, j in zip(rows, columns) if matched_by != "name" or cost[i, j] == 0.0]
+    most = {"name": 0.0, "spectral angle": APART / 2}.get(matched_by, np.inf)
+    return [(int(i), int(j)) for i, j in zip(rows, columns) if cost[i, j] <= most]
 
 
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
 
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from ...pictures.colours import MAGMA, VIRIDIS, ramp
 from ...pictures.qml import of_one, of_three
 from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
+
+log = logging.getLogger("unmix")
 
 # The ending of a style, and the maps whose bands are shares from 0 to 1.
 STYLE, SHARES = ".qml", ("abundance", "fraction")
@@ -85,6 +88,8 @@ def export(
     finals += [folder / (piece.name + STYLE) for piece in styles]
     refuse_inputs(with_parts(finals), [("run", run.stem.with_name(name)) for name in run.report["digests"]])
     refuse_headers_of_others(finals)
+    if not any("map info" in run.open(piece.map).fields for piece in pieces):
+        log.warning(f"{run.stem}: its maps have no place on a map; those of a swath have one if the run had `ortho`")
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,8 @@ from ...library import Comparable, Endmembers, load_parts, prepared
 from ...outputs.names import inputs_of
 from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
+
+log = logging.getLogger("unmix")
 
 IMAGE, TABLE = "_match", "_match.csv"
 BANDS = ("nearest spectrum", "distance", "distance of the next")
@@ -70,6 +73,10 @@ def match(
     channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
     parts = prepared(load_parts(Path(endmembers)), Path(endmembers), None, library_scale, select)
     library = Comparable.of(channels, parts, by, continuum)
+    if waves is None and any(part.wavelengths is not None for part in parts):
+        log.warning(
+            f"{scene.path}: has no wavelengths, so the library's channels are taken to be its bands in their order"
+        )
     if not library.names:
         raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
     unit = 180.0 / np.pi if by == "sam" else 1.0
@@ -97,6 +104,7 @@ def match(
             "bands": len(BANDS),
             "band names": list(BANDS),
             "data ignore value": f"{NODATA:g}",
+            "unmix library": Path(endmembers).name,
             "library spectra": library.names,
         }
         write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", np.dtype("f4"), fields))
