@@ -291,5 +291,5 @@ def test_other_scenes_of_one_size(tmp_path, scene, caplog):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o2", method="nnls")
     unmix.compare(tmp_path / "o/s", tmp_path / "o2/s")
     assert "another scene" not in caplog.text
-    with pytest.raises(unmix.OutputError, match="is a folder; name a run in it: .*other, .*s"):
+    with pytest.raises(unmix.OutputError, match=r"is a folder; name a run in it: .*other, .*s"):
         unmix.export(tmp_path / "o", tmp_path / "e")
