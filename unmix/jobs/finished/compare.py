@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...endmembers.quality import angles_between
 from ...errors import InputError, OutputError
 from ...io import Cube, bytes_per_line, open_cube
 from ...io.cube import band_names, by_pixel
@@ -195,7 +196,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         None in bands or bands[0] == bands[1] or (one.spectra is not None and one.spectra.wavelengths is not None)
     )
     angles, by_class = (
-        angles_between(one.spectra, other.spectra) if of_same_bands else None,
+        spectral_angles(one.spectra, other.spectra) if of_same_bands else None,
         one.is_by_class or other.is_by_class,
     )
     if by_class and not set(one.names) & set(other.names):
@@ -272,7 +273,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     return Side(path, cube, run.band_names(kind, cube.bands), spectra, report, kind == "fraction", is_placed)
 
 
-def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
+def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
     """Return the angles of all spectra of two sets (p, q), in radians, where both are known, of the same bands; NaN to a zero one."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
         return None
@@ -281,13 +282,7 @@ def angles_between(one: Endmembers | None, other: Endmembers | None) -> np.ndarr
         return None
     if left is not None and right is not None and not np.allclose(left, right, rtol=1e-4):
         return None
-    units = [
-        E.matrix / np.maximum(np.sqrt(np.square(E.matrix).sum(axis=0)), np.finfo(float).tiny) for E in (one, other)
-    ]
-    # arctan2 of the parts across and along: arccos loses half of the digits of a small angle.
-    along = units[0].T @ units[1]
-    across = np.stack([np.sqrt(np.square(units[1] - np.outer(u, u @ units[1])).sum(axis=0)) for u in units[0].T])
-    angles = np.arctan2(across, along)
+    angles = angles_between(one.matrix, other.matrix)
     is_zero = [~E.matrix.any(axis=0) for E in (one, other)]
     angles[is_zero[0]], angles[:, is_zero[1]] = np.nan, np.nan
     return angles

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import MethodError, OutputError
 from ...io.export import LISTED, OutputFormat, require, work_file
 from ...io.formats.header import format_header, words
-from ...io.opening import write_new
+from ...io.opening import open_new, write_new
 from ...io.read import brief
 from ...outputs.atomic import named_together
 from ...outputs.finished import FinishedRun
@@ -139,15 +139,13 @@ def write_piece(run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequen
     values, fields = work_file(image, image.with_suffix(".hdr"))
     bands = slice(piece.first, piece.first + piece.bands)
     with tempfile.TemporaryDirectory(prefix="unmix-") as scratch:
-        own, header = Path(scratch) / "map.img", Path(scratch) / "map.hdr"
+        header = Path(scratch) / "map.hdr"
         header.write_text(format_header(fields_of_bands(fields, bands)), encoding="utf-8", errors="surrogateescape")
-        is_whole = piece.bands == values.shape[1]
-        if form.convert is None:
-            own = outs[0]
-        if form.convert is not None and is_whole:
+        if form.convert is not None and piece.bands == values.shape[1]:
             own = image
         else:
-            with open(own, "wb") as file:
+            own = outs[0] if form.convert is None else Path(scratch) / "map.img"
+            with open_new(own) as file:
                 for line in values:  # a line at a time: the memory is that of a line
                     file.write(np.ascontiguousarray(line[bands]).tobytes())
         try:
