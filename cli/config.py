@@ -63,7 +63,7 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
-    for name in ("mask", "mask_out", "noise"):
+    for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # where both are what they are

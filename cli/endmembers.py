@@ -1,5 +1,6 @@
 """`unmix endmembers`: extract endmembers from cubes to a library."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def command(
     printed on stdout.
     """
     from unmix.jobs.extract import extract_to
+    from unmix.methods import Extraction
 
     options.set_up_log(verbose, quiet, log_file)
     chosen = archive.chosen_scenes(cubes, listed, None, settings | {"out_dir": None})
@@ -61,8 +63,8 @@ def command(
         return
     if name is None and len(chosen) > 1 and listed is not None and str(listed) != "-":
         name = listed.stem
-    how = {key: settings.pop(key) for key in ("extract", "refine", "smooth", "outside", "seed")}
-    how["count"] = options.parse_count(count) or "auto"
+    own = {field.name: settings.pop(field.name) for field in fields(Extraction) if field.name in settings}
+    how = Extraction(options.parse_count(count) or "auto", **own)
     read = None if listed is None or str(listed) == "-" else listed
     for path in extract_to(chosen, name=name, how=how, listed=read, **settings):
         print_out(str(path))

@@ -103,6 +103,11 @@ extraction = combine(
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
     click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",
                  help="Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner."),
+    click.option("--restarts", type=click.IntRange(0, 1000), metavar="R",
+                 help="Begin exchanges from R more sets of pixels, and take the largest simplex.  [default: 0; of nfindr 3 above six]"),
+    click.option("--outliers", type=float, metavar="T",
+                 help="Extract from no pixel that is T times as far from all others as these are on average (RX detector): 10 "
+                 "finds hot pixels; rare materials are far, too."),
     click.option("--outside", type=float, metavar="SHARE",
                  help="For sisal: how many coordinates may be below 0, for each pixel; few for a simplex around all.  [default: 0.3]"),
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,

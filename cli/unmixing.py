@@ -218,6 +218,11 @@ every = options.combine(
     weights,
     uncertainty,
     options.extraction,
+    click.option(
+        "--extract-mask",
+        metavar="FILE[:BAND]",
+        help="Extract endmembers only from pixels where this raster is not 0 or nodata; all are unmixed. Names as for --mask.",
+    ),
     device,
     running,
     selected_maps,

@@ -7,19 +7,19 @@ from conftest import write_cube
 
 import unmix
 from unmix.endmembers import count_endmembers, extract_endmembers
-from unmix.endmembers.hysime import noise_regression
+from unmix.endmembers.counts import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
 from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
+from unmix.methods import Extraction
 from unmix.scene.bands import choose_bands
 
 
-def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False, smooth=0):
+def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False, **words):
     cube = open_cube(path)
-    return extract_endmembers(
-        cube, choose_bands(cube, "good", None), cube.nodata, p, name, seed, budget, threads, refine, smooth
-    )[0]
+    how = Extraction(p, name, refine, seed=seed, **words)
+    return extract_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, how, budget, threads)[0]
 
 
 def moments_of(path, budget=2**30, threads=2):
@@ -141,7 +141,7 @@ def test_a_scratch_file_where_memory_is_short(scene):
 def test_unfit_requests(scene, count, name, fault):
     cube = open_cube(scene)
     with pytest.raises(unmix.MethodError, match=fault):
-        extract_endmembers(cube, choose_bands(cube, "good", None), None, count, name, 0, 2**30)
+        extract_endmembers(cube, choose_bands(cube, "good", None), None, Extraction(count, name), 2**30)
 
 
 def test_scenes_without_signal_or_variety(tmp_path):
@@ -149,11 +149,11 @@ def test_scenes_without_signal_or_variety(tmp_path):
     flat = open_cube(write_cube(tmp_path / "flat.hdr", np.full((3, 4, 9), 7, np.int16)))
     bands = choose_bands(zero, "good", None)
     with pytest.raises(unmix.CubeError, match="all zero"):
-        extract_endmembers(zero, bands, None, 2, "vca", 0, 2**30)
+        extract_endmembers(zero, bands, None, Extraction(2), 2**30)
     with pytest.raises(unmix.CubeError, match="all zero"):
         count_endmembers(zero, bands, None, 2**30)
     with pytest.raises(unmix.CubeError, match="distinct"):
-        extract_endmembers(flat, bands, None, 2, "vca", 0, 2**30)
+        extract_endmembers(flat, bands, None, Extraction(2), 2**30)
 
 
 def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):
@@ -184,7 +184,7 @@ def test_spa_is_the_plain_reading(tmp_path, interleave):
     cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(30, 25, 40), interleave))
     bands = choose_bands(cube, "all", None)
     for seed, memory, threads in ((0, 2**30, 1), (1, 12_000, 3)):
-        found, passes = extract_endmembers(cube, bands, -9999.0, 5, "spa", seed, memory, threads)
+        found, passes = extract_endmembers(cube, bands, -9999.0, Extraction(5, "spa", seed=seed), memory, threads)
         assert [line * 25 + sample - 1 for line, sample in found.pixels] == expected and passes == 6
     assert sorted(place + 1 for place in expected) == sorted(pure) and found.source == "spa"
 
@@ -193,13 +193,15 @@ def test_spa_of_fewer_spectra_than_asked_for(tmp_path):
     Y = np.repeat(np.random.default_rng(0).random((3, 9)), 4, axis=0)
     cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(3, 4, 9)))
     with pytest.raises(unmix.CubeError, match="only 3 distinct spectra by spa, not 4"):
-        extract_endmembers(cube, choose_bands(cube, "all", None), None, 4, "spa", 0, 2**30)
-    assert len(extract_endmembers(cube, choose_bands(cube, "all", None), None, 3, "spa", 0, 2**30)[0].names) == 3
+        extract_endmembers(cube, choose_bands(cube, "all", None), None, Extraction(4, "spa"), 2**30)
+    assert (
+        len(extract_endmembers(cube, choose_bands(cube, "all", None), None, Extraction(3, "spa"), 2**30)[0].names) == 3
+    )
 
 
 def test_spa_of_a_scene_of_one_spectrum(tmp_path):
     cube = open_cube(write_cube(tmp_path / "c.hdr", np.ones((3, 4, 9))))
     bands = choose_bands(cube, "all", None)
-    assert extract_endmembers(cube, bands, None, 1, "spa", 0, 2**30)[0].pixels == ((0, 0),)
+    assert extract_endmembers(cube, bands, None, Extraction(1, "spa"), 2**30)[0].pixels == ((0, 0),)
     with pytest.raises(unmix.CubeError, match="only 1 distinct"):
-        extract_endmembers(cube, bands, None, 2, "spa", 0, 2**30)
+        extract_endmembers(cube, bands, None, Extraction(2, "spa"), 2**30)

@@ -34,7 +34,7 @@ HOUSE = {
     "scene": (("io", "library", "errors"), {"numpy"}),
     "options": (("scene", "methods", "io", "library", "errors", "blocks", "certificate"), set()),
     "problem": (("io", "library", "methods", "errors", "solvers/pixels"), {"numpy", "scipy"}),
-    "endmembers": (("io", "library", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
+    "endmembers": (("io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
     "devices": (("compiled", "solvers/pixels", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (

@@ -79,6 +79,41 @@ class DrawChoice:
             raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
 
 
+@dataclass(frozen=True)
+class Extraction:
+    """How endmembers are extracted.
+
+    Attributes
+    ----------
+    count : int or "auto"
+        How many; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
+    extract : {"vca", "spa", "atgp", "nfindr", "sisal"}
+        The algorithm; "atgp" is another name of "spa".
+    refine : bool
+        Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
+    restarts : int, optional
+        From how many more sets of pixels, VCA's with other seeds, exchanges begin; the largest simplex is taken. Default is none for
+        VCA, and for N-FINDR, with which SISAL begins, three above six endmembers.
+    smooth : int
+        Take, for each corner of the simplex, the mean of so many pixels nearest to it; 0 is the pixel at the corner.
+    outside : float, optional
+        For SISAL: the share of barycentric coordinates of the pixels that may be below 0, for each pixel; default is 0.3.
+    outliers : float, optional
+        Leave out pixels that are so many times as far from the others as these are on average (`unmix.endmembers.outliers`).
+    seed : int
+        Seed of random directions, from 0.
+    """
+
+    count: int | str = "auto"
+    extract: str = "vca"
+    refine: bool = True
+    restarts: int | None = None
+    smooth: int = 0
+    outside: float | None = None
+    outliers: float | None = None
+    seed: int = 0
+
+
 def classes_in_order(classes: Sequence[str]) -> list[str]:
     """Return the classes, each once, in the order of their lower-case names, which settles ties between models."""
     return sorted(set(classes), key=lambda name: (name.lower(), name))

@@ -11,7 +11,7 @@ from .certificate import MOST_DELTA
 from .errors import MethodError
 from .io.export import OutputFormat, require
 from .library import ClassSums, Endmembers
-from .methods import LARGEST, DrawChoice, Method, ModelChoice, Solver, choose
+from .methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
 from .scene import ReadOptions, absolute_name, name_for
 
 # Options that mean something for a library alone, and what they do with it.
@@ -20,9 +20,11 @@ OF_A_LIBRARY = {
 }  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
-    "refine", "smooth", "outside", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map", "browse", "rgb", "draws",
-    "noise", "weights", "shade", "classes", "tag",
+    "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag",
 )  # fmt: skip
+# Options of the extraction of endmembers that a library makes void.
+OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
@@ -81,12 +83,8 @@ class Options:
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
     extract : {"vca", "spa", "nfindr", "sisal"}
         The algorithm that extracts endmembers.
-    outside : float, optional
-        For "sisal": how many barycentric coordinates may be below 0, for each pixel; default is 0.3.
-    smooth : int
-        Take the mean of so many pixels nearest to each corner of the simplex in place of the pixel at the corner; 0 is that pixel.
-    refine : bool
-        Exchange the pixels of "vca" for others as long as that enlarges their simplex.
+    refine, restarts, smooth, outside, outliers
+        How they are extracted; see `unmix.methods.Extraction`.
     seed : int
         Seed of what is random: VCA and draws.
     out_dir : path-like, optional
@@ -147,8 +145,10 @@ class Options:
     count: int | str | None = None
     extract: str = "vca"
     refine: bool = True
+    restarts: int | None = None
     smooth: int = 0
     outside: float | None = None
+    outliers: float | None = None
     seed: int = 0
     out_dir: str | os.PathLike[str] | None = None
     overwrite: bool = False
@@ -190,12 +190,11 @@ class Options:
             raise MethodError(
                 "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
             )
-        if not self.refine and self.endmembers is not None:
-            raise MethodError("`refine` is for endmembers that are extracted")
-        if self.smooth and self.endmembers is not None:
-            raise MethodError("`smooth` is for endmembers that are extracted")
-        if self.outside is not None and self.endmembers is not None:
-            raise MethodError("`outside` is for endmembers that are extracted")
+        for name in OF_EXTRACTION:
+            if self.endmembers is not None and getattr(self, name) != getattr(Extraction, name):
+                raise MethodError(f"`{name}` is for endmembers that are extracted")
+        if self.endmembers is not None and self.reading.extract_mask is not None:
+            raise MethodError("`extract_mask` is for endmembers that are extracted; `mask` leaves pixels out of all")
         for name, does in OF_A_LIBRARY.items():
             if self.endmembers is None and getattr(self, name) is not None:
                 raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
@@ -292,6 +291,12 @@ class Options:
                 raise MethodError(f"`tag` '{text[:80]}': is given twice")
             tags[key] = value
         return tags
+
+    @property
+    def extraction(self) -> Extraction:
+        """How endmembers are extracted."""
+        given = {name: getattr(self, name) for name in ("extract", "seed", *OF_EXTRACTION)}
+        return Extraction("auto" if self.count is None else self.count, **given)
 
     @property
     def draw_choice(self) -> DrawChoice | None:
@@ -399,7 +404,7 @@ class Options:
             "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
             "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
             "max_delta": self.max_delta, "device": device.partition(":")[0],
-            "reading": {name: value for name, value in self.reading.to_dict().items() if name not in ("mask", "mask_out")},
+            "reading": {name: value for name, value in self.reading.to_dict().items() if "mask" not in name},
         } | (
             ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": self.choice.to_dict()})
@@ -407,8 +412,7 @@ class Options:
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.browse else {"browse": False})
-            | ({"smooth": self.smooth} if self.smooth else {})
-            | ({} if self.outside is None else {"outside": self.outside})
+            | {name: getattr(self, name) for name in OF_EXTRACTION[1:] if getattr(self, name) != getattr(Extraction, name)}
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({"tag": list(self.tag)} if self.tag else {})

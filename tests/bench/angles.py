@@ -4,15 +4,18 @@ For Jasper Ridge, Samson, and the synthetic scene sim1 with noise of 30, 40 and 
 endmembers as the reference has: the mean angle in radians, endmembers matched by assignment (no reference is taken twice), and the RMSE
 of fcls abundances beside the reference's; medians and range over seeds 0 to 19 where there is one. "plain" is our own reading of
 VCA's and of SISAL's paper (`tests/naive.py`): of VCA the pixels it picks, and its own output, projected; of SISAL 80 rounds of
-100 steps from N-FINDR's pixels.
+100 steps from N-FINDR's pixels. pysptools' N-FINDR, where it is installed, begins from random pixels by each seed.
 """
 
+import random
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import scipy.linalg
 from scipy.io import loadmat
 from scipy.optimize import linear_sum_assignment
 
@@ -24,6 +27,7 @@ import unmix
 from unmix.endmembers import extract_endmembers
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
+from unmix.methods import Extraction
 from unmix.scene.bands import choose_bands
 
 DATA = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[3] / "shared/data")
@@ -89,6 +93,23 @@ def plain_sisal(Y: np.ndarray, start: np.ndarray, outside: float = 0.3) -> np.nd
     return mean[:, None] + U @ (np.linalg.inv(Q)[1:] * deviations[:, None])
 
 
+def pysptools_nfindr(cube: unmix.io.Cube, Y: np.ndarray, p: int) -> list[np.ndarray]:
+    """Return the endmembers (L, p) by pysptools' N-FINDR, from random pixels by each seed; none where it is not installed."""
+    try:
+        from pysptools.eea import NFINDR
+    except ImportError:
+        return []
+    # It calls a function that scipy 1.11 removed: a determinant in float32.
+    scipy.linalg._flinalg = types.SimpleNamespace(sdet_c=lambda M: (np.linalg.det(M), 0))
+    found = []
+    for seed in SEEDS:
+        random.seed(seed)
+        np.random.seed(seed)
+        image = Y.reshape(cube.lines, cube.samples, -1).copy()
+        found.append(np.asarray(NFINDR().extract(image, p)).T.astype(float))
+    return found
+
+
 def main() -> None:
     print("| scene | endmembers by | mean angle | RMSE of abundances |\n| --- | --- | --- | --- |")
     folder = tempfile.TemporaryDirectory()
@@ -103,16 +124,14 @@ def main() -> None:
                     cube,
                     bands,
                     None,
-                    p,
-                    extract=extractor,
-                    seed=seed,
-                    budget=2**30,
-                    refine=refine,
-                    smooth=100 * ("smooth" in title),
+                    Extraction(p, extractor, refine, smooth=100 * ("smooth" in title), seed=seed),
+                    2**30,
                 )[0]
                 for seed in seeds
             ]
             show(name, f"`{title}`", [compared(E.matrix, truth, Y, abundances) for E in found])
+            if title == "nfindr" and (rivals := pysptools_nfindr(cube, Y, p)):
+                show(name, "pysptools, N-FINDR", [compared(E, truth, Y, abundances) for E in rivals])
             if title == "nfindr":
                 show(name, "SISAL, plain", [compared(plain_sisal(Y, found[0].matrix), truth, Y, abundances)])
 

@@ -61,7 +61,14 @@ class Bundles:
 
 
 def bundles(
-    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, subsets: int
+    moments: Moments,
+    p: int,
+    seed: int,
+    pixels: int,
+    budget: int,
+    passes: Passes,
+    subsets: int,
+    restarts: int | None = None,
 ) -> Bundles | list[int]:
     """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
@@ -73,7 +80,7 @@ def bundles(
         A list of pixels where there are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, pixels, budget, passes)
-    begin = spanning_and_seeded(p, seed)
+    begin = spanning_and_seeded(p, seed, restarts)
     try:
         whole = exchanged_from(points, constant, p, begin)
         if not isinstance(whole, Simplex):

@@ -10,9 +10,11 @@ from ..blocks import cores
 from ..errors import CubeError, MethodError
 from ..io.cube import Bands, Cube
 from ..library import Endmembers
+from ..methods import Extraction
 from .bundles import Bundles, bundles, grouped
 from .counts import Counts
-from .nfindr import Simplex, nfindr, refined_vca
+from .nfindr import RESTARTS, Simplex, nfindr, refined_vca
+from .outliers import LEAST_DISTANCE, without_outliers
 from .passes import Passes, Scene, named, names_of, signal_of_all
 from .quality import quality_of
 from .sisal import Enclosing, sisal
@@ -37,6 +39,8 @@ MOST_PUREST = 10_000
 MOST_SUBSETS = 1000
 # Those that end in the largest simplex.
 SMOOTHED = (("vca", True), ("nfindr", True))
+# Sets of pixels that exchanges begin from, beside the first.
+MOST_RESTARTS = 1000
 # A spectrum that is below 0 by less than this share of the largest value is 0.
 ROUNDING = 1e-9
 # Largest count that "auto" uses: abundances of so many endmembers mean little.
@@ -44,32 +48,14 @@ MOST = 30
 
 
 def extract_endmembers(
-    cube: Cube,
-    bands: Bands,
-    nodata: float | None,
-    count: int | str,
-    extract: str,
-    seed: int,
-    budget: int,
-    threads: int | None = None,
-    refine: bool = True,
-    smooth: int = 0,
-    outside: float | None = None,
+    cube: Cube, bands: Bands, nodata: float | None, how: Extraction, budget: int, threads: int | None = None
 ) -> tuple[Endmembers, int]:
     """Extract endmembers of one scene; see `extract_from`."""
-    return extract_from([Scene(cube, bands, nodata)], count, extract, seed, budget, threads, refine, smooth, outside)
+    return extract_from([Scene(cube, bands, nodata)], how, budget, threads)
 
 
 def extract_from(
-    scenes: Sequence[Scene],
-    count: int | str,
-    extract: str,
-    seed: int,
-    budget: int,
-    threads: int | None = None,
-    refine: bool = True,
-    smooth: int = 0,
-    outside: float | None = None,
+    scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None
 ) -> tuple[Endmembers, int]:
     """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
 
@@ -80,20 +66,9 @@ def extract_from(
     ----------
     scenes : sequence of Scene
         On the same bands.
+    how : Extraction
     budget, threads
         As in `count_endmembers`.
-    count : int or "auto"
-        How many to extract; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : {"vca", "spa", "atgp", "nfindr", "sisal"}
-        "atgp" is another name of "spa".
-    seed : int
-        Seed of random directions, from 0; of VCA, and of N-FINDR, with which SISAL begins, above six endmembers.
-    refine : bool
-        Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
-    smooth : int
-        Return, for each corner of the simplex, the mean of so many pixels nearest to it; 0 returns the pixel at the corner.
-    outside : float, optional
-        For SISAL: the share of barycentric coordinates of the pixels that may be below 0, for each pixel; default is 0.3.
 
     Returns
     -------
@@ -105,23 +80,26 @@ def extract_from(
     Raises
     ------
     MethodError
-        If the algorithm is unknown, the count or seed is invalid, or the count is larger than the number of bands or valid pixels.
+        If the algorithm is unknown, options do not fit it, or the count is larger than the number of bands or valid pixels.
     CubeError
         If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
-    refuse_extraction(extract, refine, smooth, seed, outside)
-    scene_moments = signal_of_all(scenes, budget, threads)
-    counts = Counts.of(scene_moments) if count == "auto" else None
-    p = int(count) if counts is None else capped(named(scenes), counts)
+    refuse_extraction(how)
+    extract, smooth, seed = how.extract, how.smooth, how.seed
+    scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
+    counts = Counts.of(scene_moments) if how.count == "auto" else None
+    p = int(how.count) if counts is None else capped(named(scenes), counts)
     refuse_count(p, "smooth" if smooth else "extract" if extract == "sisal" else None, smooth, scene_moments)
-    passes = Passes(scenes, budget, threads or cores())
+    passes = Passes(scenes, budget, threads or cores(), read)
     try:
-        more = {"smooth": smooth} if smooth else {"outside": outside or OUTSIDE} if extract == "sisal" else {}
-        found = EXTRACTORS[extract, refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
+        more: dict[str, Any] = {"smooth": smooth} if smooth else {}
+        more |= {"outside": how.outside or OUTSIDE} if extract == "sisal" else {}
+        more |= {} if how.restarts is None else {"restarts": how.restarts}
+        found = EXTRACTORS[extract, how.refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
     except OSError as error:
         raise no_room(scenes, error) from None
     if isinstance(found, Enclosing):
-        return enclosing_library(found, scenes, seed, counts), 1 + passes.made
+        return enclosing_library(found, scenes, seed, counts, left_out), passes.made
     simplex = found if isinstance(found, Simplex) else None
     places = found.places if isinstance(found, Simplex) else found
     if len(set(places)) < p:
@@ -142,21 +120,32 @@ def extract_from(
         source,
         counted=None if counts is None else counts.all,
         simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, passes),
-        quality=quality_of(matrix, None if simplex is None else simplex.use),
+        quality=quality_of(matrix, None if simplex is None else simplex.use) | left_out,
         scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
     )
-    return library, 1 + passes.made
+    return library, passes.made
+
+
+def of_which(
+    scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None
+) -> tuple[Sequence[Scene], Moments, dict[str, Any], int]:
+    """Return the scenes to extract from, without outliers if so asked, their moments, what of them is recorded, and passes made."""
+    found = signal_of_all(scenes, budget, threads)
+    if how.outliers is None:
+        return scenes, found, {}, 1
+    rest, left_out = without_outliers(scenes, found, how.outliers, budget, threads or cores())
+    return rest, signal_of_all(rest, budget, threads), {"outliers": left_out}, 3
 
 
 def extract_bundles(
-    scenes: Sequence[Scene], count: int | str, subsets: int, seed: int, budget: int, threads: int | None = None
+    scenes: Sequence[Scene], how: Extraction, subsets: int, budget: int, threads: int | None = None
 ) -> tuple[Endmembers, int]:
     """Extract several spectra of each material: N-FINDR's pixels of the scene, and of each of some parts of it.
 
     Parameters
     ----------
-    scenes, count, seed, budget, threads
-        As in `extract_from`.
+    scenes, how, budget, threads
+        As in `extract_from`; of ``how`` count, outliers, restarts and seed.
     subsets : int
         How many parts: of each, every so many of the pixels.
 
@@ -174,17 +163,18 @@ def extract_bundles(
     MethodError, CubeError
         As `extract_from`; and where there are fewer valid pixels than the parts need.
     """
-    scene_moments = signal_of_all(scenes, budget, threads)
-    counts = Counts.of(scene_moments) if count == "auto" else None
-    p = int(count) if counts is None else capped(named(scenes), counts)
+    refuse_extraction(how)
+    scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
+    counts = Counts.of(scene_moments) if how.count == "auto" else None
+    p = int(how.count) if counts is None else capped(named(scenes), counts)
     refuse_count(p, "subsets", 0, scene_moments)
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > scene_moments.pixels:
         raise MethodError(
             f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, scene_moments.pixels // p)} for {p} endmembers"
         )
-    passes = Passes(scenes, budget, threads or cores())
+    passes = Passes(scenes, budget, threads or cores(), read)
     try:
-        found = bundles(scene_moments, p, seed, passes.pixels, budget // 2, passes, subsets)
+        found = bundles(scene_moments, p, how.seed, passes.pixels, budget // 2, passes, subsets, how.restarts)
     except OSError as error:
         raise no_room(scenes, error) from None
     if not isinstance(found, Bundles):
@@ -192,7 +182,7 @@ def extract_bundles(
     whole = spectra_of(passes, found.simplex.places)
     parts = [places for places in found.parts if len(places) == p]
     groups, consensus = grouped(whole, [spectra_of(passes, places) for places in parts])
-    quality = quality_of(whole)
+    quality = quality_of(whole) | left_out
     for one, said in zip(quality["each"], consensus):
         one |= {"found": said["found"] * len(parts) / subsets, "spread": said["angle"]}
     names, kinds, places = [], [], []
@@ -205,10 +195,11 @@ def extract_bundles(
     cube, bands, _ = scenes[0]
     return Endmembers(
         tuple(names), spectra_of(passes, places), None if cube.wavelengths is None else cube.wavelengths[bands.index],
-        tuple(passes.position(place) for place in places), f"nfindr (seed {seed}) of the scene and {subsets} parts of it", tuple(kinds),
+        tuple(passes.position(place) for place in places), f"nfindr (seed {how.seed}) of the scene and {subsets} parts of it",
+        tuple(kinds),
         counted=None if counts is None else counts.all, simplex=found.simplex.to_dict(), quality=quality,
         scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
-    ), 1 + passes.made  # fmt: skip
+    ), passes.made  # fmt: skip
 
 
 def spectra_of(passes: Passes, places: Sequence[int]) -> np.ndarray:
@@ -223,7 +214,9 @@ def no_room(scenes: Sequence[Scene], error: OSError) -> CubeError:
     )
 
 
-def enclosing_library(found: Enclosing, scenes: Sequence[Scene], seed: int, counts: Counts | None) -> Endmembers:
+def enclosing_library(
+    found: Enclosing, scenes: Sequence[Scene], seed: int, counts: Counts | None, left_out: dict[str, Any]
+) -> Endmembers:
     """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
     cube, bands, _ = scenes[0]
     names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
@@ -236,31 +229,37 @@ def enclosing_library(found: Enclosing, scenes: Sequence[Scene], seed: int, coun
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
     source, counted = f"sisal (seed {seed})", None if counts is None else counts.all
-    quality = quality_of(found.spectra, found.use)
+    quality = quality_of(found.spectra, found.use) | left_out
     return Endmembers(
         names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality
     )
 
 
-def refuse_extraction(extract: str, refine: bool, smooth: int, seed: int, outside: float | None) -> None:
+def refuse_extraction(how: Extraction) -> None:
     """Raise `MethodError` where an extraction is not known, or its options contradict each other."""
-    names_known = dict.fromkeys(name for name, _ in EXTRACTORS)
-    if extract not in names_known:
-        raise MethodError(f"unknown extraction '{extract}'; there are {', '.join(names_known)}")
-    if (extract, refine) not in EXTRACTORS:
-        raise MethodError(f"`refine`: {extract} always exchanges pixels; only vca can be left as it is")
-    if smooth and (extract, refine) not in SMOOTHED:
+    names_known, kind = dict.fromkeys(name for name, _ in EXTRACTORS), (how.extract, how.refine)
+    if how.extract not in names_known:
+        raise MethodError(f"unknown extraction '{how.extract}'; there are {', '.join(names_known)}")
+    if kind not in EXTRACTORS:
+        raise MethodError(f"`refine`: {how.extract} always exchanges pixels; only vca can be left as it is")
+    if how.smooth and kind not in SMOOTHED:
         raise MethodError(
             "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
         )
-    if outside is not None and extract != "sisal":
+    if how.restarts is not None and kind not in (*SMOOTHED, ("sisal", True)):
+        raise MethodError("`restarts` is for exchanges; use `extract` nfindr, or vca with `refine`")
+    if how.restarts is not None and not 0 <= how.restarts <= MOST_RESTARTS:
+        raise MethodError(f"`restarts` {how.restarts}: must be from 0 to {MOST_RESTARTS}")
+    if how.outside is not None and how.extract != "sisal":
         raise MethodError("`outside` is for `extract` sisal")
-    if outside is not None and not 0.001 <= outside <= 1:
-        raise MethodError(f"`outside` {outside:g}: must be from 0.001 to 1")
-    if not 0 <= smooth <= MOST_PUREST:
-        raise MethodError(f"`smooth` {smooth}: must be from 0 to {MOST_PUREST} pixels")
-    if not (isinstance(seed, int) and 0 <= seed < 2**63):
-        raise MethodError(f"`seed` {seed}: must be a whole number from 0 to 2^63 - 1")
+    if how.outside is not None and not 0.001 <= how.outside <= 1:
+        raise MethodError(f"`outside` {how.outside:g}: must be from 0.001 to 1")
+    if how.outliers is not None and not LEAST_DISTANCE <= how.outliers < np.inf:
+        raise MethodError(f"`outliers` {how.outliers:g}: must be at least {LEAST_DISTANCE}; others are at 1 on average")
+    if not 0 <= how.smooth <= MOST_PUREST:
+        raise MethodError(f"`smooth` {how.smooth}: must be from 0 to {MOST_PUREST} pixels")
+    if not (isinstance(how.seed, int) and 0 <= how.seed <= 2**63 - 1 - (how.restarts or RESTARTS)):
+        raise MethodError(f"`seed` {how.seed}: must be a whole number from 0 to 2^63 - 1")
 
 
 def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:

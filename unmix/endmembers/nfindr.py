@@ -42,6 +42,10 @@ class Simplex:
     log_volume : float
         Natural logarithm of ``|det M|``, which is the volume times (p − 1)!.
     exchanges : int
+    starts : int
+        How many sets of pixels exchanges began from.
+    agree : int
+        How many of these ended in a simplex as large.
     purest : list of lists of int
         For each of them, the pixels with the largest barycentric coordinate of its corner, if they were asked for.
     use : dict
@@ -52,12 +56,14 @@ class Simplex:
     omega: float
     log_volume: float
     exchanges: int
+    starts: int = 1
+    agree: int = 1
     purest: list[list[int]] = field(default_factory=list)
     use: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, float | int]:
         """Return what ``run.json`` has of it."""
-        return {"omega": self.omega, "log_volume": self.log_volume, "exchanges": self.exchanges}
+        return {name: getattr(self, name) for name in ("omega", "log_volume", "exchanges", "starts", "agree")}
 
 
 @compiled
@@ -186,17 +192,19 @@ def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
 
 def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     """Return the largest simplex that exchanges lead to from these sets of pixels, the first of equal ones (but for rounding)."""
-    largest = None
-    for start in starts:
-        simplex = exchanged(points, start)
-        if simplex is not None and (largest is None or simplex.log_volume > largest.log_volume + GAIN):
-            largest = simplex
-    return largest
+    found = [simplex for simplex in (exchanged(points, start) for start in starts) if simplex is not None]
+    if not found:
+        return None
+    most = max(simplex.log_volume for simplex in found)
+    equal = [simplex for simplex in found if simplex.log_volume >= most - GAIN]
+    return replace(equal[0], starts=len(starts), agree=len(equal))
 
 
-def spanning_and_seeded(p: int, seed: int) -> Begin:
-    """Begin from the pixels of SPA, above six endmembers also from those of VCA with three seeds from ``seed`` on."""
-    seeds = range(seed, seed + (RESTARTS if p > ONE_START else 0))
+def spanning_and_seeded(p: int, seed: int, restarts: int | None = None) -> Begin:
+    """Begin from the pixels of SPA and from those of VCA with so many seeds from ``seed`` on; by default 3 above six endmembers."""
+    if restarts is None:
+        restarts = RESTARTS if p > ONE_START else 0
+    seeds = range(seed, seed + restarts)
     return lambda points, constant, spanning: [spanning, *(corners(points, constant, p, each) for each in seeds)]
 
 
@@ -236,9 +244,23 @@ def largest_simplex(
 
 
 def nfindr(
-    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, smooth: int = 0
+    moments: Moments,
+    p: int,
+    seed: int,
+    pixels: int,
+    budget: int,
+    passes: Passes,
+    smooth: int = 0,
+    restarts: int | None = None,
 ) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and how many pixels near each corner are wanted.
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
+
+    Parameters
+    ----------
+    smooth : int
+        How many pixels near each corner are wanted.
+    restarts : int, optional
+        See `spanning_and_seeded`.
 
     Returns
     -------
@@ -247,14 +269,25 @@ def nfindr(
     """
     if p == 1:
         return vca(moments, p, seed, pixels, budget, passes)
-    return largest_simplex(moments, p, pixels, budget, passes, smooth, spanning_and_seeded(p, seed))
+    return largest_simplex(moments, p, pixels, budget, passes, smooth, spanning_and_seeded(p, seed, restarts))
 
 
 def refined_vca(
-    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, smooth: int = 0
+    moments: Moments,
+    p: int,
+    seed: int,
+    pixels: int,
+    budget: int,
+    passes: Passes,
+    smooth: int = 0,
+    restarts: int | None = None,
 ) -> Simplex | list[int]:
     """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
     picked = vca(moments, p, seed, pixels, budget, passes)
     if p == 1:
         return picked
-    return largest_simplex(moments, p, pixels, budget, passes, smooth, lambda *_: [picked])
+
+    def begin(points: Points, constant: float, _: list[int]) -> Starts:
+        return [picked, *(corners(points, constant, p, seed + k) for k in range(1, 1 + (restarts or 0)))]
+
+    return largest_simplex(moments, p, pixels, budget, passes, smooth, begin)

@@ -240,7 +240,14 @@ def small_pieces(points: Points) -> Iterator[np.ndarray]:
 
 
 def sisal(
-    moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes, outside: float
+    moments: Moments,
+    p: int,
+    seed: int,
+    pixels: int,
+    budget: int,
+    passes: Passes,
+    outside: float,
+    restarts: int | None = None,
 ) -> Enclosing | list[int]:
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
@@ -253,7 +260,7 @@ def sisal(
     """
     points, constant = components(moments, p, pixels, budget, passes)
     try:
-        found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
+        found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed, restarts))
         if not isinstance(found, Simplex):
             return found
         U, deviations = axes(moments, p)

@@ -45,7 +45,7 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     dict
         ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or, above
         1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same of the mask, and
-        its band; ``mask_out``, those of the masks that flag bad pixels. It contains no time, so a copy is the same scene.
+        its band; ``mask_out``, those of the masks that flag bad pixels; ``extract_mask``. There is no time in it: copies are one scene.
 
     Raises
     ------
@@ -55,13 +55,10 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     if not isinstance(scene, Window):
         return input_id(scene)
     identity = input_id(scene.cube)
-    ids = [(mask.flags_bad, {**input_id(mask.cube), "band": mask.band + 1}) for mask in scene.masks]
-    for flags_bad, one in ids:
-        if not flags_bad:
-            identity["mask"] = one
-    flagged = sorted(
-        {json.dumps(one, sort_keys=True) for flags_bad, one in ids if flags_bad}
-    )  # their order changes nothing
+    ids = [(mask.option, {**input_id(mask.cube), "band": mask.band + 1}) for mask in scene.masks]
+    identity |= {option: one for option, one in ids if option != "mask_out"}
+    # Their order changes nothing.
+    flagged = sorted({json.dumps(one, sort_keys=True) for option, one in ids if option == "mask_out"})
     return identity | ({"mask_out": [json.loads(one) for one in flagged]} if flagged else {})
 
 

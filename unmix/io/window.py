@@ -1,6 +1,7 @@
 """Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or its bands less others (`Tied`)."""
 
 import contextlib
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,13 +33,15 @@ class Mask(NamedTuple):
 
     cube: Cube
     band: int  # from 0
-    flags_bad: bool  # pixels are left out where it is anything but 0; else where it is 0 or nodata
+    # The option that named it. By "mask_out" pixels are left out where it is anything but 0, by others where it is 0 or nodata; by
+    # "extract_mask" only of the extraction of endmembers.
+    option: str = "mask"
 
     def keeps(self, lines: slice, samples: slice) -> np.ndarray:
         """Return which pixels of some lines and samples it keeps, bool array (n, samples)."""
         raw = self.cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(self.cube), np.uint8))
         values = by_pixel(raw, self.cube.interleave)[:, samples, self.band]
-        if self.flags_bad:
+        if self.option == "mask_out":
             return values == 0
         keep = np.isfinite(values) & (values != 0)
         nodata = as_stored(self.cube.nodata, self.cube.dtype, self.cube.path, [])
@@ -89,14 +92,15 @@ class Window:
         self.blank = float("nan")
         self.masks = tuple(masks)
         self.begins = [self.begin_of(mask) for mask in masks]
+        self.has_blanks = self.is_for_extraction = False
         if masks:
             self.set_blank()
 
     def begin_of(self, mask: Mask) -> tuple[int, int]:
         """Return the line and sample of a mask at which this part begins."""
-        cube, band, option = mask.cube, mask.band, "mask_out" if mask.flags_bad else "mask"
+        cube, band = mask.cube, mask.band
         if band >= cube.bands:
-            raise CubeError(f"{cube.path}: has {cube.bands} bands; `{option}` asks for band {band + 1}")
+            raise CubeError(f"{cube.path}: has {cube.bands} bands; `{mask.option}` asks for band {band + 1}")
         if (cube.lines, cube.samples) == (self.cube.lines, self.cube.samples):
             return self.first, self.across.start
         if (cube.lines, cube.samples) != (self.lines, self.samples):
@@ -108,6 +112,7 @@ class Window:
 
     def set_blank(self) -> None:
         """Set the value of masked pixels, and a type that can hold it."""
+        self.has_blanks = True
         if self.dtype.kind != "f" and self.nodata is not None:
             self.blank = self.nodata
         elif self.dtype.kind != "f":
@@ -123,7 +128,7 @@ class Window:
         else:
             filled = place_for(self, lines, out)
             self.read_part(in_scene, filled)
-        if self.masks:
+        if self.has_blanks:
             masked = ~self.kept(lines)
             by_pixel(filled, self.interleave)[masked] = self.blank
         return filled
@@ -142,11 +147,19 @@ class Window:
                 filled[within] = raw[:, self.across] if self.interleave == "bip" else raw[..., self.across]
 
     def kept(self, lines: slice) -> np.ndarray:
-        """Return the pixels that all masks keep; bool array (n, samples)."""
+        """Return the pixels that all masks in force keep; bool array (n, samples)."""
         keep = np.ones((lines.stop - lines.start, self.samples), bool)
         for mask, (line, sample) in zip(self.masks, self.begins):
+            if mask.option == "extract_mask" and not self.is_for_extraction:
+                continue
             keep &= mask.keeps(slice(lines.start + line, lines.stop + line), slice(sample, sample + self.samples))
         return keep
+
+    def for_extraction(self) -> "Window":
+        """Return the pixels that endmembers are extracted from."""
+        part = copy.copy(self)
+        part.is_for_extraction = True
+        return part
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the scene; see `unmix.io.cube.Cube.storage`."""

@@ -9,6 +9,7 @@ from ..blocks import BlockPlan
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..io import Bands, Cube, bytes_per_line
+from ..io.window import Window
 from ..library import Endmembers
 from ..options import Options
 from ..outputs.output_set import Outputs
@@ -100,20 +101,8 @@ def extract(
     scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
 ) -> tuple[Endmembers, int]:
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
-    count = "auto" if options.count is None else options.count
-    return extract_endmembers(
-        scene,
-        used,
-        nodata,
-        count,
-        options.extract,
-        options.seed,
-        options.budget,
-        threads,
-        options.refine,
-        options.smooth,
-        options.outside,
-    )
+    part = scene.for_extraction() if isinstance(scene, Window) else scene
+    return extract_endmembers(part, used, nodata, options.extraction, options.budget, threads)
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

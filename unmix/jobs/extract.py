@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from ..endmembers import extract_bundles, extract_from, named
 from ..endmembers.passes import Scene
 from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
+from ..io.cube import counted
 from ..io.identity import Watch
+from ..io.window import Window
 from ..library import Endmembers
+from ..methods import Extraction
 from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs
 from ..outputs.output_set import save_library
 from ..scene import ReadOptions, open_scene
@@ -30,18 +34,14 @@ SAME_BAND = 0.1
 
 
 def extract(
-    cubes: Paths, *, count: int | str = "auto", extract: str = "vca", refine: bool = True, smooth: int = 0,
-    outside: float | None = None, subsets: int | None = None, seed: int = 0, memory: str | int = "1G",
-    threads: int | None = None, **reading: Any,
-) -> Endmembers:  # fmt: skip
+    cubes: Paths, *, subsets: int | None = None, memory: str | int = "1G", threads: int | None = None, **how: Any
+) -> Endmembers:
     """Extract one set of endmembers from all pixels of one scene or of many.
 
     Parameters
     ----------
     cubes : path-like or sequence of path-like
         The scenes. Several must be on the same bands and in the same unit.
-    count, extract, refine, smooth, outside, seed
-        See `unmix.endmembers.extract_from`.
     subsets : int, optional
         Extract several spectra of each material, with it as their class; see `unmix.endmembers.extract_bundles`. Not with ``refine``
         off, ``smooth`` or ``outside``.
@@ -49,8 +49,9 @@ def extract(
         Bound on the memory for blocks, such as "2G".
     threads : int, optional
         CPU threads; default is all.
-    **reading
-        See `unmix.ReadOptions`; for all scenes.
+    **how
+        ``count`` ("auto"), ``extract`` ("vca"), ``refine``, ``restarts``, ``smooth``, ``outside``, ``outliers`` and ``seed``: see
+        `unmix.methods.Extraction`. Others: see `unmix.ReadOptions`; for all scenes.
 
     Returns
     -------
@@ -65,19 +66,19 @@ def extract(
     CubeError
         Where a scene cannot be read, or is on other bands or in another unit than the first.
     """
-    scenes = open_all(cubes, ReadOptions(**reading))
-    how = {"count": count, "extract": extract, "refine": refine, "smooth": smooth, "outside": outside, "seed": seed}
-    return extracted(scenes, how, subsets, parse_size(str(memory)), threads)
+    own = {name: how.pop(name) for name in list(how) if name in {field.name for field in fields(Extraction)}}
+    scenes = open_all(cubes, ReadOptions(**how))
+    return extracted(scenes, Extraction(**own), subsets, parse_size(str(memory)), threads)
 
 
 def extract_to(
-    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, memory: str, threads: int | None, how: dict[str, Any],
+    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, memory: str, threads: int | None, how: Extraction,
     listed: Path | None = None, subsets: int | None = None, **reading: Any,
 ) -> list[Path]:  # fmt: skip
     """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
 
-    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder. ``how`` has
-    count, extract, refine, smooth, outside and seed; ``listed`` is the file that names the scenes.
+    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder.
+    ``listed`` is the file that names the scenes.
 
     Raises
     ------
@@ -98,7 +99,8 @@ def extract_to(
     if library.simplex is not None and "omega" in library.simplex:
         log.info(
             f"{named(scenes)}: the simplex of these {len(materials)} pixels is the largest that exchanging one of them can reach "
-            f"(best ratio of volumes {library.simplex['omega']:.9f})"
+            f"(best ratio of volumes {library.simplex['omega']:.9f}; from {library.simplex['agree']} of "
+            f"{counted(library.simplex['starts'], 'set')} of pixels that exchanges began with)"
         )
     if library.simplex is not None and "below" in library.simplex:
         log.info(f"{named(scenes)}: the simplex leaves {library.simplex['below']:.3f} coordinates a pixel below 0")
@@ -108,16 +110,16 @@ def extract_to(
 
 
 def extracted(
-    scenes: list[Scene], how: dict[str, Any], subsets: int | None, budget: int, threads: int | None
+    scenes: list[Scene], how: Extraction, subsets: int | None, budget: int, threads: int | None
 ) -> Endmembers:
     """Return one set of endmembers, or bundles where there are ``subsets``; see `extract`."""
     if subsets is None:
-        return extract_from(scenes, **how, budget=budget, threads=threads)[0]
+        return extract_from(scenes, how, budget, threads)[0]
     plain = {"extract": ("vca", "nfindr"), "refine": (True,), "smooth": (0,), "outside": (None,)}
     for name, values in plain.items():
-        if how.get(name, values[0]) not in values:
+        if getattr(how, name) not in values:
             raise MethodError(f"`{name}` is not for `subsets`, which are of pixels by nfindr")
-    return extract_bundles(scenes, how["count"], subsets, how.get("seed", 0), budget, threads)[0]
+    return extract_bundles(scenes, how, subsets, budget, threads)[0]
 
 
 def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
@@ -125,7 +127,8 @@ def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
     paths = [cubes] if isinstance(cubes, str | os.PathLike) else list(cubes)
     if not paths:
         raise MethodError("no scene is given")
-    scenes = [Scene(*open_scene(path, reading)) for path in paths]
+    opened = (open_scene(path, reading) for path in paths)
+    scenes = [Scene(one.for_extraction() if isinstance(one, Window) else one, *rest) for one, *rest in opened]
     for scene in scenes[1:]:
         refuse_other_bands(scenes[0], scene)
     return scenes

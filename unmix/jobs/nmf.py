@@ -37,6 +37,7 @@ from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
 from ..library import Endmembers, fit, load_parts
+from ..methods import Extraction
 from ..outputs.atomic import finite
 from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
@@ -181,7 +182,9 @@ def starting_endmembers(
     if endmembers is not None:
         return fit(load_parts(Path(endmembers)), scene, used.index)
     if start != "random":
-        return extract_endmembers(scene, used, nodata, count, start, seed, budget, threads, start != "vca")[0]
+        return extract_endmembers(
+            scene, used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
+        )[0]
     signal = signal_of(scene, used, nodata, budget, threads)
     p = capped(str(scene.path), Counts.of(signal)) if count == "auto" else int(count)
     if p < 1:

@@ -120,7 +120,7 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
     inputs: Inputs = []
     if isinstance(scene, Window):
         inputs += [("cube", path) for path in files_of(scene.cube)]
-        inputs += [("mask", path) for mask in scene.masks for path in files_of(mask.cube)]
+        inputs += [(mask.option, path) for mask in scene.masks for path in files_of(mask.cube)]
     elif scene is not None:
         inputs += [("cube", path) for path in files_of(scene)]
     for role, spec in others.items():

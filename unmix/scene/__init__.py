@@ -28,6 +28,8 @@ OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
 ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat")
 # What belongs to a scene and is none, by format, and the parameter that takes it.
 COMPANIONS = {"EMIT L2A mask": "mask_out", "EMIT L2A uncertainty": "noise"}
+# Options that name one mask each.
+SINGLE_MASKS = ("mask", "extract_mask")
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
@@ -61,6 +63,8 @@ class ReadOptions:
     mask_out : sequence of str
         Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0. In the names of masks ``{stem}``
         and ``{dir}`` stand for the scene's; see `name_for`.
+    extract_mask : str, optional
+        A raster like ``mask``; pixels where it is 0 or nodata are unmixed, but no endmembers are extracted from them.
     dataset, wavelengths : str, optional
         See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
     """
@@ -75,6 +79,7 @@ class ReadOptions:
     bbox: str | None = None
     mask: str | None = None
     mask_out: Sequence[str] = ()
+    extract_mask: str | None = None
     dataset: str | None = None
     wavelengths: str | None = None
 
@@ -85,17 +90,17 @@ class ReadOptions:
             object.__setattr__(self, "nodata", float(self.nodata))
 
     @property
-    def masks(self) -> list[tuple[str, bool]]:
-        """The masks, and of each whether it flags the pixels to leave out."""
-        kept = [] if self.mask is None else [(self.mask, False)]
-        return kept + [(mask, True) for mask in self.mask_out]
+    def masks(self) -> list[tuple[str, str]]:
+        """The masks, each with the option that names it."""
+        single = [(getattr(self, option), option) for option in SINGLE_MASKS if getattr(self, option) is not None]
+        return single + [(mask, "mask_out") for mask in self.mask_out]
 
     def for_scene(self, path: str | os.PathLike[str]) -> "ReadOptions":
         """Return the options with the masks' names of one scene; see `name_for`."""
         if not self.masks:
             return self
-        mask = self.mask and name_for(self.mask, path)
-        return replace(self, mask=mask, mask_out=tuple(name_for(text, path) for text in self.mask_out))
+        single = {option: name_for(text, path) for text, option in self.masks if option in SINGLE_MASKS}
+        return replace(self, **single, mask_out=tuple(name_for(text, path) for text in self.mask_out))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
@@ -104,9 +109,9 @@ class ReadOptions:
 
     def with_absolute_paths(self) -> "ReadOptions":
         """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
-        absolute: dict[str, Any] = {}
-        if self.mask is not None:
-            absolute["mask"] = absolute_mask(self.mask)
+        absolute: dict[str, Any] = {
+            option: absolute_mask(text) for text, option in self.masks if option in SINGLE_MASKS
+        }
         absolute["mask_out"] = tuple(map(absolute_mask, self.mask_out))
         if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
             absolute["wavelengths"] = os.path.abspath(self.wavelengths)
@@ -222,7 +227,7 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     if reading.lines is reading.samples is reading.bbox is None and not reading.masks:
         return cube, nodata
     lines, samples = part_of(cube, reading.lines, reading.samples, reading.bbox)
-    part = Window(cube, lines, samples, nodata, [open_mask(text, flags_bad) for text, flags_bad in reading.masks])
+    part = Window(cube, lines, samples, nodata, [open_mask(*named) for named in reading.masks])
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata
@@ -248,22 +253,21 @@ def absolute_name(name: str | os.PathLike[str]) -> str:
     return text if text.startswith("{dir}") else os.path.abspath(text)
 
 
-def open_mask(text: str, flags_bad: bool) -> Mask:
-    """Open ``FILE`` or ``FILE:BAND``; see `ReadOptions`.
+def open_mask(text: str, option: str) -> Mask:
+    """Open ``FILE`` or ``FILE:BAND`` for one of the options of `ReadOptions` that name masks.
 
     Raises
     ------
     MethodError
         If the band is 0, or no band of the file.
     """
-    option = "`mask_out`" if flags_bad else "`mask`"
     path, band = mask_of(text)
     cube = open_cube(path)
     if band.isascii() and band.isdigit() and len(band) < 8:
         if int(band) < 1:
-            raise MethodError(f"{option} {text}: bands count from 1")
-        return Mask(cube, int(band) - 1, flags_bad)
+            raise MethodError(f"`{option}` {text}: bands count from 1")
+        return Mask(cube, int(band) - 1, option)
     names = [name.casefold() for name in band_names(cube)]
     if band.casefold() not in names:
-        raise MethodError(f"{option} {text}: {path} has no band '{band}'; it has {', '.join(band_names(cube)[:12])}")
-    return Mask(cube, names.index(band.casefold()), flags_bad)
+        raise MethodError(f"`{option}` {text}: {path} has no band '{band}'; it has {', '.join(band_names(cube)[:12])}")
+    return Mask(cube, names.index(band.casefold()), option)

@@ -7,11 +7,13 @@ import numpy as np
 from ...blocks import cores
 from ...endmembers import purest_of
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
+from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes, Scene
 from ...endmembers.quality import use_of
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
+from ...io.window import Window
 
 # Memory for blocks and components; more goes to a scratch file.
 BUDGET = 2**28
@@ -36,7 +38,14 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     matrix : array (L, p), float64
         The endmembers that the run wrote.
     """
-    found = report["endmembers"]
+    found, scene = report["endmembers"], scene.for_extraction() if isinstance(scene, Window) else scene
+    left_out = (found.get("quality") or {}).get("outliers")
+    if left_out is not None:
+        whole = [Scene(scene, bands, report["nodata"])]
+        rest, again = without_outliers(whole, moments(*whole[0], BUDGET, cores()), left_out["limit"], BUDGET, cores())
+        if again != left_out:
+            return f"{again['pixels']} pixels are outliers, not {left_out['pixels']}, or others"
+        scene, report = rest[0].cube, report | {"nodata": rest[0].nodata}
     if "tau" in found["simplex"]:
         return fault_of_enclosing(report, scene, bands, matrix)
     corners = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in found["pixels"] if line >= 0]

@@ -1,0 +1,130 @@
+"""Leave out pixels that are far from all others: a hot pixel spans a component of its own, and every extraction picks it.
+
+The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / L)``, with mean m and covariance C
+of the *other* pixels: with its own share in C a hot pixel would hide itself. The root mean square over all pixels is about 1.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import CubeError
+from ..io.cube import Cube
+from ..io.window import Window
+from .passes import Passes, Scene, named
+from .statistics import Moments
+
+log = logging.getLogger("unmix")
+
+# Pixels at less than this distance are ordinary.
+LEAST_DISTANCE = 2.0
+# A direction with less of the variance than this is rounding.
+NOTHING = 1e-12
+# Pixels left out whose places are recorded, and, as a share of all, beyond which they are no outliers.
+PLACES, MOST = 100, 0.1
+
+
+class Without(Window):
+    """A scene without some of its pixels, which are read as masked.
+
+    Parameters
+    ----------
+    scene : Cube
+    nodata : float or None
+        The nodata value in force, as stored.
+    pixels : array (n,), int64
+        The pixels to leave out, each as ``line * samples + sample``, in ascending order.
+    """
+
+    def __init__(self, scene: Cube, nodata: float | None, pixels: np.ndarray) -> None:
+        super().__init__(scene, slice(0, scene.lines), slice(0, scene.samples), nodata)
+        self.fields, self.origin, self.pixels = scene.fields, scene.origin, pixels
+        self.set_blank()
+
+    def kept(self, lines: slice) -> np.ndarray:
+        """Return which pixels of some lines are not left out; bool array (n, samples)."""
+        keep = np.ones((lines.stop - lines.start) * self.samples, bool)
+        ends = np.searchsorted(self.pixels, [lines.start * self.samples, lines.stop * self.samples])
+        keep[self.pixels[slice(*ends)] - lines.start * self.samples] = False
+        return keep.reshape(-1, self.samples)
+
+
+def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
+    """Return the distances of pixels from all others.
+
+    Parameters
+    ----------
+    Z : array (n, d), float64
+        Some pixels, centred and whitened by mean and covariance of all; NaN where masked.
+    pixels : int
+        Valid pixels of all, at least 3.
+
+    Returns
+    -------
+    array (n,), float64
+        Infinite for the only pixel in some direction, NaN where masked.
+    """
+    # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
+    share = np.square(Z).sum(axis=1) / pixels * pixels / (pixels - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squared = share * pixels / np.maximum(1.0 - share, 0.0)
+    return np.sqrt(squared / Z.shape[1])
+
+
+def whitening(moments: Moments) -> np.ndarray:
+    """Return the matrix (L, d) that makes the covariance of all pixels the identity, without directions that have no variance."""
+    values, vectors = np.linalg.eigh(moments.covariance)
+    some = values > NOTHING * np.trace(moments.second)
+    return np.ascontiguousarray(vectors[:, some] / np.sqrt(values[some]))
+
+
+def without_outliers(
+    scenes: Sequence[Scene], moments: Moments, limit: float, budget: int, threads: int
+) -> tuple[list[Scene], dict[str, Any]]:
+    """Return scenes without the pixels at a distance above ``limit``, in one pass over them.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of all the scenes.
+    limit : float
+        Largest distance of a pixel that stays.
+    budget, threads : int
+        As in `unmix.endmembers.count_endmembers`.
+
+    Returns
+    -------
+    scenes : list of Scene
+    left_out : dict
+        ``limit``; ``pixels``, how many are left out; ``places``, the first 100 as (line, sample), with the number of their scene
+        before it where there are several.
+
+    Raises
+    ------
+    CubeError
+        Where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
+    """
+    if moments.pixels < 3:
+        raise CubeError(f"{named(scenes)}: {moments.pixels} valid pixels have no outliers; extract without `outliers`")
+    W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
+
+    def visit(first: int, Z: np.ndarray) -> None:
+        found.append(first + np.flatnonzero(distances(Z, moments.pixels) > limit))
+
+    if W.shape[1]:
+        passes.project(W, W.T @ moments.mean, visit)
+    far = np.concatenate([np.empty(0, np.int64), *found])
+    if len(far) > MOST * moments.pixels:
+        raise CubeError(
+            f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these are no outliers"
+        )
+    left = [
+        Scene(part := Without(scene.cube, scene.nodata, own - first), scene.bands, part.nodata) if len(own) else scene
+        for first, scene in passes.begun()
+        for own in [far[(far >= first) & (far < first + scene.pixels)]]
+    ]
+    places = [(*passes.locate(int(n))[:1], *passes.position(int(n)))[len(scenes) == 1 :] for n in far[:PLACES]]
+    log.info(f"{named(scenes)}: {len(far)} of {moments.pixels} pixels left out as outliers, beyond {limit:g}")
+    return left, {"limit": limit, "pixels": len(far), "places": [list(place) for place in places]}
