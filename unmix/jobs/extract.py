@@ -127,8 +127,10 @@ def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
     paths = [cubes] if isinstance(cubes, str | os.PathLike) else list(cubes)
     if not paths:
         raise MethodError("no scene is given")
-    opened = (open_scene(path, reading) for path in paths)
-    scenes = [Scene(one.for_extraction() if isinstance(one, Window) else one, *rest) for one, *rest in opened]
+    scenes = []
+    for path in paths:
+        cube, bands, nodata = open_scene(path, reading)
+        scenes.append(Scene(cube.for_extraction() if isinstance(cube, Window) else cube, bands, nodata))
     for scene in scenes[1:]:
         refuse_other_bands(scenes[0], scene)
     return scenes
