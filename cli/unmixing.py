@@ -88,6 +88,21 @@ weights = options.combine(
     ),
 )
 
+sparse = options.combine(
+    click.option(
+        "--l1",
+        type=float,
+        metavar="LAMBDA",
+        help="For nnls: a penalty on the sum of abundances, to the optimum of half the squared residual plus LAMBDA times the sum, in "
+        "the unit of the scaled cube: few spectra of a large library.",
+    ),
+    click.option(
+        "--l1-weights",
+        metavar="FILE",
+        help="For --l1: how much each endmember counts in the sum, a number a line.  [default: 1 each]",
+    ),
+)
+
 uncertainty = options.combine(
     click.option(
         "--uncertainty",
@@ -216,6 +231,7 @@ every = options.combine(
     sums,
     shade_normalize,
     weights,
+    sparse,
     uncertainty,
     options.extraction,
     click.option(

@@ -261,3 +261,60 @@ def angle(u, v):
     """The angle between two spectra in radians, exact for small ones."""
     u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
     return 2 * np.arcsin(min(1.0, np.linalg.norm(u - v) / 2))
+
+
+def lasso_path(E, y, w=None):
+    """Every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down to 0.
+
+    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an abundance or the
+    dual of another column reaches 0; between two breakpoints a is linear in λ.
+    """
+    p = E.shape[1]
+    w = np.ones(p) if w is None else w
+    start = (E.T @ y) / w
+    lam, S = start.max(), [int(start.argmax())]
+    if lam <= 0:
+        return [(0.0, np.zeros(p))]
+    path, last = [(lam, np.zeros(p))], None
+    for _ in range(20 * p):
+        Q, R = np.linalg.qr(E[:, S])
+        u = np.linalg.solve(R, Q.T @ y)
+        v = np.linalg.solve(R, np.linalg.solve(R.T, w[S]))
+        r, d = y - E[:, S] @ u, E[:, S] @ v
+        # Duals along λ: e_jᵀ(r + λ d) − λ w_j, which is 0 at the next column's λ.
+        best, event = 0.0, None
+        for j in range(p):
+            if j not in S and j != last:
+                slope = w[j] - E[:, j] @ d
+                at = (E[:, j] @ r) / slope if abs(slope) > 1e-12 else -1.0
+                if 0 < at < lam * (1 - 1e-12) and at > best:
+                    best, event = at, ("in", j)
+        for i, j in enumerate(S):
+            at = u[i] / v[i] if v[i] != 0 else -1.0
+            if 0 < at < lam * (1 - 1e-12) and at > best and j != last:
+                best, event = at, ("out", j)
+        a = np.zeros(p)
+        a[S] = u - best * v
+        if event is not None and event[0] == "out":
+            a[event[1]] = 0.0
+        path.append((best, a))
+        if event is None:
+            break
+        kind, last = event
+        lam = best
+        if kind == "in":
+            S.append(last)
+        else:
+            S.remove(last)
+    return path
+
+
+def on_path(path, lam):
+    """The abundances at one λ of a path, between its breakpoints."""
+    if lam >= path[0][0]:
+        return np.zeros(len(path[0][1]))
+    for (high, a), (low, b) in itertools.pairwise(path):
+        if low <= lam <= high:
+            share = (high - lam) / (high - low)
+            return a + share * (b - a)
+    raise AssertionError(lam)

@@ -18,16 +18,17 @@ from unmix.summary import ADDED, ARRAYS, WORST, Summary, bin_of, edges
 pytestmark = pytest.mark.sim
 
 
-def certificates(E, Y, A, method, ops=WIDE):
+def certificates(E, Y, A, method, ops=WIDE, penalty=None):
     """(rmse, κ, δ) of each pixel by the code under test."""
     problem = plan(E, method)
+    penalty = np.empty(0) if penalty is None else penalty
     p, w = E.shape[1], ops.width
     found, X = [], Y - problem.shift if len(problem.shift) else Y
     for first in range(0, len(Y), w):
         some = np.minimum(np.arange(first, first + w), len(Y) - 1)  # the last tile is filled up
         out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
-            problem.E, problem.sizes, problem.slopes, problem.curvature, problem.method.sum_to_one, problem.method.nonnegative,
+            problem.E, problem.sizes, problem.slopes, problem.curvature, problem.method.sum_to_one, problem.method.nonnegative, penalty,
             np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((5, w)),
         )  # fmt: skip
         found.append(out[:, 0].T)

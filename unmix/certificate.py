@@ -65,6 +65,9 @@ def certify_function(ops: Width) -> Any:
         σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ is infinite.
     sum_to_one, nonnegative : bool
         The constraints.
+    penalty : array (p,) or (0,), float64
+        What is subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of the
+        difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ ≤ penalty``.
     Y, A : arrays (L, width) and (p, width), float64
         Pixels and abundances, one pixel a column.
     W : array (p, width), float64
@@ -78,7 +81,7 @@ def certify_function(ops: Width) -> Any:
     verdict = verdict_function(ops)
 
     @compiled
-    def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, Y, A, W, rmse, kappa, delta, terms):
+    def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms):
         L, p = E.shape
         for j in range(p):
             store(W, j, broadcast(0.0))
@@ -100,6 +103,8 @@ def certify_function(ops: Width) -> Any:
                 w = fma(broadcast(E[b2, j]), r2, w)
                 store(W, j, fma(broadcast(E[b3, j]), r3, w))
             rr = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, rr))))
+        for j in range(penalty.shape[0]):
+            store(W, j, load(W, j) - broadcast(penalty[j]))
         store(rmse, 0, root(rr / float(L)))
         verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, root(yy), root(rr), kappa, delta, terms)
 

@@ -362,3 +362,15 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     if name not in row.solvers:
         raise MethodError(f"solver '{name}' does not serve method '{method}'; use {' or '.join(row.solvers)}")
     return row, SOLVERS[name]
+
+
+def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:
+    """Raise `MethodError` where the sum of abundances cannot be penalised with λ = ``l1``."""
+    if method.sum_to_one:
+        raise MethodError(f"`l1` is for `method` nnls; with {method.name} the sum of abundances is the same for all")
+    if not method.nonnegative:
+        raise MethodError(f"`l1` is for `method` nnls, whose abundances are not negative, not {method.name}")
+    if solver.name != "active-set":
+        raise MethodError(f"`l1` is for `solver` active-set, not {solver.name}")
+    if not 0.0 <= l1 < LARGEST:
+        raise MethodError(f"`l1` {l1:g}: must be at least 0, and below {LARGEST:g}")

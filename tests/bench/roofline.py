@@ -118,7 +118,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
                 for s in range(width):
                     steps += tile.steps[0, s]
             if stage >= 3:
-                certify(plan.E, plan.sizes, plan.slopes, plan.curvature, False, True, tile.Y, tile.A, tile.W,
+                certify(plan.E, plan.sizes, plan.slopes, plan.curvature, False, True, plan.penalty, tile.Y, tile.A, tile.W,
                         tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if stage >= 4:
                 settle_tile(plan, tile, face, width)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..blocks import BlockPlan, cores
 from ..devices import Line, Slot, choose_device
-from ..errors import CubeError, LibraryError
+from ..errors import CubeError, LibraryError, MethodError
 from ..io.cube import Bands
 from ..io.fields import DTYPES
 from ..library import Endmembers
@@ -52,6 +52,8 @@ def solve(
     *,
     method: str = "fcls",
     solver: str | None = None,
+    l1: float | None = None,
+    l1_weights: np.ndarray | None = None,
     device: str = "cpu",
     threads: int | None = None,
 ) -> Solution:
@@ -67,6 +69,11 @@ def solve(
         The constraints.
     solver : str, optional
         A key of `unmix.methods.SOLVERS`; default is the method's own.
+    l1 : float, optional
+        For nnls: minimise ``½ |y − E a|² + λ wᵀa`` in place of the first term alone, λ this number: the larger, the fewer endmembers
+        and the smaller their abundances.
+    l1_weights : array-like of shape (p,), optional
+        The weights w, at least 0; default is 1.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -98,6 +105,10 @@ def solve(
     Y, E = checked(Y, E)
     library = Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
     problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip")
+    if l1 is None and l1_weights is not None:
+        raise MethodError("`l1_weights` are of `l1`, which is not given")
+    if l1 is not None:
+        problem = problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
     return solve_pixels(Y, problem, E.shape[1], device, threads)
 
 

@@ -17,10 +17,11 @@ from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..methods import Method, Solver, choose
-from ..options import OF_A_LIBRARY
+from ..options.contradictions import OF_A_LIBRARY
 from ..outputs.judgement import abundances_of, fit_of, judge, percent
 from ..outputs.report import input_of
-from ..problem import WARN_CONDITION, condition_of, plan_problem, some_of
+from ..problem import WARN_CONDITION, plan_problem, some_of
+from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
 from ..summary import Summary

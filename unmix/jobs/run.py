@@ -38,6 +38,7 @@ from .derived import DerivedMap, derived_maps, header_fields
 from .derived.monte_carlo import plan_draws
 from .derived.noise import NoiseCube, noise_of, read_bands
 from .executor import Executor, LocalExecutor, Progress
+from .penalty import Penalty
 
 log = logging.getLogger("unmix")
 # Reflectances are below this: snow and glint reach 1.2.
@@ -141,9 +142,8 @@ class SceneRun:
         table = file_of(options.classes) if options.classes and ":" in options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
-        inputs = inputs_of(scene, library=library, classes=table, noise=noise, weights=weights) + inputs_of(
-            library=options.shade
-        )
+        tables = {"classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights}
+        inputs = inputs_of(scene, library=library, **tables) + inputs_of(library=options.shade)
         outputs = of_a_run(self.folder, scene.stem, self.suffixes)
         refuse_inputs(outputs, inputs)
         self.noise = None if noise is None else noise_of(noise, scene, self.used, options.reading)
@@ -163,6 +163,7 @@ class SceneRun:
             refuse_weights(self.weights, weights or noise)
             self.weights = self.weights / self.weights.max()
             self.weights = self.weights / np.sqrt(np.square(self.weights).mean())
+        self.penalty = None if options.l1 is None else Penalty.of(options.l1, options.l1_weights)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -179,6 +180,7 @@ class SceneRun:
         if self.noise is not None:
             self.request |= {"noise": self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()}
         self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
+        self.request |= {} if self.penalty is None else {"l1": self.penalty.to_dict()}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
         self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
         completed = CompletedRun(self.request, self.watch.identity)
@@ -234,6 +236,7 @@ class SceneRun:
         report |= (
             {} if options.choice is None else {"without_spectrum": without_spectrum(scene, options.choice, summary)}
         )
+        report |= {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
         further = {name: header_fields(one) for name, one in derived.items()}
@@ -268,6 +271,7 @@ class SceneRun:
         problem = plan_problem(
             given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
+        problem = problem if self.penalty is None else self.penalty.put_on(problem)
         noise = self.noise if self.noise is None or self.weights is None else self.noise * self.weights
         problem = replace(problem, noise=noise, weighting=weighting)
         sums, choice = options.sums(problem.endmembers), options.draw_choice

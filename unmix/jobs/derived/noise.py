@@ -137,6 +137,28 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     return not is_header and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
+def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
+    """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
+    try:
+        with open(path, errors="replace") as file:
+            text = file.read(LONGEST_FILE)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot read the {what}: {error.strerror}; it is a file with a number a line"
+        ) from None
+    rows = [row for row in (line.replace(",", " ").split() for line in text.splitlines()) if row]
+    values = []
+    for number, row in enumerate(rows):
+        try:
+            values.append(float(row[-1]))
+        except ValueError:
+            if number:  # the first line may be a heading
+                raise InputError(
+                    f"{path}: '{row[-1][:20]}' is no number; write the {what} of {of} on each line"
+                ) from None
+    return values
+
+
 def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str) -> np.ndarray:
     """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
 
@@ -154,23 +176,7 @@ def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str
     InputError
         Where it cannot be read, has another number of lines, or a value is not above 0.
     """
-    try:
-        with open(path, errors="replace") as file:
-            text = file.read(LONGEST_FILE)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the {what}: {error.strerror}; it is a file with a number a line"
-        ) from None
-    rows = [row for row in (line.replace(",", " ").split() for line in text.splitlines()) if row]
-    values = []
-    for number, row in enumerate(rows):
-        try:
-            values.append(float(row[-1]))
-        except ValueError:
-            if number:  # the first line may be a heading
-                raise InputError(
-                    f"{path}: '{row[-1][:20]}' is no number; write the {what} of a band on each line"
-                ) from None
+    values = read_numbers(path, what, "a band")
     if len(values) not in (count, len(bands.index)):
         raise InputError(
             f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"

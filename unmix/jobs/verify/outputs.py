@@ -220,7 +220,7 @@ def check_line(
 
     Return the places that are not masked, and the abundances (n, p) there.
     """
-    L = len(E)
+    L, penalty = len(E), penalty_of(report, E.shape[1])
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
     Y = spectra(raw, scene.interleave, bands)[places]
@@ -228,7 +228,7 @@ def check_line(
     rmse = maps.line("rmse", line)[0, places]
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
-    best = abundance[~masked].astype(float) if method is None else reference(Y[~masked], E, method, solver)
+    best = abundance[~masked].astype(float) if method is None else reference(Y[~masked], E, method, solver, penalty)
     residual = Y[~masked] - best @ E.T
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
     truth = np.sqrt(np.square(residual).mean(axis=1))
@@ -242,7 +242,7 @@ def check_line(
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
-    unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete)
+    unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
     fits = is_answer(written_a.astype(float), complete, Y[~masked], E, method, rmse[~masked])
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
@@ -262,6 +262,14 @@ def check_line(
         wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
     verdict.accuse(maps.stem, line, places[wrong], "does not match the cube")
     return places[~masked][~dropped], best[~dropped]
+
+
+def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:
+    """Return what abundances cost in a run, (p,), or None."""
+    asked = report.get("asked", {}).get("l1")
+    if asked is None:
+        return None
+    return float(asked["lambda"]) * np.array(np.ones(p) if asked["weights"] is None else asked["weights"])
 
 
 def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:

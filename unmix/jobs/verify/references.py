@@ -1,5 +1,7 @@
 """Solve pixels by scipy, for comparison."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import nnls
 
@@ -9,8 +11,12 @@ from ...methods import SOLVERS, Method, choose
 from ...problem import plan_problem
 
 
-def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.ndarray:
+def reference(
+    Y: np.ndarray, E: np.ndarray, method: Method, solver: str, penalty: np.ndarray | None = None
+) -> np.ndarray:
     """Return abundances (N, p) by scipy, not by our solvers; a solver that is not exact has no reference but itself."""
+    if penalty is not None:
+        return np.array([reference_sparse(E, y, penalty) for y in Y]).reshape(len(Y), E.shape[1])
     if not SOLVERS[solver].exact:
         from ...arrays.pixels import solve
 
@@ -18,7 +24,14 @@ def reference(Y: np.ndarray, E: np.ndarray, method: Method, solver: str) -> np.n
     return np.array([REFERENCES[method.name](E, y) for y in Y]).reshape(len(Y), E.shape[1])
 
 
-def has_others(Y: np.ndarray, E: np.ndarray, method: Method | None, solver: str, doubtful: np.ndarray) -> np.ndarray:
+def has_others(
+    Y: np.ndarray,
+    E: np.ndarray,
+    method: Method | None,
+    solver: str,
+    doubtful: np.ndarray,
+    penalty: np.ndarray | None = None,
+) -> np.ndarray:
     """Return which of the doubtful pixels have other abundances that fit as well, so that these cannot be compared; bool (n,)."""
     unclear = np.zeros(len(Y), bool)
     if doubtful.any() and method is not None and SOLVERS[solver].exact:
@@ -27,6 +40,7 @@ def has_others(Y: np.ndarray, E: np.ndarray, method: Method | None, solver: str,
         names = tuple(map(str, range(E.shape[1])))
         own = choose("fcls" if method.has_shade else method.name)  # shade is one of the endmembers that the run wrote
         problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
+        problem = problem if penalty is None else replace(problem, penalty=penalty)
         unclear[doubtful] = ~(solve_pixels(Y[doubtful], problem, len(names), "cpu", None).delta <= MOST_DELTA)
     return unclear
 
@@ -56,6 +70,26 @@ def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
     a = np.zeros(E.shape[1])
     a[support] = reference_scls(E[:, support], y) if len(support) > 1 else 1.0
     return a if a.min() >= 0 else u / u.sum()
+
+
+def reference_sparse(E: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly by one NNLS.
+
+    The residual is what y lacks to the nearest point with ``Eᵀθ ≤ penalty``; that point is found by NNLS of ``[−E; hᵀ]``, with
+    ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose solution is a multiple of a. Then
+    least squares on the support refines it.
+    """
+    h = E.T @ y - penalty
+    u = nnls(np.vstack([-E, h]), np.append(np.zeros(len(y)), 1.0), maxiter=100 * E.shape[1])[0]
+    a = u / (1.0 - h @ u)
+    support = np.flatnonzero(a > 1e-12 * max(a.max(), 1e-300))
+    a[a <= 1e-12 * max(a.max(), 1e-300)] = 0.0
+    if len(support):
+        Q, R = np.linalg.qr(E[:, support])
+        refined = np.linalg.lstsq(R, Q.T @ y - np.linalg.lstsq(R.T, penalty[support], rcond=None)[0], rcond=None)[0]
+        if refined.min() >= 0:
+            a[support] = refined
+    return np.asarray(a)
 
 
 REFERENCES = {

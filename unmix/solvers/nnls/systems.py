@@ -94,8 +94,8 @@ def certify_body(team: Team) -> Any:
                 answer[j, 0] = systems.X[i, j]
             systems.delta[i, 0] = np.inf
             certify(
-                systems.rows[a], norms, norms[:0], systems.curvature, False, True, pixel, answer, duals, systems.rmse[i : i + 1],
-                systems.kappa[i : i + 1], systems.delta[i : i + 1], scratch[4][:, group : group + 1],
+                systems.rows[a], norms, norms[:0], systems.curvature, False, True, norms[:0], pixel, answer, duals,
+                systems.rmse[i : i + 1], systems.kappa[i : i + 1], systems.delta[i : i + 1], scratch[4][:, group : group + 1],
             )  # fmt: skip
 
     return certify_systems

@@ -22,8 +22,12 @@ from ...compiled.simd import Width
 from .inverse_update import DEPENDENT
 from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
-# Exchanges of a pixel; after these, columns that depend on the support are barred.
+# Exchanges of a pixel without a penalty; after these, columns that depend on the support are barred, for exchanges may go round in
+# circles: the fit stays the same. With a penalty each lowers it, and in a library of 12 dimensions most steps are exchanges.
 MOST_EXCHANGES = 16.0
+# With a penalty the dual of a column that depends on the support is no rounding, so such columns are often the next; their pivots are
+# rounding, of up to 1e-10 where the support is nearly dependent itself. Below this it is looked whether an exchange comes first.
+NEARLY_DEPENDENT = 1e-8
 
 
 class Tableau(NamedTuple):
@@ -168,7 +172,7 @@ def collect_function(ops: Width) -> Any:
 
 @compiled
 def exchange(tableau, s, p):
-    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if none can.
+    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if none should.
 
     The entering column is a combination of the support, whose coefficients the pivot row holds. As much of it is added as of that
     combination can be taken away with all abundances positive; the column whose abundance is used up leaves, and after that the other
@@ -177,13 +181,18 @@ def exchange(tableau, s, p):
     """
     j = int(tableau.chosen[0, s])
     leaving, step = -1, np.inf
+    for i in range(p):  # from the optimum on the support, which is positive
+        if tableau.state[i, s] == PASSIVE:
+            tableau.a[i, s] = tableau.T[row_of(p) + i, s]
     for i in range(p):
         if tableau.state[i, s] == PASSIVE:
             share = tableau.pivot[i, s]
             # Small shares are rounding, or would make the next pivot as small as this one.
             if share > 1e-4 and tableau.a[i, s] < step * share:
                 leaving, step = i, tableau.a[i, s] / share
-    if leaving < 0:
+    # One that depends nearly may enter, if the optimum with it comes before an abundance is used up.
+    d = tableau.pivot[j, s]
+    if leaving < 0 or (d > DEPENDENT and tableau.T[row_of(p) + j, s] < d * step):
         return -1
     for i in range(p):
         if tableau.state[i, s] == PASSIVE:
@@ -248,7 +257,9 @@ def sweep_function(ops: Width) -> Any:
 
 @functools.cache
 def pivots_function(ops: Width) -> Any:
-    """Return ``pivots(tableau, p, tolerance, alive, most)``, which searches all lanes in ``alive`` to the end; it returns their steps.
+    """Return ``pivots``, which searches all lanes in ``alive`` to the end, with at most so many steps and exchanges; it returns the steps.
+
+    A column with a pivot of at most ``near`` is exchanged for another one, if that comes first.
 
     The last row of T then holds the optimum on each lane's support, and ``state`` the support.
     """
@@ -272,7 +283,7 @@ def pivots_function(ops: Width) -> Any:
             tableau.exchanged[0, s] = exchange(tableau, s, p) if tableau.exchanged[0, s] > 0.0 else -1.0
 
     @compiled
-    def pivots(tableau, p, tolerance, alive, most):
+    def pivots(tableau, p, tolerance, alive, most, most_exchanges, near):
         zero, one = broadcast(0.0), broadcast(1.0)
         steps, stuck, entered = zero, zero, broadcast(-1.0)
         pending = broadcast(-1.0)  # the column for which another one has left, see `exchange`
@@ -288,7 +299,7 @@ def pivots_function(ops: Width) -> Any:
             collect(tableau, p)
             d = pivot_of(tableau, k, p)
             pending = broadcast(-1.0)
-            dependent = (sign > 0.0) & (held == 0.0) & (d <= DEPENDENT) & (exchanges < MOST_EXCHANGES)
+            dependent = (sign > 0.0) & (held == 0.0) & (d <= near) & (exchanges < most_exchanges)
             if any_lane(dependent):
                 exchange_lanes(tableau, select(dependent, one, zero), p)
                 pending = load(tableau.exchanged, 0)
@@ -314,6 +325,14 @@ def pivots_function(ops: Width) -> Any:
     return pivots
 
 
+@compiled
+def exchanges_of(plan, most_steps):
+    """Return how many exchanges a pixel may take, and up to which pivot."""
+    if plan.penalty.shape[0] > 0:
+        return most_steps, NEARLY_DEPENDENT
+    return MOST_EXCHANGES, DEPENDENT
+
+
 @functools.cache
 def search_function(ops: Width) -> Any:
     """Return ``search(plan, tile)``, which writes the abundances of all lanes into ``tile.A`` and their pivots into ``tile.steps``."""
@@ -328,7 +347,9 @@ def search_function(ops: Width) -> Any:
         alive = size > 0.0
         tableau = Tableau(tile.T, tile.pivot, tile.state, tile.A, tile.chosen, tile.exchanged, plan.packed_index)
         start(plan, tile.F, tableau, one / select(alive, size, one))
-        steps = pivots(tableau, p, plan.dual_tolerance, alive, float(STEPS_PER_ENDMEMBER * p + 20))
+        most = float(STEPS_PER_ENDMEMBER * p + 20)
+        exchanges, near = exchanges_of(plan, most)
+        steps = pivots(tableau, p, plan.dual_tolerance, alive, most, exchanges, near)
         for j in range(p):
             b = load(tile.T, row_of(p) + j)
             within = (load(tile.state, j) == PASSIVE) & (b > 0.0) & alive

@@ -36,6 +36,7 @@ class Exact(NamedTuple):
     curvature: float  # a lower bound of σ_min(E)², under Σa = 1 on vectors that sum to 0
     sum_to_one: bool
     nonnegative: bool
+    penalty: Any  # (p,) subtracted from each Eᵀy; (0,) if there is none
 
 
 class Work(NamedTuple):
@@ -60,7 +61,9 @@ def lift_products(product_high, product_low, lift, high, low):
             high[i, j], low[i, j] = add(product_high[i, j], product_low[i, j], lift, 0.0)
 
 
-def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool) -> Exact:
+def exact_of(
+    E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool, penalty: np.ndarray
+) -> Exact:
     """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
     width = WIDE.width
@@ -76,7 +79,16 @@ def exact_of(E: np.ndarray, height: float, curvature: float, sum_to_one: bool, n
         )
     norms = np.sqrt(np.square(E).sum(axis=0) + height**2)
     return Exact(
-        E, high, low, high / np.multiply.outer(norms, norms), norms, height**2, curvature, sum_to_one, nonnegative
+        E,
+        high,
+        low,
+        high / np.multiply.outer(norms, norms),
+        norms,
+        height**2,
+        curvature,
+        sum_to_one,
+        nonnegative,
+        penalty,
     )
 
 
@@ -298,6 +310,8 @@ def prover() -> Any:
                 members = 0
                 for j in range(p):
                     work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
+                    if exact.penalty.shape[0] > 0:
+                        work.f[j, 0], work.f[j, 1] = add(work.f[j, 0], work.f[j, 1], -exact.penalty[j], 0.0)
                     a = float(results.abundance[0, j, first + s])
                     positive = a > 0.0 and a - a == 0.0
                     work.a[j] = a if positive else 0.0
@@ -309,8 +323,8 @@ def prover() -> Any:
                 for j in range(p):
                     tile.A[j, s] = work.x[j, 0]
             gather(raw, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
-            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
-                    tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
+                    tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:
                 settle_tile(plan, tile, work.face, pixels)
             write_tile(tile, results, 0, first, pixels, plan.E.shape[0])

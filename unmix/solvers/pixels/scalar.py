@@ -40,6 +40,7 @@ class Plan(NamedTuple):
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
     models: Any  # `unmix.solvers.pixels.mesma.tables.Models`; (0, 0) for other solvers than `mesma`
+    penalty: Any  # (p,) subtracted from each Eᵀy and each dual (`unmix.problem.Problem`); (0,) if there is none
 
 
 class Work(NamedTuple):

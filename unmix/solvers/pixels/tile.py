@@ -366,6 +366,8 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
     def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
         gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
         product(plan.E, tile.Y, tile.F)
+        for j in range(plan.penalty.shape[0]):
+            store(tile.F, j, load(tile.F, j) - broadcast(plan.penalty[j]))
         if plan.sum_to_one:  # |y| is relative to the mean endmember here: near it, any dual would look large
             longest = 0.0
             for j in range(plan.norms.shape[0]):
@@ -377,8 +379,8 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
         store(tile.delta, 0, broadcast(np.inf))
         search(plan, tile, work, count)
         if not chooses:  # which certifies what it chose
-            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, tile.Y, tile.A, tile.W,
-                    tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
+                    tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:
                 settle(plan, tile, face, count)
         write_tile(tile, results, line, first, count, plan.E.shape[0])

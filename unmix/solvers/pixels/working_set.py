@@ -17,7 +17,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
-from .active_set import DEPENDENT, Tableau, pivots_function, row_of, sweep_function
+from .active_set import DEPENDENT, Tableau, exchanges_of, pivots_function, row_of, sweep_function
 from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
 # Columns that join the support in a round: 40, 45 and 60 us a pixel with 8, 16 and 32 at p = 240 (two cores), 80, 91 and 112 at p =
@@ -201,6 +201,7 @@ def working_set_function(ops: Width) -> Any:
             least = min(least, plan.norms[j])
         tolerance = max(plan.dual_tolerance, LEAST_DUAL)
         most_steps = float(STEPS_PER_ENDMEMBER * min(plan.norms.shape[0], MOST_MEMBERS) + 20)
+        exchanges, near = exchanges_of(plan, most_steps)
         tableau = Tableau(tile.T, tile.pivot, tile.state, work.feasible, tile.chosen, tile.exchanged, plan.packed_index)
         store(tile.steps, 0, broadcast(0.0))
         for s in range(width):
@@ -225,7 +226,7 @@ def working_set_function(ops: Width) -> Any:
                 if ones == 1 and place == 0:
                     enter(tableau, m, m + ones, work)
             alive = load(work.alive, 0) > 0.0
-            steps = pivots(tableau, m + ones, tolerance, alive, most_steps)
+            steps = pivots(tableau, m + ones, tolerance, alive, most_steps, exchanges, near)
             store(tile.steps, 0, load(tile.steps, 0) + select(alive, steps, broadcast(0.0)))
             for s in range(width):
                 if work.alive[0, s] > 0.0 and not keep_support(plan, tableau, m, work, s):

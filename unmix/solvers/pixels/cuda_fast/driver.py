@@ -53,13 +53,13 @@ LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 
 @functools.cache
 def project_kernel(
-    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool
+    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, penalised: bool
 ) -> Any:
     """Return the kernel that computes ``Eᵀy``, lengths, scale (0 if a value is missing) and state of every pixel.
 
     The arguments are explained in `spectra_functions`.
     """
-    project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False)
+    project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False, penalised)
     step, lane_of_mean = np.dtype(kind).itemsize if wide else 1, mean_lane(p)
 
     @cuda_kernel
@@ -126,12 +126,13 @@ def certify_kernel(
     half: bool,
     residual_too: bool,
     duals_too: bool,
+    penalised: bool,
 ) -> Any:
     """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results.
 
     With ``duals_too`` it leaves the duals and |y − E a| in the work arrays.
     """
-    _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too)
+    _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too, False)
     verdict = verdict_function(p, sum_to_one)
     dual_blocks = -(-p // 8)
     duals_shape = dual_blocks, 4
@@ -157,6 +158,10 @@ def certify_kernel(
         certify(
             stored, plan, offsets, work.a, first, samples - start, squares, duals, results.residual, line, start, solved
         )
+        if penalised:
+            for m in range(dual_blocks):
+                for i in range(4):
+                    duals[m, i] -= plan.penalty[min(8 * m + 2 * q + i % 2, p - 1)]
         for row in range(ROWS):
             sample = start + 8 * row + g
             r_norm = math.sqrt(over_quad(squares[row]))
@@ -292,7 +297,7 @@ class FastSolver:
         self.plan = FastPlan(
             address_of(self.E), cuda.to_device(problem.unit_gram), *map(cuda.to_device, vectors), float(problem.curvature), longest,
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
-            float(shift @ shift), float(problem.dual_tolerance), L,
+            float(shift @ shift), float(problem.dual_tolerance), L, self.penalty_of(problem.penalty),
         )  # fmt: skip
         self.judge: Any = Judge(problem, pixels, PARTS) if self.settles(problem) else None
         held = pixels if self.judge is not None else 1
@@ -311,6 +316,7 @@ class FastSolver:
         used = by_lane(np.ones(L), index, np.int32)
         self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
+        self.penalised = len(problem.penalty) > 0
         self.run = run_of(problem.condition)
         subtracted = shift if self.sum_to_one else np.zeros(L)
         self.bands = tuple(
@@ -318,6 +324,11 @@ class FastSolver:
             for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
                            by_lane(subtracted, index, float), by_lane(np.arange(L), index, np.int32))
         )  # fmt: skip
+
+    @staticmethod
+    def penalty_of(penalty: np.ndarray) -> Any:
+        """Return the field of `FastPlan` on the GPU."""
+        return cuda.to_device(penalty if len(penalty) else np.zeros(1))
 
     @staticmethod
     def is_capable() -> bool:
@@ -383,13 +394,13 @@ class FastSolver:
         case, stored, out = self.stored_part(raw, results, part)
         work = FastWork(*(array[part.start * samples : part.stop * samples] for array in self.work))
         tiles = self.grid(lines, samples, PIXELS)
-        project = project_kernel(self.p, *case, self.has_gaps(raw), self.half)
+        project = project_kernel(self.p, *case, self.has_gaps(raw), self.half, self.penalised)
         project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
         search = search_kernel(self.p, self.sum_to_one, self.run)
         runs = self.grid(lines, samples, group_of(self.p, self.run).pixels)
         search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
         certify = certify_kernel(
-            self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None
+            self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None, self.penalised
         )
         certify[tiles, 32 * WARPS, stream](stored, self.plan, work, out)
         if self.judge is not None:

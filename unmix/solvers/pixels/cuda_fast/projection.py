@@ -56,6 +56,7 @@ class FastPlan(NamedTuple):
     mean_square: float  # |ē|²
     tolerance: float  # of a dual
     L: int
+    penalty: Any  # (p,) subtracted from each Eᵀy and dual; (1,) where there is none
 
 
 class FastWork(NamedTuple):
@@ -145,7 +146,16 @@ def multiply_halves(a0, a1, b, c0, c1, c2, c3):
 
 
 def spectra_functions(
-    p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, residual_too: bool
+    p: int,
+    kind: str,
+    wide: bool,
+    plain: bool,
+    centred: bool,
+    holes: bool,
+    gaps: bool,
+    half: bool,
+    residual_too: bool,
+    penalised: bool,
 ) -> tuple[Any, Any]:
     """Return ``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
 
@@ -169,6 +179,8 @@ def spectra_functions(
         The GPU has only the smaller matrix product.
     residual_too : bool
         ``certify`` also writes the residual.
+    penalised : bool
+        ``project`` subtracts the penalty.
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
     product = multiply_halves if half else multiply
@@ -257,7 +269,7 @@ def spectra_functions(
                 j = 8 * n + 2 * q + i % 2
                 pixel = 8 * (i // 2) + g
                 if j < p and pixel < pixels:
-                    f[first + pixel, j] = sums[n, i] + plan.lift
+                    f[first + pixel, j] = sums[n, i] + plan.lift - (plan.penalty[j] if penalised else 0.0)
 
     @on_gpu
     def certify(stored, plan, offsets, a, first, pixels, squares, duals, residual, line, sample, good):

@@ -14,9 +14,11 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import columns_of, cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import multiprocessors
+from ..active_set import DEPENDENT, MOST_EXCHANGES, NEARLY_DEPENDENT
 from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
 from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
+from ..scalar import STEPS_PER_ENDMEMBER
 from ..tile import NODATA, SOLVED
 from ..working_set import LEAST_DUAL
 from .search import MOST_MEMBERS, STAGES, Found, Library, search_kernel, stages_for
@@ -103,7 +105,10 @@ def library_of(problem: Any) -> Library:
         U = np.block([[np.zeros((1, 1)), least * weights[None, :]], [least * weights[:, None], U]])
     (stage, *_), whole = stages_for(len(U))
     tiles = in_lane_order(U, stage.most) if whole else np.empty(0)
-    return Library(U, norms, weights, least, max(problem.dual_tolerance, LEAST_DUAL), tiles)
+    most, near = int(MOST_EXCHANGES), DEPENDENT
+    if len(problem.penalty):
+        most, near = STEPS_PER_ENDMEMBER * MOST_MEMBERS, NEARLY_DEPENDENT
+    return Library(U, norms, weights, least, max(problem.dual_tolerance, LEAST_DUAL), most, near, tiles)
 
 
 class ManySolver(FastSolver):
@@ -126,10 +131,16 @@ class ManySolver(FastSolver):
         mean = [shift[:, None]] if self.sum_to_one else []
         parts = np.split(padded, groups, axis=1)
         all_bands = np.arange(L)
+        costs = np.zeros(padded.shape[1])
+        costs[: len(problem.penalty)] = problem.penalty
+        penalties = np.split(costs, groups)
         self.first = [
-            self.product_plan(problem, np.hstack([part, *mean]), index, float(problem.height**2)) for part in parts
+            self.product_plan(problem, np.hstack([part, *mean]), index, float(problem.height**2), penalty)
+            for part, penalty in zip(parts, penalties)
         ]
-        self.second = [self.product_plan(problem, part, all_bands, 0.0) for part in parts]
+        self.second = [
+            self.product_plan(problem, part, all_bands, 0.0, penalty) for part, penalty in zip(parts, penalties)
+        ]
         self.library = to_gpu(library_of(problem))
         spectrum = index.astype(np.int32), gain, offset, shift if self.sum_to_one else np.zeros(L)
         self.spectrum = tuple(map(to_gpu, spectrum))
@@ -152,7 +163,9 @@ class ManySolver(FastSolver):
         self.tableaux = cuda.device_array((STAGES[-1].warps * multiprocessors(), *STAGES[-1].shape), np.float64)
         self.none = cuda.device_array((1, 1, 1), np.float64)
 
-    def product_plan(self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float) -> tuple[Any, Any]:
+    def product_plan(
+        self, problem: Any, E: np.ndarray, index: np.ndarray, lift: float, penalty: np.ndarray
+    ) -> tuple[Any, Any]:
         """Return a group of columns on the GPU, and the plan of the kernel that multiplies with them."""
         columns = to_gpu(lane_order(E, index))
         shift = problem.stored()[4]
@@ -161,7 +174,8 @@ class ManySolver(FastSolver):
         square = float(shift @ shift) if lift > 0.0 else 0.0
         # What the search and the certificate need of the plan stays empty.
         plan = FastPlan(
-            address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E)
+            address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
+            to_gpu(penalty),
         )  # fmt: skip
         return columns, plan
 
@@ -195,7 +209,7 @@ class ManySolver(FastSolver):
         size, length, scale, left = (values[:n] for values in (self.size, self.length, self.scale, self.left))
         tiles = self.grid(lines, samples, PIXELS)
         p = self.step
-        project = project_kernel(p, *case, self.has_gaps(raw), self.half)
+        project = project_kernel(p, *case, self.has_gaps(raw), self.half, self.penalised)
         for g, (_, plan) in enumerate(self.first):
             work = FastWork(columns_of(a, g * p, p), size, length, scale, w, left)
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
@@ -212,7 +226,7 @@ class ManySolver(FastSolver):
         *per_band, rows = self.every
         flat = residuals.reshape(n * L)
         again = StoredBlock(flat, address_of(flat), samples * L, L, 1, L, *per_band, float("nan"), rows)
-        project = project_kernel(p, "float64", False, True, False, L % 32 != 0, False, self.half)
+        project = project_kernel(p, "float64", False, True, False, L % 32 != 0, False, self.half, self.penalised)
         ignored = self.ignored[:, :n].reshape((lines, samples))
         for g, (_, plan) in enumerate(self.second):
             # The length of the residual takes the place of the pixel's.

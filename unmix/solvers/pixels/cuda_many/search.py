@@ -17,7 +17,7 @@ from ..working_set import ABSENT
 from .tableau import WARP, Stage, tableau_functions
 
 # Columns that join the support in a round, and rounds of a pixel.
-CANDIDATES, MOST_ROUNDS, MOST_EXCHANGES = 12, 100, 16
+CANDIDATES, MOST_ROUNDS = 12, 100
 STAGES = (
     Stage(32, "tiles", 96, 20),
     Stage(48, "tiles", 160, 12),
@@ -41,6 +41,10 @@ class Library(NamedTuple):
     weights: Any  # (p,) = 1/|e_j|
     least: float  # the shortest length
     tolerance: float  # of a dual
+    most_exchanges: (
+        int  # of a pixel in a round, and up to which pivot: see `unmix.solvers.pixels.active_set.exchanges_of`
+    )
+    near: float
     tiles: Any  # U by `in_lane_order`; of length 0 if it is not searched whole
 
 
@@ -191,8 +195,11 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
         return largest_of_warp(key)
 
     @on_gpu
-    def swap_for(T, row, feasible, state, k, columns):
-        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is 0; −1 if none."""
+    def swap_for(T, row, feasible, state, k, d, dual, columns):
+        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is 0; −1 if none should.
+
+        See `unmix.solvers.pixels.active_set.exchange`; d is the pivot of place k.
+        """
         load_row(T, row, k, columns)
         key = int32(0)
         for c in range(per_lane):
@@ -205,6 +212,8 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             return int32(-1)
         leaving = int32(PLACE - (key & PLACE))
         step = value_at(feasible, leaving) / row[leaving]
+        if d > DEPENDENT and dual < d * step:
+            return int32(-1)
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
             if place == leaving:
@@ -244,7 +253,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                 feasible[c] = feasible[c] if keeps else 0.0
 
     @on_gpu
-    def search_set(T, D, inverses, b, feasible, state, row, first, k, tolerance, columns):
+    def search_set(T, D, inverses, b, feasible, state, row, first, k, tolerance, most_exchanges, near, columns):
         """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those that entered.
 
         The pivot is in one place of the code: in four it did not fit the cache of instructions.
@@ -274,13 +283,13 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                     leave(b, feasible, state, place, int32(BARRED if stuck else FREE))
                     sign = -1.0
                 else:
-                    d = value_at(D, place)
+                    d, dual = value_at(D, place), value_at(b, place)
                     if not exchanged:
                         succeed(b, feasible, state, not stuck and d > DEPENDENT)
                     stuck, waiting = False, int32(-1)
                     leaving = int32(-1)
-                    if not d > DEPENDENT and not exchanged and exchanges < MOST_EXCHANGES:
-                        leaving = swap_for(T, row, feasible, state, place, columns)
+                    if not d > near and not exchanged and exchanges < most_exchanges:
+                        leaving = swap_for(T, row, feasible, state, place, d, dual, columns)
                     if leaving >= 0:
                         exchanges, waiting = int32(exchanges + 1), place
                         place, sign = leaving, -1.0
@@ -394,7 +403,19 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                 begin(library, f, n, unit, members, a, begins, k, m, b, feasible, state)
                 columns = int32(m + ones)
                 taken, smallest = search_set(
-                    T, D, inverses, b, feasible, state, row, begins, k, library.tolerance, columns
+                    T,
+                    D,
+                    inverses,
+                    b,
+                    feasible,
+                    state,
+                    row,
+                    begins,
+                    k,
+                    library.tolerance,
+                    library.most_exchanges,
+                    library.near,
+                    columns,
                 )
                 steps = int32(steps + taken)
                 if sum_to_one:

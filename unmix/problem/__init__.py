@@ -3,15 +3,16 @@
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import LibraryError
-from .io import Bands
-from .library import Endmembers
-from .methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order
+from ..errors import LibraryError, MethodError
+from ..io import Bands
+from ..library import Endmembers
+from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_penalty
+from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
 
 log = logging.getLogger("unmix")
 
@@ -25,10 +26,6 @@ WORST_CONDITION = 1e8
 ABUNDANCE_TOLERANCE = 1e-7
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
-# Bands over which the products of 22-bit numbers can be summed exactly.
-EXACT_BANDS = 2048
-# Endmembers of a length between these keep every product of the certificate within float64's range.
-SHORTEST, LONGEST = 1e-30, 1e30
 
 
 class Weighting(NamedTuple):
@@ -95,6 +92,8 @@ class Problem:
         Sets of spectra, drawn at random and factored.
     weighting : Weighting or None
         Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
+    penalty : array (p,) or (0,), float64
+        What an abundance of one costs beside the residual, at least 0: λ times its weight. Without a penalty (0,).
     """
 
     method: Method
@@ -119,6 +118,33 @@ class Problem:
     noise: Any = None
     draws: Any = None
     weighting: "Weighting | None" = None
+    penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
+        """Return the problem of minimising ``½ |y − E a|² + λ wᵀa``.
+
+        With a ≥ 0 this is another vector ``Eᵀy − λw`` in place of ``Eᵀy``, and nothing else: the search and its proof stay exact.
+
+        Parameters
+        ----------
+        l1 : float
+            λ, at least 0, in the unit of ``½ |y|²``.
+        weights : array (p,), float64, optional
+            w, at least 0; default is 1.
+
+        Raises
+        ------
+        MethodError
+            Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is out of range.
+        """
+        p = len(self.endmembers.names)
+        refuse_penalty(self.method, self.solver, l1)
+        weights = np.ones(p) if weights is None else weights
+        if weights.shape != (p,) or not np.all((weights >= 0) & np.isfinite(weights)):
+            raise MethodError(
+                f"`l1_weights`: {weights.size} numbers; there must be one for each of {p} endmembers, at least 0"
+            )
+        return replace(self, penalty=l1 * weights)
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -165,8 +191,8 @@ class Problem:
 
     def plan(self, path: str | None = None) -> tuple[Any, ...]:
         """Return the fields of `unmix.solvers.pixels.scalar.Plan`; ``path`` replaces `pixel` where a device takes another way."""
-        from .solvers.pixels.active_set import index_of_entries
-        from .solvers.pixels.tile import SWEPT
+        from ..solvers.pixels.active_set import index_of_entries
+        from ..solvers.pixels.tile import SWEPT
 
         L, p = self.E.shape
         rows = SWEPT.get(path or self.pixel)
@@ -178,13 +204,13 @@ class Problem:
         return (
             self.E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
-            self.method.nonnegative, self.columns, self.models,
+            self.method.nonnegative, self.columns, self.models, self.penalty,
         )  # fmt: skip
 
     @functools.cached_property
     def models(self) -> Any:
         """The tables of all models (`unmix.solvers.pixels.mesma.tables.Models`), for MESMA; else (0, 0)."""
-        from .solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
+        from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
         choice = self.choice
         if choice is None:
@@ -225,10 +251,12 @@ class Problem:
     @functools.cached_property
     def exact(self) -> Any:
         """The constants that `unmix.rescue` needs, in double-double."""
-        from .solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
+        from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative)
+        return exact_of(
+            given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative, self.penalty
+        )
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
@@ -250,55 +278,6 @@ class Problem:
         length = np.linalg.norm(nearest)
         slopes = self.E.T @ nearest / length if length > 0 else none
         return slopes if np.all(slopes > 1e-9 * self.norms) else none
-
-
-def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float, tuple[str, ...]]:
-    """Return how well the endmembers determine the abundances.
-
-    Parameters
-    ----------
-    endmembers : Endmembers
-        ``matrix`` (L, p), float64.
-    sum_to_one : bool
-        Whether abundances sum to one.
-
-    Returns
-    -------
-    condition : float
-        cond(E) (for the sum to one, of E on vectors that sum to 0).
-    smallest : float
-        A lower bound of the smallest singular value; 0 where it is no larger than its rounding error.
-    culprits : tuple of str
-        The endmembers that are nearest to being mixtures of each other; if there are more than bands, the closest pair.
-    """
-    E = endmembers.matrix
-    L, p = E.shape
-    lengths = np.linalg.norm(E, axis=0)
-    basis = np.eye(p)
-    if sum_to_one:
-        E = E - E.mean(axis=1, keepdims=True)
-        lengths = np.full(p, np.linalg.norm(E, axis=0).max())
-        basis = np.linalg.qr(np.column_stack([np.ones(p), np.eye(p)[:, 1:]]))[0][
-            :, 1:
-        ]  # orthonormal, of the vectors that sum to 0
-    if basis.shape[1] == 0:
-        return 1.0, float("inf"), ()
-    if basis.shape[1] > L:
-        return float("inf"), 0.0, closest_pair(endmembers)
-    _, singular, right = np.linalg.svd(E @ basis, full_matrices=False)
-    smallest = max(0.0, float(singular[-1] - 8 * max(L, p) * 2.0**-53 * singular[0]))
-    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
-    weights = np.abs(basis @ right[-1]) * lengths
-    heaviest = np.argsort(-weights, kind="stable")
-    return condition, smallest, tuple(endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max())
-
-
-def closest_pair(endmembers: Endmembers) -> tuple[str, ...]:
-    """Return the names of the two endmembers with the smallest angle between them."""
-    unit = endmembers.matrix / np.maximum(np.linalg.norm(endmembers.matrix, axis=0), SHORTEST)
-    cosines = unit.T @ unit - 3 * np.eye(unit.shape[1])
-    i, j = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
-    return endmembers.names[i], endmembers.names[j]
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:
@@ -404,34 +383,3 @@ def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> Non
             else f"has length {lengths[j]:.1e}, not between {SHORTEST:g} and {LONGEST:g}; rescale it"
         )
         raise LibraryError(f"{endmembers.source}: {endmembers.names[j]} {fault}")
-
-
-def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the endmembers less their mean, the mean, and the value of the constant band: a power of 2, such that the singular
-    value of its direction is near the quadratic mean of all others."""
-    shift = matrix.mean(axis=1)
-    E = np.ascontiguousarray(matrix - shift[:, None])
-    size = float(np.linalg.norm(E))
-    return E, shift, 2.0 ** round(np.log2(size / E.shape[1])) if size > 0 else 1.0
-
-
-def gram_matrix(E: np.ndarray) -> np.ndarray:
-    """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain product: to L units).
-
-    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums over 2048 bands are exact.
-    """
-    largest = np.maximum(np.abs(E).max(axis=0), np.finfo(float).tiny * 2.0**64)
-    grid = 2.0 ** (np.ceil(np.log2(largest)) - 21)
-    first = np.round(E / grid) * grid
-    second = E - first
-    across = first.T @ second
-    exact = sum(part.T @ part for part in np.split(first, range(EXACT_BANDS, len(first), EXACT_BANDS)))
-    return np.asarray(exact + (across + across.T + second.T @ second))
-
-
-def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Q and R of E, and the inverse of its Gram matrix."""
-    Q, R = np.linalg.qr(E)
-    Q, R = np.ascontiguousarray(Q), np.ascontiguousarray(np.triu(R))
-    R_inverse = np.linalg.solve(R, np.eye(E.shape[1]))  # G⁻¹ = R⁻¹R⁻ᵀ: the error grows with cond(E), not cond(E)²
-    return Q, R, R_inverse @ R_inverse.T

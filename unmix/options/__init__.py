@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .blocks import parse_size
-from .certificate import MOST_DELTA
-from .errors import MethodError
-from .io.export import OutputFormat, require
-from .library import ClassSums, Endmembers
-from .methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
-from .scene import ReadOptions, absolute_name, name_for
+from ..blocks import parse_size
+from ..certificate import MOST_DELTA
+from ..errors import MethodError
+from ..io.export import OutputFormat, require
+from ..library import ClassSums, Endmembers
+from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
+from ..scene import ReadOptions, absolute_name, name_for
+from .contradictions import OF_EXTRACTION, refuse_contradictions
 
-# Options that mean something for a library alone, and what they do with it.
-OF_A_LIBRARY = {
-    "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
-}  # fmt: skip
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1",
 )  # fmt: skip
-# Options of the extraction of endmembers that a library makes void.
-OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
@@ -63,6 +58,10 @@ class Options:
     weights : path-like or "noise", optional
         Weights of the bands, which pixels and library are multiplied with: a text file with a number for each band, or the inverse of
         ``noise``. RMSE and residuals in the unit of the bands go to ``STEM_unweighted`` and ``STEM_residual``.
+    l1 : float, optional
+        For nnls: minimise ``½ |y − E a|² + λ wᵀa``, λ this number: the larger, the fewer endmembers, and the smaller their abundances.
+    l1_weights : path-like, optional
+        The weights w: a text file with a number for each endmember; default is 1.
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
@@ -135,6 +134,8 @@ class Options:
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
     weights: str | os.PathLike[str] | None = None
+    l1: float | None = None
+    l1_weights: str | os.PathLike[str] | None = None
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
@@ -178,86 +179,10 @@ class Options:
         elif self.choice is not None:
             raise MethodError(f"`{'`, `'.join(vars(self.choice))}`: only for models; use `unmix mesma`")
         object.__setattr__(self, "format", require(self.format).name)
-        if self.top is not None and self.top < 1:
-            raise MethodError(f"`top` {self.top}: must be at least 1")
-        if not self.max_delta > 0:
-            raise MethodError(f"`max_delta` {self.max_delta}: must be above 0")
-        if self.streams < 1 or (self.threads is not None and self.threads < 1):
-            raise MethodError("`streams` and `threads` must be at least 1")
-        if self.overwrite and self.skip_existing:
-            raise MethodError("`overwrite` and `skip_existing` contradict each other")
-        if self.endmembers is not None and self.count is not None:
-            raise MethodError(
-                "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
-            )
-        for name in OF_EXTRACTION:
-            if self.endmembers is not None and getattr(self, name) != getattr(Extraction, name):
-                raise MethodError(f"`{name}` is for endmembers that are extracted")
-        if self.endmembers is not None and self.reading.extract_mask is not None:
-            raise MethodError("`extract_mask` is for endmembers that are extracted; `mask` leaves pixels out of all")
-        for name, does in OF_A_LIBRARY.items():
-            if self.endmembers is None and getattr(self, name) is not None:
-                raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
-        if self.by not in (None, "class"):
-            raise MethodError(f"`by` '{self.by}': there is only class")
-        if self.shade_normalize and self.by is None:
-            raise MethodError("`shade_normalize` is for sums by class; add `by` class")
-        if self.class_map and self.by is None:
-            raise MethodError("`class_map` compares sums by class; add `by` class")
-        self.refuse_draws()
-        if self.shade is not None and not self.method_spec.has_shade and self.choice is None:
-            raise MethodError(f"`shade`: method '{self.method}' has none; use `method` pcls")
-        if self.rgb is not None and not self.browse:
-            raise MethodError("`rgb` chooses the colours of the browse image, which is not to be written")
-        if self.rgb is not None and self.top is not None:
-            raise MethodError("`rgb`: with `top` each pixel shows its largest abundance in that endmember's colour")
-        if self.library_scale is not None and not 1e-30 < self.library_scale < 1e30:
-            raise MethodError(f"`library_scale` {self.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
         object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
+        refuse_contradictions(self)
         _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
-
-    def refuse_draws(self) -> None:
-        """Raise `MethodError` where options of noise and draws contradict each other, or others."""
-        if self.noise != "auto" and not (self.uncertainty or self.monte_carlo or self.weights == "noise"):
-            raise MethodError(
-                "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise"
-            )
-        if self.weights == "noise" and self.noise in ("auto", "none"):
-            raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")
-        if self.weights is not None and self.choice is not None:
-            raise MethodError("`weights`: not for mesma, whose thresholds are in the unit of the bands")
-        if self.noise == "none" and (self.uncertainty or self.draw_spectra is None):
-            raise MethodError("`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`")
-        if self.draw_spectra is not None and self.monte_carlo is None:
-            raise MethodError("`draw_spectra` is the size of a draw; add `monte_carlo`")
-        if self.monte_carlo is not None and not self.solver_spec.exact:
-            raise MethodError(
-                f"`monte_carlo`: solver '{self.solver_spec.name}' is not exact, and draws are; use another one"
-            )
-        if self.monte_carlo is not None and self.by is None:
-            raise MethodError("`monte_carlo` is for sums by class; add `by` class")
-        if self.monte_carlo and self.choice is not None:
-            raise MethodError("`monte_carlo`: not for mesma, which tries all models; use `uncertainty`, or `unmix run`")
-        if self.noise != "auto" and self.choice is not None:
-            raise MethodError("`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`")
-        if self.within is not None and not (self.uncertainty and self.choice is not None):
-            raise MethodError("`within` says which models the `uncertainty` of mesma is over; add that")
-        if math.isnan(self.rmse_within):
-            raise MethodError(
-                f"`within` {self.within!r}: must be an RMSE that is not negative, nor {LARGEST:g} or more, or all"
-            )
-        if self.reading.tie is not None and self.endmembers is None:
-            raise MethodError(
-                "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
-            )
-        has_noise = (self.uncertainty and self.choice is None) or (self.draw_choice and self.draw_choice.has_noise)
-        if self.reading.tie is not None and (has_noise or self.noise not in ("auto", "none")):
-            raise MethodError(
-                "`tie`: the bands of a window share the noise of its first one; `uncertainty` and `noise` are for bands as they are "
-                "(`monte_carlo` with `draw_spectra` and `noise` none is not)"
-            )
-        _ = self.draw_choice  # which refuses numbers out of range
 
     @property
     def rmse_within(self) -> float:
@@ -377,7 +302,7 @@ class Options:
         """
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_THIS_RUN}
         own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
-        for name in ("endmembers", "shade", "weights", "noise"):
+        for name in ("endmembers", "shade", "weights", "l1_weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:

@@ -1,0 +1,208 @@
+"""Abundances with a penalty on their sum: against homotopy, against scipy, and against duality gaps in extended precision."""
+
+import json
+
+import naive
+import numpy as np
+import pytest
+from conftest import falsify, write_csv, write_cube
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import unmix as command
+from test_many import library, scene
+
+import unmix
+from unmix.certificate import CERTIFIED
+from unmix.jobs.verify import verify
+from unmix.jobs.verify.references import reference_sparse
+
+
+def relative_gap(E, y, a, penalty):
+    """The duality gap over ½|y|² in extended precision: nothing is better by more. Endmembers are positive."""
+    E, y, a, penalty = (values.astype(np.longdouble) for values in (E, y, a, penalty))
+    v = E.T @ (y - E @ a) - penalty
+    u = np.full(len(y), max((v / E.sum(axis=0)).max(), 0))  # the dual point is the residual less this in every band
+    return float((-a @ v + u @ (E @ a) + 0.5 * u @ u) / (0.5 * (y @ y)))
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("L", "p"), [(12, 6), (30, 20), (30, 33), (20, 60)])
+def test_against_homotopy(device, L, p):
+    """On every path of a CPU and a GPU the abundances are one point of the pixel's homotopy."""
+    random = np.random.default_rng(p)
+    E = random.uniform(0, 1, (L, p))
+    Y = scene(random, E, 4, 0.02)
+    paths = [naive.lasso_path(E, y) for y in Y]
+    for l1 in (0.0, 0.01, 0.3, 2.0, 1e3):
+        found = unmix.solve(Y, E, method="nnls", l1=l1, device=device)
+        np.testing.assert_allclose(found.abundances, [naive.on_path(path, l1) for path in paths], atol=1e-11)
+        assert found.kappa.max() <= CERTIFIED and found.delta.max() <= 1e-6
+        if l1 == 0.0:
+            np.testing.assert_array_equal(found.abundances, unmix.solve(Y, E, method="nnls", device=device).abundances)
+        if l1 == 1e3:
+            assert not found.abundances.any()
+
+
+@pytest.mark.parametrize("p", [24, 48, 49, 150])
+def test_weights_against_homotopy_and_scipy(p):
+    random = np.random.default_rng(p)
+    E = random.random((80, p)) + 0.1
+    Y, w = scene(random, E, 30), random.uniform(0.1, 3, p)
+    for l1 in (0.003, 0.1, 1.0):
+        found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
+        np.testing.assert_allclose(
+            found.abundances, [naive.on_path(naive.lasso_path(E, y, w), l1) for y in Y], atol=1e-9
+        )
+        np.testing.assert_allclose(found.abundances, [reference_sparse(E, y, l1 * w) for y in Y], atol=1e-9)
+
+
+@pytest.mark.parametrize(("L", "p"), [(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)])
+def test_any_rank(L, p):
+    """Duplicates, scaled duplicates, pixels of the scene and more spectra than bands: nothing is better."""
+    random = np.random.default_rng([L, p])
+    E = library(random, L, p)
+    E[:, 1], E[:, 2] = E[:, 0], 2 * E[:, 0]
+    Y = scene(random, E, 50)
+    E[:, -1] = np.abs(Y[0])
+    for l1 in (1e-6, 0.01, 0.5):
+        for w in (np.ones(p), random.choice([0.0, 1.0, 2.0], p)):
+            found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
+            assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
+            assert max(relative_gap(E, y, a, l1 * w) for y, a in zip(Y, found.abundances)) <= 1e-12
+
+
+def test_a_dependent_spectrum_with_a_smaller_weight_takes_the_place():
+    """Of two equal spectra the one that costs less is the answer, whatever their order; of a multiple, the longer one."""
+    random = np.random.default_rng(2)
+    E = random.random((30, 6)) + 0.1
+    Y = random.dirichlet(np.ones(6), 20) @ E.T
+    for copies, weights in ((np.hstack([E, E]), np.repeat([1.0, 0.5], 6)), (np.hstack([E, 2 * E]), np.ones(12))):
+        for order in (np.arange(12), np.arange(12)[::-1]):
+            found = unmix.solve(Y, copies[:, order], method="nnls", l1=0.02, l1_weights=weights[order])
+            back = found.abundances[:, np.argsort(order)]
+            assert not back[:, :6].any() and back[:, 6:].any()
+            assert found.kappa.max() <= CERTIFIED
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    L=st.integers(1, 12),
+    p=st.integers(1, 14),
+    exponent=st.integers(-12, 4),
+    unit=st.sampled_from([1e-6, 1.0, 1e6]),
+)
+def test_optimality_conditions(seed, L, p, exponent, unit):
+    """In extended precision, of whatever spectra: no slope leads down."""
+    random = np.random.default_rng(seed)
+    E = random.normal(size=(L, p)) * unit * 10.0 ** random.integers(-2, 3, p)
+    E = np.abs(E) if p > L else E  # where a mixture of spectra is zero, there is no dual point for the gap
+    Y = random.normal(size=(5, L)) * unit
+    w = random.choice([0.0, 1.0, 3.0], p)
+    l1 = 2.0**exponent * unit**2
+    found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
+    for y, a, kappa in zip(Y, found.abundances, found.kappa):
+        r = y.astype(np.longdouble) - E.astype(np.longdouble) @ a.astype(np.longdouble)
+        v = E.astype(np.longdouble).T @ r - l1 * w
+        size = np.linalg.norm(E, axis=0) * max(np.linalg.norm(y), (np.linalg.norm(E, axis=0) * a).sum())
+        assert np.all(v <= 1e-9 * size) and np.all(np.abs(v[a > 0]) <= 1e-9 * size[a > 0])
+        assert np.all(a >= 0) and kappa <= CERTIFIED
+
+
+def test_the_proof_covers_the_penalty():
+    """δ is above the distance to the optimum, found by homotopy, of answers that are moved away from it; κ rejects them."""
+    from test_certificate import certificates
+
+    random = np.random.default_rng(5)
+    E = random.random((30, 8)) + 0.1
+    Y, penalty = scene(random, E, 40, 0.02), np.full(8, 0.05)
+    best = np.array([naive.on_path(naive.lasso_path(E, y), 0.05) for y in Y])
+    for step in (0.0, 1e-9, 1e-5, 1e-2):
+        A = np.maximum(best + step * random.standard_normal(best.shape) * (best > 0), 0.0)
+        _, kappa, delta = certificates(E, Y, A, "nnls", penalty=penalty).T
+        off = np.linalg.norm(A - best, axis=1)
+        assert np.all(delta >= off - 1e-14)
+        assert np.all(kappa <= CERTIFIED) if step == 0 else step < 1e-8 or np.all(kappa[off > 0] > CERTIFIED)
+    plain = certificates(E, Y, best, "nnls")[:, 1]
+    assert np.all(plain > CERTIFIED)  # without the penalty these are no optima
+
+
+def files_of(tmp_path, p=40):
+    random = np.random.default_rng(1)
+    E = random.uniform(0.1, 0.9, (30, p))
+    Y = scene(random, E, 6 * 17).reshape(6, 17, 30)
+    Y[2, 3] = -9
+    names = [f"mineral {j}" for j in range(p)]
+    return (
+        write_cube(tmp_path / "x.hdr", Y.astype("float32"), "bil", data_ignore_value=-9),
+        write_csv(tmp_path / "lib.csv", E),
+        names,
+    )
+
+
+def test_a_run(tmp_path):
+    """Written, verified, repeated, told apart from another penalty; the weights' file is an input."""
+    path, lib, _ = files_of(tmp_path)
+    (tmp_path / "w.txt").write_text("".join(f"{0.5 + j % 3}\n" for j in range(40)))
+    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
+    report = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", **words)
+    assert report["asked"]["l1"] == {"lambda": 0.05, "weights": [0.5 + j % 3 for j in range(40)]}
+    about = report["l1"]
+    assert about["lambda"] == 0.05 < about["largest"] and 1 < about["endmembers"] < 10
+    assert report["pixels"]["certified"] == 6 * 17 - 1
+    found = verify(tmp_path / "x", everything=True)
+    assert found.faults == [] and found.worst_abundance < 1e-6
+    again = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
+    assert again["skipped"]
+    (tmp_path / "w.txt").write_text("1\n" * 40)
+    with pytest.raises(unmix.OutputError):
+        unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
+
+    def other(values):
+        values[:17] *= 1.01
+
+    falsify(tmp_path / "x", "abundance", 6, other)
+    assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+
+
+def test_the_same_bytes_for_any_block_and_thread(tmp_path):
+    path, lib, _ = files_of(tmp_path, 60)
+    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False, "l1": 0.02}
+    digests = [
+        unmix.run(path, memory=memory, threads=threads, out_dir=tmp_path / str(k), **words)["digests"]
+        for k, (memory, threads) in enumerate((("1G", 1), ("200k", 2), ("80k", 1)))
+    ]
+    assert digests[0] == digests[1] == digests[2]
+
+
+def test_on_the_command_line(tmp_path):
+    path, lib, _ = files_of(tmp_path)
+    command("run", path, "-e", lib, "--method", "nnls", "--l1", "0.03", "-q")
+    record = json.loads((tmp_path / "x_run.json").read_text())
+    assert record["options"]["l1"] == 0.03 and record["l1"]["lambda"] == 0.03
+    command("run", path, "--config", tmp_path / "x_run.json", "-o", tmp_path / "again", "-q")
+    assert json.loads((tmp_path / "again/x_run.json").read_text())["digests"] == record["digests"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"method": "fcls", "l1": 0.1}, "`l1` is for `method` nnls; with fcls the sum"),
+        ({"method": "ucls", "l1": 0.1}, "`l1` is for `method` nnls, whose abundances are not negative"),
+        ({"solver": "qr", "l1": 0.1}, "`l1` is for `solver` active-set, not qr"),
+        ({"l1": -0.1}, "`l1` -0.1: must be at least 0"),
+        ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
+        ({"l1_weights": "w.txt"}, "`l1_weights` are the weights of `l1`"),
+        ({"l1": 0.1, "uncertainty": True}, "leave out `uncertainty`"),
+        ({"l1": 0.1, "l1_weights": "w.txt"}, "39 weights for 40 endmembers"),
+        ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative"),
+        ({"l1": 0.1, "l1_weights": "none.txt"}, "cannot read the weight"),
+    ],
+)
+def test_what_does_not_fit(tmp_path, monkeypatch, words, text):
+    path, lib, _ = files_of(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.txt").write_text("1\n" * 39)
+    (tmp_path / "negative.txt").write_text("1\n-1\n" * 20)
+    with pytest.raises(unmix.UnmixError, match=text):
+        unmix.run(path, **({"endmembers": lib, "method": "nnls", "device": "cpu"} | words))
+    assert not (tmp_path / "x_run.json").exists()

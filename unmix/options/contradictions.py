@@ -1,0 +1,152 @@
+"""Which options contradict each other, by what they are about."""
+
+import math
+from typing import TYPE_CHECKING
+
+from ..errors import MethodError
+from ..methods import LARGEST, Extraction, refuse_penalty
+
+if TYPE_CHECKING:
+    from . import Options
+
+# Options that mean something for a library alone, and what they do with it.
+OF_A_LIBRARY = {
+    "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
+}  # fmt: skip
+# Options of the extraction of endmembers that a library makes void.
+OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
+
+
+def refuse_contradictions(options: "Options") -> None:
+    """Raise `MethodError` where a number is out of range, or two options contradict each other."""
+    for refuse in (
+        refuse_run,
+        refuse_endmembers,
+        refuse_sums,
+        refuse_noise,
+        refuse_draws,
+        refuse_models,
+        refuse_ties,
+        refuse_sparse,
+        refuse_pictures,
+    ):
+        refuse(options)
+
+
+def refuse_run(options: "Options") -> None:
+    """Refuse numbers that no run can have."""
+    if options.top is not None and options.top < 1:
+        raise MethodError(f"`top` {options.top}: must be at least 1")
+    if not options.max_delta > 0:
+        raise MethodError(f"`max_delta` {options.max_delta}: must be above 0")
+    if options.streams < 1 or (options.threads is not None and options.threads < 1):
+        raise MethodError("`streams` and `threads` must be at least 1")
+    if options.overwrite and options.skip_existing:
+        raise MethodError("`overwrite` and `skip_existing` contradict each other")
+
+
+def refuse_endmembers(options: "Options") -> None:
+    """Refuse options of an extraction with a library, and those of a library without one."""
+    if options.endmembers is not None and options.count is not None:
+        raise MethodError(
+            "`count` is for extracted endmembers; of `endmembers` all spectra are used, or those that `select` chooses"
+        )
+    for name in OF_EXTRACTION:
+        if options.endmembers is not None and getattr(options, name) != getattr(Extraction, name):
+            raise MethodError(f"`{name}` is for endmembers that are extracted")
+    if options.endmembers is not None and options.reading.extract_mask is not None:
+        raise MethodError("`extract_mask` is for endmembers that are extracted; `mask` leaves pixels out of all")
+    for name, does in OF_A_LIBRARY.items():
+        if options.endmembers is None and getattr(options, name) is not None:
+            raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
+    if options.library_scale is not None and not 1e-30 < options.library_scale < 1e30:
+        raise MethodError(f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
+    if options.shade is not None and not options.method_spec.has_shade and options.choice is None:
+        raise MethodError(f"`shade`: method '{options.method}' has none; use `method` pcls")
+
+
+def refuse_sums(options: "Options") -> None:
+    """Refuse what is made of sums by class without them."""
+    if options.by not in (None, "class"):
+        raise MethodError(f"`by` '{options.by}': there is only class")
+    if options.shade_normalize and options.by is None:
+        raise MethodError("`shade_normalize` is for sums by class; add `by` class")
+    if options.class_map and options.by is None:
+        raise MethodError("`class_map` compares sums by class; add `by` class")
+
+
+def refuse_noise(options: "Options") -> None:
+    """Refuse noise that nothing uses, and what needs noise without it."""
+    if options.noise != "auto" and not (options.uncertainty or options.monte_carlo or options.weights == "noise"):
+        raise MethodError("`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise")
+    if options.weights == "noise" and options.noise in ("auto", "none"):
+        raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")
+    if options.weights is not None and options.choice is not None:
+        raise MethodError("`weights`: not for mesma, whose thresholds are in the unit of the bands")
+    if options.noise == "none" and (options.uncertainty or options.draw_spectra is None):
+        raise MethodError("`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`")
+
+
+def refuse_draws(options: "Options") -> None:
+    """Refuse draws that cannot be made."""
+    if options.draw_spectra is not None and options.monte_carlo is None:
+        raise MethodError("`draw_spectra` is the size of a draw; add `monte_carlo`")
+    if options.monte_carlo is not None and not options.solver_spec.exact:
+        raise MethodError(
+            f"`monte_carlo`: solver '{options.solver_spec.name}' is not exact, and draws are; use another one"
+        )
+    if options.monte_carlo is not None and options.by is None:
+        raise MethodError("`monte_carlo` is for sums by class; add `by` class")
+    if options.monte_carlo and options.choice is not None:
+        raise MethodError("`monte_carlo`: not for mesma, which tries all models; use `uncertainty`, or `unmix run`")
+    _ = options.draw_choice  # which refuses numbers out of range
+
+
+def refuse_models(options: "Options") -> None:
+    """Refuse what says nothing of MESMA, and what is of MESMA alone."""
+    if options.noise != "auto" and options.choice is not None:
+        raise MethodError("`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`")
+    if options.within is not None and not (options.uncertainty and options.choice is not None):
+        raise MethodError("`within` says which models the `uncertainty` of mesma is over; add that")
+    if math.isnan(options.rmse_within):
+        raise MethodError(
+            f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST:g} or more, or all"
+        )
+
+
+def refuse_ties(options: "Options") -> None:
+    """Refuse what windows of wavelengths cannot be tied for."""
+    if options.reading.tie is None:
+        return
+    if options.endmembers is None:
+        raise MethodError(
+            "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
+        )
+    of_bands = options.uncertainty and options.choice is None
+    has_noise = of_bands or (options.draw_choice is not None and options.draw_choice.has_noise)
+    if has_noise or options.noise not in ("auto", "none"):
+        raise MethodError(
+            "`tie`: the bands of a window share the noise of its first one; `uncertainty` and `noise` are for bands as they are "
+            "(`monte_carlo` with `draw_spectra` and `noise` none is not)"
+        )
+
+
+def refuse_sparse(options: "Options") -> None:
+    """Refuse a penalty that there cannot be, and what does not know of it."""
+    if options.l1_weights is not None and options.l1 is None:
+        raise MethodError("`l1_weights` are the weights of `l1`, which is not given")
+    if options.l1 is None:
+        return
+    refuse_penalty(options.method_spec, options.solver_spec, options.l1)
+    if options.uncertainty or options.monte_carlo:
+        raise MethodError(
+            "`l1` makes abundances too small, which standard deviations do not tell; leave out `uncertainty` and `monte_carlo`"
+        )
+
+
+def refuse_pictures(options: "Options") -> None:
+    """Refuse colours of a picture that is not made."""
+    if options.rgb is not None and not options.browse:
+        raise MethodError("`rgb` chooses the colours of the browse image, which is not to be written")
+    if options.rgb is not None and options.top is not None:
+        raise MethodError("`rgb`: with `top` each pixel shows its largest abundance in that endmember's colour")
