@@ -1,5 +1,6 @@
 """`unmix synth`: make a synthetic scene with known truth."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from unmix.errors import printable
 from . import options
 from .main import print_out
 
+OF_A_FILE = ("dtype", "interleave", "byte_order", "memory")
 TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
 
 
@@ -16,11 +18,19 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT")
 @click.option(
     "--like",
-    type=options.one_of(["envi", "emit"]),
+    type=options.one_of(["envi", "emit", "dc1", "dc2"]),
     default="envi",
     show_default=True,
     help="envi: OUT.hdr with a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
-    "(only --lines, --samples and --seed are for it).",
+    "(only --lines, --samples and --seed are for it); dc1, dc2: OUT.hdr of five or nine spectra of a library, -e (only --seed and "
+    "--snr).",
+)
+@click.option(
+    "-e",
+    "--endmembers",
+    type=click.Path(path_type=Path),
+    metavar="LIBRARY",
+    help="For --like dc1 and dc2: the spectral library; its bands are those of the scene.",
 )
 @click.option("--lines", default=100, show_default=True, help="Number of lines.")
 @click.option("--samples", default=100, show_default=True, help="Number of samples in a line.")
@@ -65,6 +75,7 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 def command(
     out: Path,
     like: str,
+    endmembers: Path | None,
     lines: int,
     samples: int,
     bands: int,
@@ -84,11 +95,14 @@ def command(
 
     Like EMIT: reflectance OUT.nc with lookup table and a cloud, OUT_uncertainty.nc (its standard deviation), OUT_mask.nc, a library of
     24 spectra OUT_library.csv, and OUT_truth_fraction.
+
+    Like dc1 and dc2: the scenes that sparse unmixing is compared on, 75 x 75 pixels of squares of one to five spectra on a mixture of
+    all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library.
     """
     if like == "emit":
         from unmix.jobs.synth.emit import Granule, synthesise_emit
 
-        refuse_options_of_envi()
+        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", *OF_A_FILE))
         for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
         return
@@ -99,6 +113,19 @@ def command(
         decibels = None if snr == "none" else float(snr)
     except ValueError:
         raise click.UsageError(f"--snr {snr}: write a number in dB, or none") from None
+    if like in ("dc1", "dc2"):
+        from unmix.jobs.synth.squares import Sparse, synthesise_sparse
+        from unmix.library import load
+
+        refuse_options_of_envi(like, ("lines", "samples", "bands", "count", "pure", *OF_A_FILE))
+        if endmembers is None:
+            raise click.UsageError(f"--like {like} is of the spectra of a library; name it with -e")
+        said = (
+            f"unmix synth {printable(out.name)} --like {like} -e {printable(endmembers.name)} --seed {seed} --snr {snr}"
+        )
+        for path in synthesise_sparse(out, load(endmembers), Sparse(like, decibels, seed), overwrite, said):
+            print_out(str(path))
+        return
     scene = Scene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
     words = [
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed}"
@@ -109,9 +136,9 @@ def command(
         print_out(str(path))
 
 
-def refuse_options_of_envi() -> None:
-    """Raise `click.UsageError` where an option was given that says nothing about a granule."""
+def refuse_options_of_envi(like: str, names: Sequence[str]) -> None:
+    """Raise `click.UsageError` where an option was given that says nothing about such a scene."""
     context = click.get_current_context()
-    for name in ("bands", "count", "snr", "pure", "dtype", "interleave", "byte_order", "memory"):
+    for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} is not for --like emit, whose granules are all alike")
+            raise click.UsageError(f"--{name.replace('_', '-')} is not for --like {like}, whose scenes are all alike")

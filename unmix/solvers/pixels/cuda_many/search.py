@@ -196,7 +196,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def swap_for(T, row, feasible, state, k, d, dual, columns):
-        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is 0; −1 if none should.
+        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is 0; or −1.
 
         See `unmix.solvers.pixels.active_set.exchange`; d is the pivot of place k.
         """
@@ -253,7 +253,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                 feasible[c] = feasible[c] if keeps else 0.0
 
     @on_gpu
-    def search_set(T, D, inverses, b, feasible, state, row, first, k, tolerance, most_exchanges, near, columns):
+    def search_set(T, D, inverses, b, feasible, state, row, first, k, library, columns):
         """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those that entered.
 
         The pivot is in one place of the code: in four it did not fit the cache of instructions.
@@ -274,7 +274,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                     continue
             else:
                 exchanged = waiting >= 0
-                key = int32(PLACE - waiting) if exchanged else choose(b, feasible, state, tolerance)
+                key = int32(PLACE - waiting) if exchanged else choose(b, feasible, state, library.tolerance)
                 if key == 0:
                     break
                 steps, place = int32(steps + 1), int32(PLACE - (key & PLACE))
@@ -288,7 +288,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                         succeed(b, feasible, state, not stuck and d > DEPENDENT)
                     stuck, waiting = False, int32(-1)
                     leaving = int32(-1)
-                    if not d > near and not exchanged and exchanges < most_exchanges:
+                    if not d > library.near and not exchanged and exchanges < library.most_exchanges:
                         leaving = swap_for(T, row, feasible, state, place, d, dual, columns)
                     if leaving >= 0:
                         exchanges, waiting = int32(exchanges + 1), place
@@ -402,21 +402,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                     fill(library, members, m, T, D, rows)
                 begin(library, f, n, unit, members, a, begins, k, m, b, feasible, state)
                 columns = int32(m + ones)
-                taken, smallest = search_set(
-                    T,
-                    D,
-                    inverses,
-                    b,
-                    feasible,
-                    state,
-                    row,
-                    begins,
-                    k,
-                    library.tolerance,
-                    library.most_exchanges,
-                    library.near,
-                    columns,
-                )
+                taken, smallest = search_set(T, D, inverses, b, feasible, state, row, begins, k, library, columns)
                 steps = int32(steps + taken)
                 if sum_to_one:
                     multiplier = value_at(b, 0)

@@ -1,0 +1,133 @@
+"""The two scenes that sparse unmixing is compared on, DC1 and DC2 (Iordache, Bioucas-Dias and Plaza 2011, 2012), of any library."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import LibraryError, MethodError
+from ...io.formats.header import format_header
+from ...io.opening import write_new
+from ...library import Endmembers
+from . import Fields, Scene, written
+
+# Side of DC1 in pixels, and of its cells, in each of which lies a square.
+SIDE, CELL, SQUARE = 75, 15, 5
+# What the five materials have of the pixels between the squares.
+BACKGROUND = (0.1149, 0.0741, 0.2003, 0.2055, 0.4051)
+# Side and materials of DC2.
+SIDE_2, MATERIALS_2 = 100, 9
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Which scene of few materials of a library.
+
+    Attributes
+    ----------
+    like : {"dc1", "dc2"}
+        DC1: 75 x 75 pixels, five materials; squares of one to five of them in equal parts lie on a mixture of all. DC2: 100 x 100
+        pixels, patches of nine materials.
+    snr : float or None
+        Signal to noise in dB, of white noise; None is without noise.
+    seed : int
+        Of the choice of materials, and of noise.
+    """
+
+    like: str
+    snr: float | None = 30.0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise `MethodError` where the scene cannot be made."""
+        if self.seed < 0 or (self.snr is not None and not -200 < self.snr < 1000):
+            raise MethodError(f"seed {self.seed}, SNR {self.snr}: a seed from 0, and dB from -200 to 1000 or none")
+
+
+def fractions_dc1() -> np.ndarray:
+    """Return the abundances of five materials, (75, 75, 5): row k of squares is of k materials in equal parts, each from another on."""
+    A = np.tile(np.array(BACKGROUND) / sum(BACKGROUND), (SIDE, SIDE, 1))
+    edge = (CELL - SQUARE) // 2
+    for row in range(5):
+        for column in range(5):
+            part = np.zeros(5)
+            part[[(column + k) % 5 for k in range(row + 1)]] = 1 / (row + 1)
+            lines, samples = (slice(CELL * at + edge, CELL * at + edge + SQUARE) for at in (row, column))
+            A[lines, samples] = part
+    return A
+
+
+def fractions_dc2(seed: int) -> np.ndarray:
+    """Return the abundances of nine materials, (100, 100, 9): smooth patches of few materials each."""
+    return Fields(Scene(SIDE_2, SIDE_2, MATERIALS_2, MATERIALS_2, seed)).abundances(slice(0, SIDE_2))
+
+
+FRACTIONS: dict[str, Callable[[int], np.ndarray]] = {"dc1": lambda seed: fractions_dc1(), "dc2": fractions_dc2}
+
+
+def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels and abundances of a scene.
+
+    Parameters
+    ----------
+    library : Endmembers
+        p spectra of L bands.
+    settings : Sparse
+
+    Returns
+    -------
+    Y : array (lines, samples, L), float32
+    A : array (lines, samples, p), float32
+        Abundances of all spectra of the library, of which the scene has five or nine.
+
+    Raises
+    ------
+    MethodError, LibraryError
+        Where it cannot be made, or the library has fewer spectra.
+    """
+    settings.check()
+    fractions = FRACTIONS[settings.like](settings.seed)
+    count, p = fractions.shape[2], len(library.names)
+    if p < count:
+        raise LibraryError(f"{library.source}: {p} spectra; {settings.like} is of {count}")
+    random = np.random.Generator(np.random.PCG64([settings.seed, 11]))
+    chosen = random.choice(p, count, replace=False)
+    A = np.zeros((*fractions.shape[:2], p))
+    A[..., chosen] = fractions
+    Y = fractions @ library.matrix[:, chosen].T
+    if settings.snr is not None:
+        sigma = np.sqrt(np.square(Y).mean() / 10 ** (settings.snr / 10))
+        Y += sigma * random.standard_normal(Y.shape)
+    return Y.astype(np.float32), A.astype(np.float32)
+
+
+def synthesise_sparse(
+    path: Path, library: Endmembers, settings: Sparse, overwrite: bool = False, command: str = ""
+) -> list[Path]:
+    """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
+
+    Raises
+    ------
+    MethodError, LibraryError, OutputError
+        As `sparse_scene` and `unmix.jobs.synth.synthesise`.
+    """
+    Y, A = sparse_scene(library, settings)
+    waves = {} if library.wavelengths is None else {
+        "wavelength units": "Nanometers", "wavelength": [repr(float(wave)) for wave in library.wavelengths],
+    }  # fmt: skip
+    headers = {
+        "": {"description": command or "synthetic scene by unmix", **waves},
+        "_truth_abundance": {"description": "true abundances", "band names": list(library.names)},
+    }
+
+    def write(parts: dict[str, Path]) -> None:
+        for name, values in (("", Y), ("_truth_abundance", A)):
+            write_new(parts[f"{name}.img"], np.ascontiguousarray(values.transpose(0, 2, 1), "<f4").tobytes())
+            size = {"samples": values.shape[1], "lines": len(values), "bands": values.shape[2], "header offset": 0}
+            kind = {"file type": "ENVI Standard", "data type": 4, "interleave": "bil", "byte order": 0}
+            write_new(parts[f"{name}.hdr"], format_header({**size, **kind, **headers[name]}))  # type: ignore[arg-type]
+
+    stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
+    names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
+    return written(path.with_name(stem), names, write, overwrite)
