@@ -25,6 +25,7 @@ COMMANDS = {
     "info": "Show what a cube's headers say.",
     "check": "Check before a run: headers, units, library, bands and a sample of pixels.",
     "count": "Estimate the number of endmembers.",
+    "path": "Show what penalties on the sum of abundances make of a scene.",
     "library": "Inspect, convert and resample spectral libraries.",
     "endmembers": "Extract endmembers from a cube to a library.",
     "match": "Name every pixel after the nearest spectrum of a library (SAM, SID).",
@@ -47,7 +48,7 @@ COMMANDS = {
 
 # Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
-PARAMETER = re.compile("`([a-z][a-z_]*)`")
+PARAMETER = re.compile("`([a-z][a-z0-9_]*)`")
 NO_MEMORY = "not enough memory; lower --memory or --threads, or check whether the file is damaged"
 
 

@@ -58,6 +58,23 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
+class NumberOr(click.ParamType):
+    """A number, or one word."""
+
+    name = "number"
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        if str(value).lower() == self.word:
+            return self.word
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number, nor {self.word}", param, ctx)
+
+
 opening = combine(
     click.option("--dataset", metavar="PATH[:yxb]",
                  help="Path of the cube in an HDF5 file that is not of a known product, and the order of its axes."),

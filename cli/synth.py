@@ -102,7 +102,7 @@ def command(
     if like == "emit":
         from unmix.jobs.synth.emit import Granule, synthesise_emit
 
-        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", *OF_A_FILE))
+        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *OF_A_FILE))
         for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
         return
@@ -126,6 +126,8 @@ def command(
         for path in synthesise_sparse(out, load(endmembers), Sparse(like, decibels, seed), overwrite, said):
             print_out(str(path))
         return
+    if endmembers is not None:
+        raise click.UsageError("-e is for --like dc1 and dc2")
     scene = Scene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
     words = [
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed}"

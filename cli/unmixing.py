@@ -91,10 +91,11 @@ weights = options.combine(
 sparse = options.combine(
     click.option(
         "--l1",
-        type=float,
+        type=options.NumberOr("auto"),
         metavar="LAMBDA",
         help="For nnls: a penalty on the sum of abundances, to the optimum of half the squared residual plus LAMBDA times the sum, in "
-        "the unit of the scaled cube: few spectra of a large library.",
+        "the unit of the scaled cube: few spectra of a large library. auto: so that what is left of the median pixel is the noise, "
+        "from --noise or the scene (another pass); unmix path shows what others do.",
     ),
     click.option(
         "--l1-weights",

@@ -118,9 +118,11 @@ def test_a_mask_for_the_extraction(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"outliers": 1.5}, "`outliers` 1.5: must be at least 2"),
+        ({"outliers": 1.5}, "`outliers` 1.5: must be a number from 2 on"),
         ({"outliers": 2.0}, "these are no outliers"),
-        ({"restarts": -1}, "`restarts` -1: must be from 0 to 1000"),
+        ({"restarts": -1}, "`restarts` -1: must be a whole number from 0 to 1000"),
+        ({"restarts": 2.5}, "`restarts` 2.5: must be a whole number"),
+        ({"outliers": float("inf")}, "must be a number from 2 on"),
         ({"restarts": 2, "extract": "spa"}, "`restarts` is for exchanges"),
         ({"restarts": 2, "refine": False}, "`restarts` is for exchanges"),
     ],
@@ -131,3 +133,33 @@ def test_what_does_not_fit(tmp_path, words, text):
     Y[::3, ::3, 0] = 0.7
     with pytest.raises(unmix.UnmixError, match=text):
         unmix.extract(write_cube(tmp_path / "x.hdr", Y), count=2, **words)
+
+
+def test_too_few_pixels_to_tell(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", np.random.default_rng(0).random((4, 5, 30)))
+    with pytest.raises(unmix.CubeError, match="20 valid pixels in 19 dimensions are too few to tell outliers"):
+        unmix.extract(path, count=3, outliers=10)
+
+
+def test_the_last_seed_may_have_restarts(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", scene(3, 4))
+    assert unmix.extract(path, count=4, extract="nfindr", restarts=3, seed=2**63 - 1).simplex["starts"] == 4
+    with pytest.raises(unmix.MethodError, match="seed"):
+        unmix.extract(path, count=4, seed=2**63)
+
+
+def test_a_mask_for_the_extraction_is_refused_where_nothing_is_extracted(tmp_path):
+    Y = spoiled(3, [(1, 1)])
+    path = write_cube(tmp_path / "x.hdr", Y)
+    keep = np.ones((14, 13, 1), np.uint8)
+    keep[1, 1] = 0
+    mask = str(write_cube(tmp_path / "keep.hdr", keep))
+    with pytest.raises(unmix.MethodError, match="`extract_mask` is for the extraction"):
+        unmix.mnf(path, extract_mask=mask)
+    unmix.nmf_scene(path, count=3, start="nfindr", extract_mask=mask, steps=1, out_dir=tmp_path / "n")
+    unmix.nmf_scene(path, count=3, start="nfindr", steps=1, out_dir=tmp_path / "m")
+    masked, whole = (unmix.load_library(tmp_path / f"{folder}/x_endmembers.csv").matrix for folder in "nm")
+    assert np.abs(masked - whole).max() > 0.1  # after one step of the factorisation, which is of all pixels
+    nothing = str(write_cube(tmp_path / "none.hdr", 0 * keep))
+    with pytest.raises(unmix.CubeError, match="left out by `extract_mask`"):
+        unmix.run(path, count=3, extract_mask=nothing, device="cpu")

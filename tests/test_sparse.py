@@ -206,3 +206,35 @@ def test_what_does_not_fit(tmp_path, monkeypatch, words, text):
     with pytest.raises(unmix.UnmixError, match=text):
         unmix.run(path, **({"endmembers": lib, "method": "nnls", "device": "cpu"} | words))
     assert not (tmp_path / "x_run.json").exists()
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e4])
+@pytest.mark.parametrize(("L", "p"), [(6, 30), (20, 60)])
+@pytest.mark.parametrize("share", [1e-10, 1e-8, 1e-6, 1e-3])
+def test_the_reference_of_verify_is_the_optimum(unit, L, p, share):
+    """In any unit and for the smallest penalties: scipy's tolerance is absolute."""
+    random = np.random.default_rng(0)
+    E = random.random((L, p)) * unit
+    Y = random.dirichlet(np.full(p, 0.2), 30) @ E.T + 0.01 * unit * random.normal(size=(30, L))
+    l1 = share * float((Y @ E).max())
+    found = unmix.solve(Y, E, method="nnls", l1=l1)
+    for y, a, delta in zip(Y, found.abundances, found.delta):
+        if delta < 1e-3:
+            np.testing.assert_allclose(reference_sparse(E, y, np.full(p, l1)), a, atol=1e-8 + 2 * delta)
+
+
+def test_a_poor_fit_may_be_the_penalty(tmp_path):
+    path, lib, _ = files_of(tmp_path)
+    report = unmix.run(path, endmembers=lib, method="nnls", l1=3.0, device="cpu", browse=False)
+    assert any("a smaller `l1` fits better" in text for text in report["warnings"])
+    _, err = command("run", path, "-e", lib, "--l1", "1", "--overwrite", code=2)
+    assert "--l1 is for --method nnls; with fcls" in err
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [(np.ones((4, 1)), r"shape \(4, 1\)"), ([1, np.nan, 1, 1], "from 0 on"), ([1e300, 1, 1, 1], "below 1e\\+30")],
+)
+def test_weights_that_are_none(weights, text):
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.solve(np.ones(6), np.eye(6)[:, :4] + 0.1, method="nnls", l1=1.0, l1_weights=weights)

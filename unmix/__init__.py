@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
     from .arrays.nnqp import Programme, nnqp
+    from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
     from .io import open_cube
     from .jobs.bands import bands_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .jobs.images.mnf import mnf
     from .jobs.images.ppi import ppi
     from .jobs.nmf import nmf_scene
+    from .jobs.penalty import path_of_scene
     from .jobs.run import run
     from .library import Endmembers, load_library
     from .options import Options
@@ -47,6 +49,7 @@ _LAZY = {
     "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
+    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".jobs.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.images.mnf", "match": ".jobs.images.match",
     "ppi": ".jobs.images.ppi",
@@ -78,6 +81,7 @@ __all__ = [
     "MethodError",
     "Options",
     "OutputError",
+    "Path",
     "Programme",
     "ReadOptions",
     "Selection",
@@ -99,6 +103,8 @@ __all__ = [
     "nnls",
     "nnqp",
     "open_cube",
+    "path",
+    "path_of_scene",
     "ppi",
     "report",
     "run",

@@ -44,13 +44,14 @@ def time_kernel(scene, library, method, solver, pixels, order):
     print(json.dumps(ready(scene, library, method, solver, pixels, order)()), flush=True)
 
 
-def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0):
+def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0, l1=0.0):
     """Bring a block of ``pixels`` onto the GPU, solve it once and record its kernels; return what times them."""
     L, p = library.matrix.shape
     samples = min(1024, pixels)
     lines = -(-pixels // samples)
     bands = Bands(np.arange(L), np.full(L, gain), np.zeros(L))
     problem = plan_problem(library, *choose(method, solver), bands, None, "bip", choice)
+    problem = problem.penalised(l1) if l1 else problem
     machine = Cuda(0)
     line = Line(samples, samples * 2 * L)
     slot = machine.open(problem, line, BlockPlan(lines, lines, 1))[0]

@@ -84,6 +84,22 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
     return max(1, int(np.count_nonzero(power > 2 * noise_power)))
 
 
+def noise_power(moments: Moments) -> dict[str, float | None]:
+    """Return the sum over the bands of the variance of noise, by two estimates; each errs on its own side.
+
+    Returns
+    -------
+    dict
+        ``regression``: what other bands do not predict; too small where bands share noise. ``spatial``: what neighbouring pixels do not
+        share; too large by their texture; None with too few pairs of them.
+    """
+    L = len(moments.mean)
+    residual = np.eye(L) - noise_regression(moments.second)
+    regression = float(np.einsum("ji,jk,ki->", residual, moments.second, residual)) if L > 1 else None
+    spatial = float(np.trace(moments.differences)) if moments.pairs >= FEWEST_PAIRS else None
+    return {"regression": regression, "spatial": spatial}
+
+
 def hysime_spatial(moments: Moments) -> int | None:
     """Count as `hysime` does, with the noise that neighbouring pixels do not share; None with too few pairs of them."""
     if moments.pairs < FEWEST_PAIRS:

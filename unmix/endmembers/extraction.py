@@ -13,7 +13,7 @@ from ..library import Endmembers
 from ..methods import Extraction
 from .bundles import Bundles, bundles, grouped
 from .counts import Counts
-from .nfindr import RESTARTS, Simplex, nfindr, refined_vca
+from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
 from .passes import Passes, Scene, named, names_of, signal_of_all
 from .quality import quality_of
@@ -248,17 +248,19 @@ def refuse_extraction(how: Extraction) -> None:
         )
     if how.restarts is not None and kind not in (*SMOOTHED, ("sisal", True)):
         raise MethodError("`restarts` is for exchanges; use `extract` nfindr, or vca with `refine`")
-    if how.restarts is not None and not 0 <= how.restarts <= MOST_RESTARTS:
-        raise MethodError(f"`restarts` {how.restarts}: must be from 0 to {MOST_RESTARTS}")
+    if how.restarts is not None and not (isinstance(how.restarts, int) and 0 <= how.restarts <= MOST_RESTARTS):
+        raise MethodError(f"`restarts` {how.restarts}: must be a whole number from 0 to {MOST_RESTARTS}")
     if how.outside is not None and how.extract != "sisal":
         raise MethodError("`outside` is for `extract` sisal")
     if how.outside is not None and not 0.001 <= how.outside <= 1:
         raise MethodError(f"`outside` {how.outside:g}: must be from 0.001 to 1")
-    if how.outliers is not None and not LEAST_DISTANCE <= how.outliers < np.inf:
-        raise MethodError(f"`outliers` {how.outliers:g}: must be at least {LEAST_DISTANCE}; others are at 1 on average")
+    if how.outliers is not None and not LEAST_DISTANCE <= float(how.outliers) < np.inf:
+        raise MethodError(
+            f"`outliers` {how.outliers:g}: must be a number from {LEAST_DISTANCE:g} on; others are at 1 on average"
+        )
     if not 0 <= how.smooth <= MOST_PUREST:
         raise MethodError(f"`smooth` {how.smooth}: must be from 0 to {MOST_PUREST} pixels")
-    if not (isinstance(how.seed, int) and 0 <= how.seed <= 2**63 - 1 - (how.restarts or RESTARTS)):
+    if not (isinstance(how.seed, int) and 0 <= how.seed < SEEDS):
         raise MethodError(f"`seed` {how.seed}: must be a whole number from 0 to 2^63 - 1")
 
 

@@ -21,6 +21,8 @@ from .vca import Points, corners, farthest, principal, vca
 GAIN = 1e-9
 # Above so many endmembers the exchanges end in different simplices, and are begun from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
+# Seeds are below this.
+SEEDS = 2**63
 # A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
 # others.
 NOTHING = 1e-12
@@ -204,7 +206,7 @@ def spanning_and_seeded(p: int, seed: int, restarts: int | None = None) -> Begin
     """Begin from the pixels of SPA and from those of VCA with so many seeds from ``seed`` on; by default 3 above six endmembers."""
     if restarts is None:
         restarts = RESTARTS if p > ONE_START else 0
-    seeds = range(seed, seed + restarts)
+    seeds = [(seed + k) % SEEDS for k in range(restarts)]
     return lambda points, constant, spanning: [spanning, *(corners(points, constant, p, each) for each in seeds)]
 
 
@@ -288,6 +290,6 @@ def refined_vca(
         return picked
 
     def begin(points: Points, constant: float, _: list[int]) -> Starts:
-        return [picked, *(corners(points, constant, p, seed + k) for k in range(1, 1 + (restarts or 0)))]
+        return [picked, *(corners(points, constant, p, (seed + k) % SEEDS) for k in range(1, 1 + (restarts or 0)))]
 
     return largest_simplex(moments, p, pixels, budget, passes, smooth, begin)

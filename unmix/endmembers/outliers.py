@@ -1,7 +1,8 @@
 """Leave out pixels that are far from all others: a hot pixel spans a component of its own, and every extraction picks it.
 
-The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / L)``, with mean m and covariance C
-of the *other* pixels: with its own share in C a hot pixel would hide itself. The root mean square over all pixels is about 1.
+The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m and covariance C
+of the *other* pixels, and d the rank of C, mostly L: with its own share in C a hot pixel would hide itself. With far more pixels than
+bands its root mean square is about 1.
 """
 
 import logging
@@ -106,9 +107,12 @@ def without_outliers(
     CubeError
         Where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
     """
-    if moments.pixels < 3:
-        raise CubeError(f"{named(scenes)}: {moments.pixels} valid pixels have no outliers; extract without `outliers`")
     W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
+    if moments.pixels < max(3, 2 * W.shape[1]):
+        raise CubeError(
+            f"{named(scenes)}: {moments.pixels} valid pixels in {W.shape[1]} dimensions are too few to tell outliers; extract without "
+            "`outliers`, or use fewer `bands`"
+        )
 
     def visit(first: int, Z: np.ndarray) -> None:
         found.append(first + np.flatnonzero(distances(Z, moments.pixels) > limit))

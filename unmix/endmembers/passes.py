@@ -180,7 +180,8 @@ def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> 
         path, part = cube.path, parts[-1]
         power = float(np.trace(part.second))
         if part.pixels == 0 and len(scenes) == 1:
-            raise CubeError(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata")
+            by = " or left out by `extract_mask`" if getattr(cube, "is_for_extraction", False) else ""
+            raise CubeError(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata{by}")
         if part.pixels == 0:
             log.warning(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata; it adds nothing")
         elif not 1e-200 < power < 1e200:

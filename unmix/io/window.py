@@ -170,6 +170,11 @@ class Window:
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
 
 
+def to_extract_from(cube: Cube) -> Cube:
+    """Return the pixels of a scene that endmembers are extracted from; see `Window.for_extraction`."""
+    return cube.for_extraction() if isinstance(cube, Window) else cube
+
+
 class Tied(Window):
     """A scene whose bands are scaled and, in some windows, less the window's first band; read as float64, missing values as NaN.
 

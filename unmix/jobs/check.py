@@ -91,7 +91,7 @@ def check(
         if endmembers is None and value is not None:
             raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
     how_read = ReadOptions(**reading)
-    scene, used, nodata = open_scene(cube, how_read)
+    scene, used, nodata = open_scene(cube, how_read, True)
     findings = Findings()
     for problem in scene.problems:
         findings.warning("file", problem)

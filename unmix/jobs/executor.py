@@ -9,7 +9,7 @@ from ..blocks import BlockPlan
 from ..devices import Device, choose_device
 from ..endmembers import extract_endmembers
 from ..io import Bands, Cube, bytes_per_line
-from ..io.window import Window
+from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..options import Options
 from ..outputs.output_set import Outputs
@@ -101,8 +101,7 @@ def extract(
     scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
 ) -> tuple[Endmembers, int]:
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
-    part = scene.for_extraction() if isinstance(scene, Window) else scene
-    return extract_endmembers(part, used, nodata, options.extraction, options.budget, threads)
+    return extract_endmembers(to_extract_from(scene), used, nodata, options.extraction, options.budget, threads)
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

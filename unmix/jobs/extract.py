@@ -16,7 +16,7 @@ from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
 from ..io.cube import counted
 from ..io.identity import Watch
-from ..io.window import Window
+from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..methods import Extraction
 from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs
@@ -129,8 +129,8 @@ def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
         raise MethodError("no scene is given")
     scenes = []
     for path in paths:
-        cube, bands, nodata = open_scene(path, reading)
-        scenes.append(Scene(cube.for_extraction() if isinstance(cube, Window) else cube, bands, nodata))
+        cube, bands, nodata = open_scene(path, reading, True)
+        scenes.append(Scene(to_extract_from(cube), bands, nodata))
     for scene in scenes[1:]:
         refuse_other_bands(scenes[0], scene)
     return scenes

@@ -36,6 +36,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
+from ..io.window import to_extract_from
 from ..library import Endmembers, fit, load_parts
 from ..methods import Extraction
 from ..outputs.atomic import finite
@@ -115,7 +116,7 @@ def nmf_scene(
     if endmembers is not None and count is not None:
         raise MethodError("`count` is for an extraction; all spectra of `endmembers` are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    scene, used, nodata = open_scene(cube, how_read)
+    scene, used, nodata = open_scene(cube, how_read, True)
     folder = Path(out_dir) if out_dir is not None else scene.path.parent
     suffixes = suffixes_of(("abundance", "rmse"), form, browse=True)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=endmembers))
@@ -183,7 +184,7 @@ def starting_endmembers(
         return fit(load_parts(Path(endmembers)), scene, used.index)
     if start != "random":
         return extract_endmembers(
-            scene, used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
+            to_extract_from(scene), used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
         )[0]
     signal = signal_of(scene, used, nodata, budget, threads)
     p = capped(str(scene.path), Counts.of(signal)) if count == "auto" else int(count)

@@ -17,7 +17,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.identity import Watch, files_of
 from ..io.placement import Placement
 from ..io.window import Tied
-from ..library import Endmembers, fit, load_parts, prepared
+from ..library import Endmembers, load_for
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.atomic import finite
@@ -128,7 +128,7 @@ class SceneRun:
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
-        self.scene, self.used, self.nodata = open_scene(cube, options.reading)
+        self.scene, self.used, self.nodata = open_scene(cube, options.reading, True)
         scene = self.scene
         if options.ortho and scene.placement is None:
             raise MethodError(
@@ -150,9 +150,7 @@ class SceneRun:
         of_noise = files_of(self.noise.part) if isinstance(self.noise, NoiseCube) else []
         refuse_inputs(outputs, [("noise", path) for path in of_noise])
         self.watch = Watch(scene, of_noise)
-        self.library = (
-            None if options.endmembers is None else fit_library(options.endmembers, options, scene, self.used)
-        )
+        self.library = None if options.endmembers is None else library_of(options, scene, self.used)
         self.classes = None if self.library is None else options.sums(self.library)
         self.weights = None if weights is None else read_bands(weights, self.used, scene.bands, "weights")
         if isinstance(self.noise, NoiseCube):
@@ -207,6 +205,8 @@ class SceneRun:
         endmembers, passes = self.find_endmembers(resume)
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
+        if self.penalty is not None:
+            problem = self.penalise(problem, resume)
         first = resume.lines if resume is not None else 0
         classes = options.sums(problem.endmembers)
         names = names_shown(problem, options)
@@ -218,6 +218,7 @@ class SceneRun:
             "passes": passes,
             "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
             "warnings": self.warnings,
+            "l1": None if self.penalty is None else self.penalty.l1,
             "modified": modified(scene),
         }
         outputs.begin(identity, about)
@@ -271,7 +272,6 @@ class SceneRun:
         problem = plan_problem(
             given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
-        problem = problem if self.penalty is None else self.penalty.put_on(problem)
         noise = self.noise if self.noise is None or self.weights is None else self.noise * self.weights
         problem = replace(problem, noise=noise, weighting=weighting)
         sums, choice = options.sums(problem.endmembers), options.draw_choice
@@ -283,12 +283,24 @@ class SceneRun:
         bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
         return problem, derived, bands
 
+    def penalise(self, problem: Problem, resume: ResumeState | None) -> Problem:
+        """Return the problem with the penalty, whose λ is chosen here unless the user, or an earlier run, has."""
+        assert self.penalty is not None
+        before = None if resume is None or resume.about is None else resume.about.get("l1")
+        if before is not None:
+            self.penalty = replace(self.penalty, l1=before)
+        elif self.penalty.l1 == "auto":
+            noise = None if self.noise is None else float(np.square(np.asarray(problem.noise)).sum())
+            options = self.options
+            self.penalty = self.penalty.chosen(problem, self.scene, noise, options.budget, options.threads)
+        return self.penalty.put_on(problem)
+
     def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
         """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
         scene, options = self.scene, self.options
         if isinstance(scene, Tied) and options.endmembers is not None:
             part = scene.part
-            given = fit_library(options.endmembers, options, part, scene.used)
+            given = library_of(options, part, scene.used)
             shade = None if options.shade is None else fit_shade(options.shade, options, part, scene.used).matrix[:, 0]
             has_shade = options.method_spec.has_shade or shade is not None
             return given.with_shade(shade) if has_shade else given
@@ -358,7 +370,12 @@ def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> 
 
 def refuse_each(noise: NoiseCube, options: Options) -> None:
     """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
-    for name, is_set in (("monte_carlo", options.monte_carlo is not None), ("weights", options.weights == "noise")):
+    of_all = {
+        "monte_carlo": options.monte_carlo is not None,
+        "weights": options.weights == "noise",
+        "l1": options.l1 == "auto",
+    }
+    for name, is_set in of_all.items():
         if is_set:
             raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
 
@@ -398,21 +415,15 @@ def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
         )
 
 
-def fit_library(
-    endmembers: str | os.PathLike[str] | Endmembers, options: Options, scene: Cube, used: Bands
-) -> Endmembers:
-    """Return the selected spectra of a library, with their classes, scaled and resampled to the bands in use."""
-    if isinstance(endmembers, Endmembers):
-        parts, path = [endmembers], Path("library")
-    else:
-        parts, path = load_parts(Path(endmembers)), Path(endmembers)
-    return fit(prepared(parts, path, options.classes, options.library_scale, options.select), scene, used.index)
+def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
+    """Return the spectra of the library that the options name, brought to the bands in use."""
+    assert options.endmembers is not None
+    return load_for(options.endmembers, scene, used.index, options.classes, options.library_scale, options.select)
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
-    parts = prepared(load_parts(Path(path)), Path(path), None, options.library_scale, None)
-    shade = fit(parts, scene, used.index)
+    shade = load_for(path, scene, used.index, scale=options.library_scale)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
     return shade

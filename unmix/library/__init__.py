@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
-from ..io import open_cube
+from ..io import Cube, open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
@@ -231,6 +231,32 @@ def load_folder(path: Path) -> list[Endmembers]:
         )
         for part in by_axis.values()
     ]
+
+
+def load_for(
+    library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
+    scale: float | None = None, select: str | None = None,
+) -> Endmembers:  # fmt: skip
+    """Return the selected spectra of a library, with their classes, scaled and brought to the bands of a scene.
+
+    Parameters
+    ----------
+    library : path-like or Endmembers
+    scene : Cube
+    bands : array (L,), int
+        The bands in use, from 0.
+    classes, scale, select
+        See `prepared`.
+
+    Raises
+    ------
+    LibraryError
+        Where it cannot be read, has no such spectra or classes, or does not cover the bands.
+    """
+    parts, path = (
+        ([library], Path("library")) if isinstance(library, Endmembers) else (load_parts(Path(library)), Path(library))
+    )
+    return fit(prepared(parts, path, classes, scale, select), scene, bands)
 
 
 __all__ = [

@@ -58,8 +58,9 @@ class Options:
     weights : path-like or "noise", optional
         Weights of the bands, which pixels and library are multiplied with: a text file with a number for each band, or the inverse of
         ``noise``. RMSE and residuals in the unit of the bands go to ``STEM_unweighted`` and ``STEM_residual``.
-    l1 : float, optional
+    l1 : float or "auto", optional
         For nnls: minimise ``½ |y − E a|² + λ wᵀa``, λ this number: the larger, the fewer endmembers, and the smaller their abundances.
+        "auto" chooses one for the scene: what is left of the median pixel of a sample is then as large as the scene's noise.
     l1_weights : path-like, optional
         The weights w: a text file with a number for each endmember; default is 1.
     class_map : bool
@@ -134,7 +135,7 @@ class Options:
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
     weights: str | os.PathLike[str] | None = None
-    l1: float | None = None
+    l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
     class_map: bool = False
     uncertainty: bool = False

@@ -77,8 +77,11 @@ def refuse_sums(options: "Options") -> None:
 
 def refuse_noise(options: "Options") -> None:
     """Refuse noise that nothing uses, and what needs noise without it."""
-    if options.noise != "auto" and not (options.uncertainty or options.monte_carlo or options.weights == "noise"):
-        raise MethodError("`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise")
+    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or options.l1 == "auto"
+    if options.noise != "auto" and not uses:
+        raise MethodError(
+            "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise, or `l1` auto"
+        )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")
     if options.weights is not None and options.choice is not None:
@@ -137,7 +140,9 @@ def refuse_sparse(options: "Options") -> None:
         raise MethodError("`l1_weights` are the weights of `l1`, which is not given")
     if options.l1 is None:
         return
-    refuse_penalty(options.method_spec, options.solver_spec, options.l1)
+    if isinstance(options.l1, str) and options.l1 != "auto":
+        raise MethodError(f"`l1` '{options.l1}': must be a number, or auto")
+    refuse_penalty(options.method_spec, options.solver_spec, 0.0 if isinstance(options.l1, str) else options.l1)
     if options.uncertainty or options.monte_carlo:
         raise MethodError(
             "`l1` makes abundances too small, which standard deviations do not tell; leave out `uncertainty` and `monte_carlo`"

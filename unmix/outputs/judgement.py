@@ -18,6 +18,8 @@ from ..summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
 # say nothing. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
 # `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
+# Of a library of more spectra than this most are unused in any scene: nothing to warn of.
+FEW = 48
 MOST_NAMED = 5
 
 
@@ -68,7 +70,12 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
 
 
 def judge(
-    summary: Summary, names: Sequence[str], method: Method, most_delta: float, culprits: Sequence[str]
+    summary: Summary,
+    names: Sequence[str],
+    method: Method,
+    most_delta: float,
+    culprits: Sequence[str],
+    penalised: bool = False,
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -83,10 +90,13 @@ def judge(
         The largest δ (a distance between abundance vectors) that counts as certified.
     culprits : sequence of str
         Names of endmembers that are nearly mixtures of each other, if any.
+    penalised : bool
+        Whether a penalty on the sum of abundances (`l1`) takes its part of the fit.
     """
     if not summary.solved:
         return []
     sentences = []
+    price = "; a smaller `l1` fits better" if penalised else ""
     sum_to_one = method.sum_to_one
     needs_sum = sum_to_one and not method.has_shade
     materials = 0 if method is MESMA else len(names) - method.has_shade
@@ -99,18 +109,18 @@ def judge(
         advice = f"; where brightness varies, `method` {brighter}" if sum_to_one else "; check `scale`"
         sentences.append(
             f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): endmembers are missing or do not match this scene; try more "
-            f"endmembers or another library{advice}"
+            f"endmembers or another library{advice}{price}"
         )
     elif percentile_95 > POOR_PART:
         sentences.append(
             f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there"
             + (", or pixels are darker or brighter than all of them (`method` pcls or nnls)" if needs_sum else "")
-            + "; the RMSE map shows where"
+            + f"; the RMSE map shows where{price}"
         )
     elif (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
         sentences.append(
             f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
-            "clouds, water or shadow that a mask should leave out, or an endmember is missing there; the RMSE map shows where"
+            f"clouds, water or shadow that a mask should leave out, or an endmember is missing there; the RMSE map shows where{price}"
         )
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
@@ -121,7 +131,7 @@ def judge(
             + "nnls if some are brighter"
         )
     idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
-    if median <= POOR and idle and len(names) > 1:
+    if median <= POOR and idle and 1 < len(names) <= FEW:
         single = len(idle) == 1
         sentences.append(
             f"{some_of(idle, MOST_NAMED)} {'is' if single else 'are'} nearly unused: abundance above 1 % in fewer than "

@@ -223,7 +223,8 @@ def report_of(
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike):
+    penalised = bool(problem.penalty.any())
+    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,

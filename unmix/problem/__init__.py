@@ -138,12 +138,12 @@ class Problem:
             Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is out of range.
         """
         p = len(self.endmembers.names)
-        refuse_penalty(self.method, self.solver, l1)
+        refuse_penalty(self.method, self.solver, float(l1))
         weights = np.ones(p) if weights is None else weights
-        if weights.shape != (p,) or not np.all((weights >= 0) & np.isfinite(weights)):
-            raise MethodError(
-                f"`l1_weights`: {weights.size} numbers; there must be one for each of {p} endmembers, at least 0"
-            )
+        if weights.shape != (p,):
+            raise MethodError(f"`l1_weights` have the shape {weights.shape}; there is one for each of {p} endmembers")
+        if not np.all((weights >= 0) & (weights < LONGEST)):
+            raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
         return replace(self, penalty=l1 * weights)
 
     @property

@@ -153,13 +153,17 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     return name
 
 
-def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions()) -> tuple[Cube, Bands, float | None]:
+def open_scene(
+    path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(), extracts: bool = False
+) -> tuple[Cube, Bands, float | None]:
     """Open a cube and decide how to read it; problems found while opening are logged as warnings.
 
     Parameters
     ----------
     path : path-like
     reading : ReadOptions
+    extracts : bool
+        Whether endmembers may be extracted from it, and ``extract_mask`` says something.
 
     Returns
     -------
@@ -177,6 +181,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     MethodError
         If an option does not fit the cube.
     """
+    if reading.extract_mask is not None and not extracts:
+        raise MethodError("`extract_mask` is for the extraction of endmembers; use `mask`")
     cube, nodata = open_part(path, reading)
     bands = choose_bands(cube, "good" if reading.bands == "auto" else reading.bands, reading.scale, reading.ignore_nm)
     if reading.bands == "auto":
@@ -205,7 +211,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
 
 def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
     """Open the scene that `open_scene` returns, where its bands are known already."""
-    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading)[0]
+    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading, True)[0]
 
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:

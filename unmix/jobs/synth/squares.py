@@ -116,7 +116,7 @@ def synthesise_sparse(
     waves = {} if library.wavelengths is None else {
         "wavelength units": "Nanometers", "wavelength": [repr(float(wave)) for wave in library.wavelengths],
     }  # fmt: skip
-    headers = {
+    headers: dict[str, dict[str, object]] = {
         "": {"description": command or "synthetic scene by unmix", **waves},
         "_truth_abundance": {"description": "true abundances", "band names": list(library.names)},
     }
@@ -126,7 +126,8 @@ def synthesise_sparse(
             write_new(parts[f"{name}.img"], np.ascontiguousarray(values.transpose(0, 2, 1), "<f4").tobytes())
             size = {"samples": values.shape[1], "lines": len(values), "bands": values.shape[2], "header offset": 0}
             kind = {"file type": "ENVI Standard", "data type": 4, "interleave": "bil", "byte order": 0}
-            write_new(parts[f"{name}.hdr"], format_header({**size, **kind, **headers[name]}))  # type: ignore[arg-type]
+            fields: dict[str, object] = {**size, **kind, **headers[name]}
+            write_new(parts[f"{name}.hdr"], format_header(fields))  # type: ignore[arg-type]
 
     stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
     names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]

@@ -40,6 +40,8 @@ from .simplex import fault_of_simplex
 log = logging.getLogger("unmix")
 # How many lines of a placed map are compared.
 PLACED_LINES = 20
+# Two costs of a pixel are the same up to this share of |y|²: the rounding of maps in float32 changes them by 1e-15.
+SAME_COST = 1e-13
 
 
 def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
@@ -240,6 +242,8 @@ def check_line(
         elsewhere = np.abs(np.where(index > 0, best_at_index, 0) - found_a) / np.maximum(1, np.abs(found_a))
     off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
+    if penalty is not None and "index" not in maps:
+        off[as_good(Y[~masked], E, found_a.astype(float), best, penalty)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
@@ -269,7 +273,13 @@ def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:
     asked = report.get("asked", {}).get("l1")
     if asked is None:
         return None
-    return float(asked["lambda"]) * np.array(np.ones(p) if asked["weights"] is None else asked["weights"])
+    return float(report["l1"]["lambda"]) * np.array(np.ones(p) if asked["weights"] is None else asked["weights"])
+
+
+def as_good(Y: np.ndarray, E: np.ndarray, A: np.ndarray, best: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Return which abundances (n, p) cost no more than others: where a penalty is below rounding, it cannot choose between them."""
+    costs = [0.5 * np.square(Y - some @ E.T).sum(axis=1) + some @ penalty for some in (A, best)]
+    return np.asarray(costs[0] <= costs[1] + SAME_COST * np.square(Y).sum(axis=1)) & (A >= 0).all(axis=1)
 
 
 def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:

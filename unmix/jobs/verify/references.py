@@ -73,23 +73,46 @@ def reference_fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def reference_sparse(E: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly by one NNLS.
+    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly, by one NNLS and steps of an active set from its support.
 
     The residual is what y lacks to the nearest point with ``Eᵀθ ≤ penalty``; that point is found by NNLS of ``[−E; hᵀ]``, with
-    ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose solution is a multiple of a. Then
-    least squares on the support refines it.
+    ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose solution is a multiple of a. Pixel
+    and endmembers are brought to length 1: scipy's tolerance is absolute.
     """
+    sizes, length = np.linalg.norm(E, axis=0), float(np.linalg.norm(y))
+    if length == 0:
+        return np.zeros(E.shape[1])
+    E, y, penalty = E / sizes, y / length, penalty / (sizes * length)
     h = E.T @ y - penalty
     u = nnls(np.vstack([-E, h]), np.append(np.zeros(len(y)), 1.0), maxiter=100 * E.shape[1])[0]
-    a = u / (1.0 - h @ u)
-    support = np.flatnonzero(a > 1e-12 * max(a.max(), 1e-300))
-    a[a <= 1e-12 * max(a.max(), 1e-300)] = 0.0
-    if len(support):
-        Q, R = np.linalg.qr(E[:, support])
-        refined = np.linalg.lstsq(R, Q.T @ y - np.linalg.lstsq(R.T, penalty[support], rcond=None)[0], rcond=None)[0]
-        if refined.min() >= 0:
-            a[support] = refined
-    return np.asarray(a)
+    a = u / (1.0 - h @ u) if h @ u < 1.0 else np.zeros(E.shape[1])
+    a[a <= 1e-12 * a.max()] = 0.0
+    return improved(E, y, penalty, a) * length / sizes
+
+
+def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Return the optimum from abundances that are near it: least squares on the support, whose columns leave and enter as signs say."""
+    # A dual of rounding is some 1e-16; where spectra depend on each other the penalty alone decides, however small it is.
+    least = max(3e-15, min(1e-13, 1e-3 * float(penalty[penalty > 0].min(initial=1.0))))
+    for _ in range(10 * len(a)):
+        S = np.flatnonzero(a)
+        x = np.zeros(len(a))
+        if len(S):
+            Q, R = np.linalg.qr(E[:, S])
+            x[S] = np.linalg.lstsq(R, Q.T @ y - np.linalg.lstsq(R.T, penalty[S], rcond=None)[0], rcond=None)[0]
+        below = np.flatnonzero((a > 0) & (x <= 0))
+        if len(below):
+            step = (a[below] / (a[below] - x[below])).min()
+            first = below[(a[below] / (a[below] - x[below])).argmin()]
+            a = np.maximum(a + step * (x - a), 0.0)
+            a[first] = 0.0
+            continue
+        a, v = x, E.T @ (y - E @ x) - penalty
+        v[S] = 0.0
+        if v.max(initial=0.0) <= least:
+            break
+        a[v.argmax()] = 1e-300  # enters
+    return a
 
 
 REFERENCES = {

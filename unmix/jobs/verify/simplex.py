@@ -13,7 +13,7 @@ from ...endmembers.quality import use_of
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
 from ...io import Bands, Cube
-from ...io.window import Window
+from ...io.window import to_extract_from
 
 # Memory for blocks and components; more goes to a scratch file.
 BUDGET = 2**28
@@ -38,7 +38,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     matrix : array (L, p), float64
         The endmembers that the run wrote.
     """
-    found, scene = report["endmembers"], scene.for_extraction() if isinstance(scene, Window) else scene
+    found, scene = report["endmembers"], to_extract_from(scene)
     left_out = (found.get("quality") or {}).get("outliers")
     if left_out is not None:
         whole = [Scene(scene, bands, report["nodata"])]

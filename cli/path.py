@@ -1,0 +1,49 @@
+"""`unmix path`: what penalties on the sum of abundances make of a scene."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .main import print_out
+
+COLUMNS = "lambda        endmembers  rmse          without any"
+
+
+@click.command("path")
+@click.argument("cube", type=click.Path(path_type=Path))
+@click.option(
+    "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
+)
+@click.option("-n", "--count", type=click.IntRange(2), default=20, show_default=True, help="How many lambda to try.")
+@click.option("--l1-weights", metavar="FILE", help="How much each endmember counts, as for run.")
+@click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
+@click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@click.option("--json", "as_json", is_flag=True, help="Print noise, path and the choice of auto as JSON.")
+@options.budget
+@options.reading
+@options.logs
+def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
+    """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
+
+    For each: how many endmembers a pixel has on average, the median RMSE, and the share of pixels without any endmember. Below it the
+    noise of a band by two estimates, and the LAMBDA of --l1 auto, which leaves as much as the smaller one.
+    """
+    from unmix.jobs.penalty import path_of_scene
+
+    options.set_up_log(verbose, quiet, log_file)
+    found = path_of_scene(cube, **settings)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    print_out(COLUMNS)
+    for point in found["path"]:
+        print_out(
+            f"{point['lambda']:<12.4g}  {point['endmembers']:<10.2f}  {point['rmse']:<12.4g}  {100 * point['zero']:.1f} %"
+        )
+    said = ", ".join(
+        f"{name} {'-' if value is None else format(value, '.3g')}" for name, value in found["noise"].items()
+    )
+    print_out(f"noise of a band: {said}; --l1 auto: {found['auto']:.4g}")

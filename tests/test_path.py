@@ -1,0 +1,181 @@
+"""The path over λ: every breakpoint of a pixel against a plain homotopy, and what λ makes of a scene."""
+
+import json
+
+import naive
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import unmix as command
+from test_many import library, scene
+
+import unmix
+from unmix.jobs.synth.squares import BACKGROUND, fractions_dc1
+from unmix.jobs.verify import verify
+
+
+@pytest.mark.parametrize(("L", "p"), [(30, 6), (60, 60), (40, 90)])
+def test_every_breakpoint(L, p):
+    random = np.random.default_rng(p)
+    E, w = random.uniform(0, 1, (L, p)), random.uniform(0.2, 2, p)
+    for y in scene(random, E, 8, 0.02):
+        found, expected = unmix.path(y, E, w), naive.lasso_path(E, y, w)
+        np.testing.assert_allclose(found.lambdas, [l1 for l1, _ in expected], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.abundances, [a for _, a in expected], atol=1e-9)
+        assert found.kappa.max() < 1e-12
+        for l1 in (0.0, 0.3 * found.lambdas[0], found.lambdas[2], 2 * found.lambdas[0]):
+            solved = unmix.solve(y, E, method="nnls", l1=l1, l1_weights=w)
+            np.testing.assert_allclose(found.at(l1), solved.abundances, atol=1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1), L=st.integers(1, 9), p=st.integers(1, 12), copies=st.booleans())
+def test_the_path_is_optimal_everywhere(seed, L, p, copies):
+    """Also of dependent spectra and copies, and of pixels that no spectrum is like."""
+    random = np.random.default_rng(seed)
+    E = random.normal(size=(L, p)) * 10.0 ** random.integers(-1, 2, p)
+    E = np.hstack([E, E[:, :1]]) if copies else E
+    found = unmix.path(random.normal(size=L), E)
+    assert found.kappa.max() < 1e-8
+    assert found.lambdas[-1] == 0.0 and np.all(np.diff(found.lambdas) < 0)
+
+
+def test_those_that_stay_longest():
+    E = np.eye(4)
+    found = unmix.path(np.array([0.2, 0.9, 0.0, 0.5]), E)
+    assert found.last(2).tolist() == [1, 3] and found.last(9).tolist() == [1, 3, 0]
+    with pytest.raises(unmix.MethodError, match="must not be negative"):
+        found.at(-1.0)
+    assert not unmix.path(-np.ones(4), E).abundances.any()
+
+
+@pytest.mark.parametrize(
+    ("y", "E", "weights", "text"),
+    [
+        ([1, 2], np.eye(3), None, "must be"),
+        ([1, np.nan, 2], np.eye(3), None, "finite"),
+        ([1, 2, 3], np.diag([1, 0, 1]), None, "endmember 2 is zero"),
+        ([1, 2, 3], np.eye(3), [1, 1], "2 numbers"),
+        ([1, 2, 3], np.eye(3), [1, 0, 1], "above 0"),
+    ],
+)
+def test_what_has_no_path(y, E, weights, text):
+    with pytest.raises(unmix.UnmixError, match=text):
+        unmix.path(np.array(y, float), E, weights)
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """A scene of a library of 40 spectra and noise of 0.01, with a pixel masked, and the library."""
+    random = np.random.default_rng(4)
+    E = library(random, 60, 40)
+    Y = scene(random, E, 30 * 20, 0.01).reshape(30, 20, 60)
+    Y[3, 4] = -9
+    cube = write_cube(tmp_path / "x.hdr", Y.astype("float32"), data_ignore_value=-9)
+    return cube, write_csv(tmp_path / "lib.csv", E), Y.reshape(-1, 60), E
+
+
+def test_a_penalty_by_discrepancy(tmp_path, noisy):
+    """What is left of the median pixel is the noise: given, or as the scene shows it."""
+    cube, lib, Y, E = noisy
+    (tmp_path / "noise.txt").write_text("0.0105\n" * 60)
+    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
+    given = unmix.run(cube, l1="auto", noise=tmp_path / "noise.txt", **words)
+    l1 = given["l1"]["lambda"]
+    assert l1 > 0 and given["asked"]["l1"]["lambda"] == "auto"
+    valid = Y[Y[:, 0] != -9]
+    left = [np.median(unmix.solve(valid, E, method="nnls", l1=share * l1).rmse) for share in (0.97, 1.03)]
+    assert left[0] < 0.0105 < left[1]
+    assert verify(tmp_path / "x", everything=True).faults == []
+    assert unmix.run(cube, l1="auto", noise=tmp_path / "noise.txt", skip_existing=True, **words)["skipped"]
+    own = unmix.run(cube, l1="auto", overwrite=True, memory="100k", **words)["l1"]["lambda"]
+    assert own > 0 and own == unmix.run(cube, l1="auto", overwrite=True, threads=1, **words)["l1"]["lambda"]
+    (tmp_path / "low.txt").write_text("1e-4\n" * 60)
+    none = unmix.run(cube, l1="auto", noise=tmp_path / "low.txt", overwrite=True, **words)
+    assert none["l1"]["lambda"] == 0.0 and any("times the noise" in text for text in none["warnings"])
+
+
+def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
+    cube, lib, _, _ = noisy
+    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False, "l1": "auto", "memory": "150k"}
+    whole = unmix.run(cube, out_dir=tmp_path / "whole", **words)
+    steps = []
+
+    def stop(step):
+        steps.append(step)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(cube, progress=stop, **words)
+    monkeypatch.setattr("unmix.jobs.penalty.by_discrepancy", lambda *_: 1.0)
+    resumed = unmix.run(cube, **words)
+    assert resumed["resumed_from"] > 0 and resumed["l1"] == whole["l1"]
+    assert resumed["digests"] == whole["digests"]
+
+
+def test_the_path_of_a_scene(noisy, tmp_path):
+    cube, lib, Y, E = noisy
+    out, _ = command("path", cube, "-e", lib, "-n", "6", "--json")
+    found = json.loads(out)
+    assert found["pixels"] == 599 and len(found["path"]) == 7
+    valid = Y[Y[:, 0] != -9].astype("float32").astype(float)
+    for point in found["path"]:
+        solved = unmix.solve(valid, E, method="nnls", l1=point["lambda"])
+        assert point["rmse"] == pytest.approx(np.median(solved.rmse), rel=1e-6)
+        assert point["endmembers"] == pytest.approx((solved.abundances > 0).sum(axis=1).mean(), rel=1e-3)
+    assert 0.3 < found["path"][0]["zero"] < 0.7
+    assert 0.005 < found["noise"]["regression"] < 0.02 < found["noise"]["spatial"]
+    assert found["auto"] == unmix.run(cube, endmembers=lib, method="nnls", l1="auto", device="cpu")["l1"]["lambda"]
+    text, _ = command("path", cube, "-e", lib, "-n", "3", "-q")
+    assert len(text.splitlines()) == 6 and "--l1 auto" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("run", "--l1", "some"), 2, "'some' is no number, nor auto"),
+        (("run", "--l1", "auto", "--noise", "none"), 2, "nothing would vary"),
+        (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
+        (("path", "-n", "1"), 2, "1 is not in the range"),
+        (("path", "--l1-weights", "missing.txt"), 3, "cannot read"),
+    ],
+)
+def test_wrong_words(noisy, tmp_path, words, code, text):
+    cube, lib, _, _ = noisy
+    name, *rest = words
+    more = ("--method", "nnls") if name == "run" else ()
+    _, err = command(name, cube, "-e", lib, *more, *rest, code=code)
+    assert any(part in err for part in text.split("|"))
+
+
+def test_scenes_like_dc1_and_dc2(tmp_path):
+    """Squares of one to five materials in equal parts on their background; the truth has a band for each spectrum."""
+    A = fractions_dc1()
+    np.testing.assert_allclose(A.sum(axis=2), 1)
+    np.testing.assert_allclose(A[0, 0], np.array(BACKGROUND) / sum(BACKGROUND))
+    for row in range(5):
+        for column in range(5):
+            middle = A[15 * row + 7, 15 * column + 7]
+            np.testing.assert_allclose(np.sort(middle)[::-1], [1 / (row + 1)] * (row + 1) + [0] * (4 - row))
+    random = np.random.default_rng(0)
+    write_csv(tmp_path / "lib.csv", library(random, 50, 30), wavelengths=np.linspace(400, 2400, 50))
+    for like, side, count in (("dc1", 75, 5), ("dc2", 100, 9)):
+        command("synth", tmp_path / like, "--like", like, "-e", tmp_path / "lib.csv", "--snr", "none")
+        cube = unmix.open_cube(tmp_path / f"{like}.hdr")
+        assert (cube.lines, cube.samples, cube.bands) == (side, side, 50)
+        report = unmix.run(cube.path, endmembers=tmp_path / "lib.csv", method="nnls", device="cpu", certificate=True)
+        truth = np.fromfile(tmp_path / f"{like}_truth_abundance.img", "<f4").reshape(side, 30, side)
+        assert (truth.sum(axis=(0, 2)) > 0).sum() == count
+        np.testing.assert_allclose(truth.sum(axis=1), 1, atol=1e-6)
+        assert report["fit"]["relative_rmse"]["maximum"] < 1e-5
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", code=2)
+    assert "name it with -e" in err
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "lib.csv", "--lines", "9", code=2)
+    assert "--lines is not for --like dc1" in err
+    write_csv(tmp_path / "few.csv", library(random, 50, 4))
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "few.csv", code=3)
+    assert "4 spectra; dc1 is of 5" in err
+    _, err = command("synth", tmp_path / "x", "-e", tmp_path / "lib.csv", code=2)
+    assert "-e is for --like dc1 and dc2" in err
