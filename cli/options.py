@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,20 +59,20 @@ class Folder(click.Path):
 
 
 class NumberOr(click.ParamType):
-    """A number, or one word."""
+    """A number, or one of some words."""
 
     name = "number"
 
-    def __init__(self, word: str) -> None:
-        self.word = word
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if str(value).lower() == self.word:
-            return self.word
+        if str(value).lower() in self.words:
+            return str(value).lower()
         try:
             return float(value)
         except ValueError:
-            self.fail(f"'{value}' is no number, nor {self.word}", param, ctx)
+            self.fail(f"'{value}' is no number, nor {' or '.join(self.words)}", param, ctx)
 
 
 opening = combine(

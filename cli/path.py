@@ -29,7 +29,7 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
 
     For each: how many endmembers a pixel has on average, the median RMSE, and the share of pixels without any endmember. Below it the
-    noise of a band by two estimates, and the LAMBDA of --l1 auto, which leaves as much as the smaller one.
+    noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
     """
     from unmix.jobs.penalty import path_of_scene
 
@@ -46,4 +46,4 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     said = ", ".join(
         f"{name} {'-' if value is None else format(value, '.3g')}" for name, value in found["noise"].items()
     )
-    print_out(f"noise of a band: {said}; --l1 auto: {found['auto']:.4g}")
+    print_out(f"noise of a band: {said}; --l1 auto: {found['auto']:.4g}, discrepancy: {found['discrepancy']:.4g}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from unmix.io.export import FORMATS
-from unmix.methods import METHODS, SOLVERS
+from unmix.methods import CHOSEN_BY, METHODS, SOLVERS
 
 from . import options
 
@@ -91,11 +91,12 @@ weights = options.combine(
 sparse = options.combine(
     click.option(
         "--l1",
-        type=options.NumberOr("auto"),
+        type=options.NumberOr(CHOSEN_BY),
         metavar="LAMBDA",
         help="For nnls: a penalty on the sum of abundances, to the optimum of half the squared residual plus LAMBDA times the sum, in "
-        "the unit of the scaled cube: few spectra of a large library. auto: so that what is left of the median pixel is the noise, "
-        "from --noise or the scene (another pass); unmix path shows what others do.",
+        "the unit of the scaled cube: few spectra of a large library. auto: the one with the least expected error of the "
+        "fit, discrepancy: the one that leaves as much as there is noise, by --noise or the scene (another pass). unmix path shows "
+        "what each does.",
     ),
     click.option(
         "--l1-weights",

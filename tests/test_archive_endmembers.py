@@ -149,6 +149,7 @@ def test_quality_against_numpy(tmp_path, masked):
         angles[k] = np.inf
         assert one["nearest"] == np.argmin(angles) and one["angle"] == pytest.approx(min(angles))
         assert one["leads"] == (B.argmax(axis=1) == k).mean()
+        assert one["negative"] == (B[:, k] < -0.0005).mean()
         assert one["beyond"] == ((over.max(axis=1) > 1) & (over.argmax(axis=1) == k)).mean()
         assert one["largest"] == pytest.approx(np.quantile(B[:, k], 0.999, method="inverted_cdf"), abs=0.51e-3)
 

@@ -12,8 +12,13 @@ from test_cli import unmix as command
 from test_many import library, scene
 
 import unmix
+from unmix.arrays.penalties import RULES, Trials, by_risk
+from unmix.arrays.pixels import all_bands
 from unmix.jobs.synth.squares import BACKGROUND, fractions_dc1
 from unmix.jobs.verify import verify
+from unmix.library import Endmembers
+from unmix.methods import choose
+from unmix.problem import plan_problem
 
 
 @pytest.mark.parametrize(("L", "p"), [(30, 6), (60, 60), (40, 90)])
@@ -81,19 +86,59 @@ def test_a_penalty_by_discrepancy(tmp_path, noisy):
     cube, lib, Y, E = noisy
     (tmp_path / "noise.txt").write_text("0.0105\n" * 60)
     words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
-    given = unmix.run(cube, l1="auto", noise=tmp_path / "noise.txt", **words)
+    given = unmix.run(cube, l1="discrepancy", noise=tmp_path / "noise.txt", **words)
     l1 = given["l1"]["lambda"]
-    assert l1 > 0 and given["asked"]["l1"]["lambda"] == "auto"
+    assert l1 > 0 and given["asked"]["l1"]["lambda"] == "discrepancy"
     valid = Y[Y[:, 0] != -9]
     left = [np.median(unmix.solve(valid, E, method="nnls", l1=share * l1).rmse) for share in (0.97, 1.03)]
     assert left[0] < 0.0105 < left[1]
     assert verify(tmp_path / "x", everything=True).faults == []
-    assert unmix.run(cube, l1="auto", noise=tmp_path / "noise.txt", skip_existing=True, **words)["skipped"]
+    assert unmix.run(cube, l1="discrepancy", noise=tmp_path / "noise.txt", skip_existing=True, **words)["skipped"]
+    (tmp_path / "low.txt").write_text("1e-4\n" * 60)
+    none = unmix.run(cube, l1="discrepancy", noise=tmp_path / "low.txt", overwrite=True, **words)
+    assert none["l1"]["lambda"] == 0.0
+
+
+def test_a_penalty_by_its_expected_error(tmp_path, noisy):
+    """The least of Stein's estimate over a grid, which is also near the least true error of the fit."""
+    cube, lib, Y, E = noisy
+    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
+    (tmp_path / "noise.txt").write_text("0.01\n" * 60)
+    l1 = unmix.run(cube, l1="auto", noise=tmp_path / "noise.txt", **words)["l1"]["lambda"]
+    valid = Y[Y[:, 0] != -9].astype("float32").astype(float)
+
+    def risk(l1):
+        A = unmix.solve(valid, E, method="nnls", l1=l1).abundances
+        return (np.square(valid - A @ E.T).sum(axis=1) / 1e-4 + 2 * (A > 0).sum(axis=1)).mean()
+
+    assert risk(l1) <= min(risk(other) for other in [0.0, *np.geomspace(1e-5, 10, 60)]) + 0.05
     own = unmix.run(cube, l1="auto", overwrite=True, memory="100k", **words)["l1"]["lambda"]
     assert own > 0 and own == unmix.run(cube, l1="auto", overwrite=True, threads=1, **words)["l1"]["lambda"]
-    (tmp_path / "low.txt").write_text("1e-4\n" * 60)
-    none = unmix.run(cube, l1="auto", noise=tmp_path / "low.txt", overwrite=True, **words)
-    assert none["l1"]["lambda"] == 0.0 and any("times the noise" in text for text in none["warnings"])
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
+def test_no_penalty_is_better_than_any(tmp_path):
+    """Of a library of one spectrum, that every pixel has: nothing is to be left out."""
+    E = np.linspace(0.2, 0.8, 40)[:, None]
+    Y = np.random.default_rng(0).uniform(0.5, 1, (400, 1)) @ E.T + 0.001 * np.random.default_rng(1).normal(
+        size=(400, 40)
+    )
+    cube = write_cube(tmp_path / "x.hdr", Y.reshape(20, 20, 40))
+    report = unmix.run(cube, endmembers=write_csv(tmp_path / "e.csv", E), method="nnls", l1="auto", device="cpu")
+    assert report["l1"]["lambda"] < 1e-3 * report["l1"]["largest"]
+
+
+def test_foreign_pixels_do_not_choose():
+    """Clouds that no mixture is like leave the choice where it was."""
+    random = np.random.default_rng(0)
+    E = library(random, 60, 30)
+    Y = scene(random, E, 300, 0.01)
+    clouds = np.vstack([Y, 3 + random.normal(size=(30, 60))])
+    problem = plan_problem(
+        Endmembers(tuple(map(str, range(30))), E, None), *choose("nnls"), all_bands(60), None, "bip", warns=False
+    )
+    few, many = (by_risk(Trials(problem, pixels, None, None), 60e-4) for pixels in (Y, clouds))
+    assert 0.2 < many / few < 5
 
 
 def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
@@ -109,7 +154,7 @@ def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         unmix.run(cube, progress=stop, **words)
-    monkeypatch.setattr("unmix.jobs.penalty.by_discrepancy", lambda *_: 1.0)
+    monkeypatch.setitem(RULES, "auto", lambda *_: 1.0)
     resumed = unmix.run(cube, **words)
     assert resumed["resumed_from"] > 0 and resumed["l1"] == whole["l1"]
     assert resumed["digests"] == whole["digests"]
@@ -135,7 +180,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("run", "--l1", "some"), 2, "'some' is no number, nor auto"),
+        (("run", "--l1", "some"), 2, "'some' is no number, nor auto or discrepancy"),
         (("run", "--l1", "auto", "--noise", "none"), 2, "nothing would vary"),
         (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
         (("path", "-n", "1"), 2, "1 is not in the range"),

@@ -48,6 +48,8 @@ ALLOWANCE = 1e-9
 LARGEST = 1e100
 # What a record has of how models are chosen only where it is asked for: a record without it is of a run without it.
 WHEN_SET = ("max_residual", "residual_bands", "class_sets")
+# The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
+CHOSEN_BY = ("auto", "discrepancy")
 # Of spectra and noise; a deviation over so many is known to 1 %.
 MOST_DRAWS = 10_000
 

@@ -1,4 +1,4 @@
-"""Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|choice|cuda [DATA]``.
+"""Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|choice|cuda [DATA [FIGURE.svg]]``.
 
 Scenes like DC1 (`unmix.jobs.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
@@ -17,9 +17,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import naive
 
 import unmix
-from unmix.jobs.penalty import by_discrepancy
+from unmix.arrays.penalties import RULES, Trials
+from unmix.arrays.pixels import all_bands
 from unmix.jobs.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
+from unmix.methods import choose
+from unmix.problem import plan_problem
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
@@ -163,29 +166,60 @@ def rivals() -> None:
 
 
 def choice() -> None:
-    """Print SRE over λ, and at the λ that leaves the noise, known here: the median of eight scenes, each of other spectra."""
-    print("| spectra | SNR, dB | " + " | ".join(f"λ = {l1:g}" for l1 in LAMBDAS) + " | by discrepancy (λ) |")
-    print("| --- | --- |" + " --- |" * (len(LAMBDAS) + 1))
+    """Print SRE over λ and at those that rules choose, the noise being known: medians of eight scenes of other spectra; and draw it."""
+    table = {}
+    print(
+        "| spectra | SNR, dB | "
+        + " | ".join([*(f"λ = {l1:g}" for l1 in LAMBDAS), *(f"{rule} (λ)" for rule in RULES)])
+        + " |"
+    )
+    print("| --- | --- |" + " --- |" * (len(LAMBDAS) + len(RULES)))
     for p, library in libraries().items():
         for snr in SNRS:
-            rows = [choice_of(library, snr, seed) for seed in range(8)]
-            middle = np.median(rows, axis=0)
-            cells = [f"{value:.1f}" for value in middle[:-1]]
-            print(f"| {p} | {snr} | " + " | ".join(cells) + f" ({middle[-1]:.2g}) |", flush=True)
+            rows = np.array([choice_of(library, snr, seed) for seed in range(8)])
+            middle = table[p, snr] = np.median(rows, axis=0)
+            cells = [f"{value:.1f}" for value in middle[: len(LAMBDAS)]]
+            cells += [f"{value:.1f} ({l1:.2g})" for l1, value in middle[len(LAMBDAS) :].reshape(-1, 2)]
+            print(f"| {p} | {snr} | " + " | ".join(cells) + " |", flush=True)
+    if len(sys.argv) > 3:
+        draw(table, Path(sys.argv[3]))
 
 
 def choice_of(library: Endmembers, snr: float, seed: int) -> list[float]:
-    """Return SRE for each λ, that by discrepancy, and its λ."""
+    """Return SRE for each λ, then the λ of each rule and its SRE."""
     Y, truth = pixels_of(library, snr, seed)
     E = library.matrix
+    noise = float(np.square(Y - truth @ E.T).sum(axis=1).mean())
+    problem = plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
+    chosen = [rule(Trials(problem, Y[::5], None, None), noise) for rule in RULES.values()]
+    found = [sre(truth, by_unmix(E, Y, one)) for one in (*LAMBDAS, *chosen)]
+    rest = found[len(LAMBDAS) :]
+    return [*found[: len(LAMBDAS)], *(value for pair in zip(chosen, rest) for value in pair)]
 
-    def left(l1: float) -> float:
-        some = Y[::5]
-        return float(np.median(np.square(some - by_unmix(E, some, l1) @ E.T).sum(axis=1)))
 
-    clean = truth @ E.T
-    l1 = by_discrepancy(left, float(np.square(Y - clean).sum(axis=1).mean()), float((Y @ E).max()))
-    return [*(sre(truth, by_unmix(E, Y, one)) for one in (*LAMBDAS, l1)), l1]
+def draw(table: dict[tuple[int, int], np.ndarray], out: Path) -> None:
+    """Draw SRE over λ, a line for each library and noise, with a dot for `auto` and a cross for the choice by discrepancy."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "unmix"
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for ax, p in zip(axes, sorted({p for p, _ in table})):
+        for snr in SNRS:
+            values = table[p, snr]
+            (line,) = ax.plot(LAMBDAS, values[: len(LAMBDAS)], marker=".", label=f"{snr} dB")
+            for (l1, value), marker in zip(values[len(LAMBDAS) :].reshape(-1, 2), ("o", "x")):
+                ax.plot(l1, value, marker, color=line.get_color(), markersize=8)
+        ax.set_xscale("symlog", linthresh=5e-4)
+        ax.set_xlabel("λ")
+        ax.set_title(f"{p} spectra")
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("SRE, dB")
+    axes[0].legend(title="SNR")
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
 
 
 def on_gpu() -> None:

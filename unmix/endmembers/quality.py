@@ -74,7 +74,8 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         endmember may be missing; None without pairs of neighbours. ``outside``: share of the valid pixels that are outside of the
         simplex by more than three deviations of their noise. ``each``: of each corner ``leads``, the share of pixels with the largest
         coordinate of it; ``largest``, the coordinate that one pixel in a thousand exceeds (near 1: some are nearly pure; to 0.001);
-        ``beyond``, the share of pixels outside past the facet that lies opposite.
+        ``beyond``, the share of pixels outside past the facet that lies opposite; ``negative``, the share whose coordinate of it is
+        below 0 (to 0.0005), as their abundance would be without the constraint.
     """
     p, L = len(M), len(moments.mean)
     noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
@@ -91,7 +92,10 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         valid, outside = valid + counted[0], outside + counted[1]
     below = (np.cumsum(bins, axis=1) < MOST * valid).sum(axis=1)
     each = [
-        {"leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3), "beyond": int(beyond[k]) / valid}
+        {
+            "leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),
+            "beyond": int(beyond[k]) / valid, "negative": int(bins[k, : int(-LOW * PER_UNIT)].sum()) / valid,
+        }
         for k in range(p)
     ]  # fmt: skip
     rest = float(np.sqrt(max(left, 0.0) / L))
@@ -163,6 +167,7 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
             parts.append(f"the largest part of {100 * one['leads']:.2g} % of the pixels")
             parts.append(f"more than {one['largest']:.2f} of one in a thousand")
             parts.append(f"{100 * one['beyond']:.2g} % of the pixels lie beyond the facet opposite")
+            parts.append(f"without the constraint {100 * one['negative']:.2g} % would be negative")
         if "found" in one:
             at = "" if one["spread"] is None else f", their median angle to it {one['spread']:.2f}°"
             parts.append(f"found in {100 * one['found']:.0f} % of the parts{at}")

@@ -1,14 +1,14 @@
-"""The penalty on the sum of abundances that a run asks for (`l1`): its weights, and what the scene makes of it."""
+"""The penalty on the sum of abundances that a run asks for (`l1`): its weights, its λ, and what they make of the scene."""
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays.pixels import all_bands, solve_pixels
+from ..arrays.penalties import RULES, Trials
+from ..arrays.pixels import all_bands
 from ..endmembers import signal_of
 from ..endmembers.counts import noise_power
 from ..errors import InputError, MethodError
@@ -25,8 +25,8 @@ log = logging.getLogger("unmix")
 
 # Pixels of the sample that λ is chosen on: 500 spectra take 0.1 s for each λ that is tried.
 FEW = 2000
-# The smallest λ that is tried, as a share of that which makes all pixels 0.
-SMALLEST = 1e-8
+# The smallest λ of a scene's path, as a share of the first.
+LAST = 1e-5
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Penalty:
 
     Attributes
     ----------
-    l1 : float or "auto"
-        λ.
+    l1 : float or str
+        λ, or the name of a rule that chooses it (`unmix.arrays.penalties.RULES`).
     weights : array (p,), float64, or None
         None is 1 for all.
     source : path-like or None
@@ -61,8 +61,14 @@ class Penalty:
         """Return what abundances depend on, for ``run.json``."""
         return {"lambda": self.l1, "weights": None if self.weights is None else self.weights.tolist()}
 
+    def trials(self, problem: Problem, scene: Cube, threads: int | None) -> Trials:
+        """Return what every λ makes of a sample of a scene's pixels; `InputError` where weights do not fit."""
+        plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
+        replace(self, l1=0.0).put_on(problem)  # as many weights as endmembers
+        return Trials(plain, some_pixels(problem, scene), self.weights, threads)
+
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
-        """Return the penalty whose λ leaves of the median pixel of a sample as much as there is noise (discrepancy principle).
+        """Return the penalty with the λ that its rule chooses for a scene.
 
         Parameters
         ----------
@@ -75,21 +81,17 @@ class Penalty:
         threads : int, optional
         """
         if noise is None:
-            found = noise_power(signal_of(scene, problem.bands, problem.nodata, budget, threads))
-            noise = min((power for power in found.values() if power is not None), default=0.0)
-        Y = some_pixels(problem, scene)
-        left = left_at(problem, Y, self.weights, threads)
-        counts = slice(None) if self.weights is None else self.weights > 0
-        products = (Y @ problem.E)[:, counts] / (1.0 if self.weights is None else self.weights[counts])
-        highest = float(products.max(initial=0.0))
-        l1 = by_discrepancy(left, noise, highest)
+            noise = smaller(noise_power(signal_of(scene, problem.bands, problem.nodata, budget, threads)))
+        trials = self.trials(problem, scene, threads)
+        l1 = RULES[str(self.l1)](trials, noise)
+        of_band = float(np.sqrt(noise / len(problem.E)))
         if l1 == 0.0:
+            left = float(np.sqrt(np.median(trials.at(0.0)[0]) / len(problem.E))) if len(trials.Y) else 0.0
             log.warning(
-                f"{scene.path}: without a penalty the endmembers leave {np.sqrt(left(0.0) / max(noise, 1e-300)):.2g} times the noise "
-                "of the scene: `l1` auto is 0; name a number, or add the spectra that are missing"
+                f"{scene.path}: `l1` {self.l1} is 0: without a penalty the endmembers leave {left:.3g} a band of the median pixel, "
+                f"and the noise is {of_band:.3g}; name a number, or add the spectra that are missing"
             )
-        of_band = np.sqrt(noise / len(problem.E))
-        log.info(f"{scene.path}: l1 {l1:g}, which leaves of the median pixel the noise ({of_band:.3g} a band)")
+        log.info(f"{scene.path}: l1 {l1:g} by {self.l1}, from noise of {of_band:.3g} a band")
         return replace(self, l1=l1)
 
     def put_on(self, problem: Problem) -> Problem:
@@ -109,14 +111,23 @@ class Penalty:
             ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, which λ is to be compared with (None
             where no λ does that); ``endmembers``, how many a pixel has on average above 1 %.
         """
-        most = largest_of(problem, some_pixels(problem, scene), self.weights)
-        largest = float(np.median(most)) if len(most) else np.inf
         there = 0 if summary.there is None else int(summary.there.sum())
         return {
             "lambda": self.l1,
-            "largest": largest if np.isfinite(largest) else None,
+            "largest": finite_median(self.trials(replace(problem, penalty=np.empty(0)), scene, 1).zero_from()),
             "endmembers": there / max(1, summary.solved),
         }
+
+
+def smaller(powers: dict[str, float | None]) -> float:
+    """Return the smaller of two estimates of noise: too much of it would hide endmembers."""
+    return min((power for power in powers.values() if power is not None), default=0.0)
+
+
+def finite_median(values: np.ndarray) -> float | None:
+    """Return the median, None where it is infinite or there is none."""
+    middle = float(np.median(values)) if len(values) else np.inf
+    return middle if np.isfinite(middle) else None
 
 
 def some_pixels(problem: Problem, scene: Cube) -> np.ndarray:
@@ -126,44 +137,6 @@ def some_pixels(problem: Problem, scene: Cube) -> np.ndarray:
         good = ~missing(part, scene.interleave, problem.bands, problem.nodata)
         found.append(spectra(part, scene.interleave, problem.bands)[good])
     return np.concatenate(found)
-
-
-def largest_of(problem: Problem, Y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Return the λ from which on each pixel, a row of Y, is 0: the largest ``e_jᵀy / w_j``, at least 0; array, float64."""
-    products = Y @ problem.E
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(products > 0, products / (1.0 if weights is None else weights), 0.0)
-    return np.asarray(each.max(axis=1, initial=0.0))
-
-
-def plain(problem: Problem) -> Problem:
-    """Return the problem of pixels that are scaled already."""
-    return replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
-
-
-def left_at(
-    problem: Problem, Y: np.ndarray, weights: np.ndarray | None, threads: int | None
-) -> Callable[[float], float]:
-    """Return the function that computes the median of ``|y − E a|²`` over pixels, the rows of Y, for one λ."""
-
-    def left(l1: float) -> float:
-        found = solve_pixels(Y, plain(problem).penalised(l1, weights), problem.E.shape[1], "cpu", threads)
-        return float(np.median(np.square(found.rmse)) * len(problem.E))
-
-    return left
-
-
-def by_discrepancy(left: Callable[[float], float], noise: float, highest: float) -> float:
-    """Return the λ, right to one in a thousand, at which ``left``, which rises with it, is ``noise``; 0 where it always is more."""
-    if left(0.0) >= noise or highest <= 0:
-        return 0.0
-    low, high = highest * SMALLEST, highest
-    if left(high) <= noise:
-        return float(f"{high:.4g}")
-    while high > low * (1.0 + 1e-3):
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if left(middle) < noise else (low, middle)
-    return float(f"{np.sqrt(low * high):.4g}")
 
 
 def path_of_scene(
@@ -189,8 +162,8 @@ def path_of_scene(
     -------
     dict
         ``pixels`` of the sample; ``noise``, the standard deviation of a band by each estimate of `unmix.endmembers.counts.noise_power`
-        (None where there is none); ``auto``, the λ that ``l1`` auto takes; and ``path``, for each λ: ``lambda``; ``endmembers``, how
-        many a pixel has on average; ``rmse``, the median; ``zero``, the share of pixels without any.
+        (None where there is none); ``auto`` and ``discrepancy``, the λ that these rules choose; and ``path``, for each λ: ``lambda``;
+        ``endmembers``, how many a pixel has on average; ``rmse``, the median; ``zero``, the share of pixels without any.
 
     Raises
     ------
@@ -207,31 +180,24 @@ def path_of_scene(
     scene, used, nodata = open_scene(cube, options.reading)
     library = load_for(endmembers, scene, used.index, options.classes, options.library_scale, options.select)
     problem = plan_problem(library, options.method_spec, options.solver_spec, used, nodata, scene.interleave)
-    penalty = Penalty.of("auto", l1_weights)
-    replace(penalty, l1=0.0).put_on(problem)  # as many weights as endmembers
+    trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)
     powers = noise_power(signal_of(scene, used, nodata, options.budget, threads))
-    noise = min((power for power in powers.values() if power is not None), default=0.0)
-    Y, L = some_pixels(problem, scene), len(problem.E)
-    most = largest_of(problem, Y, penalty.weights)
-    top = float(np.median(most[np.isfinite(most)])) if np.isfinite(most).any() else 0.0
-    steps = [] if top <= 0 else [float(f"{value:.4g}") for value in np.geomspace(top, top * 1e-5, count)]
+    top = finite_median(trials.zero_from()) or trials.highest
+    steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, count)] if top > 0 else []
     return {
-        "pixels": len(Y),
-        "noise": {name: None if power is None else float(np.sqrt(power / L)) for name, power in powers.items()},
-        "auto": penalty.chosen(problem, scene, noise, options.budget, threads).l1,
-        "path": [point_of(problem, Y, penalty.weights, l1, threads) for l1 in [*steps, 0.0]],
+        "pixels": len(trials.Y),
+        "noise": {
+            name: None if power is None else float(np.sqrt(power / len(problem.E))) for name, power in powers.items()
+        },
+        **{name: rule(trials, smaller(powers)) for name, rule in RULES.items()},
+        "path": [point_of(trials, l1) for l1 in [*steps, 0.0]],
     }
 
 
-def point_of(
-    problem: Problem, Y: np.ndarray, weights: np.ndarray | None, l1: float, threads: int | None
-) -> dict[str, float]:
+def point_of(trials: Trials, l1: float) -> dict[str, float]:
     """Return what one λ makes of pixels; see `path_of_scene`."""
-    found = solve_pixels(Y, plain(problem).penalised(l1, weights), problem.E.shape[1], "cpu", threads)
-    support = (found.abundances > 0).sum(axis=1)
+    left, support = trials.at(l1)
+    rmse = float(np.sqrt(np.median(left) / trials.Y.shape[1]))
     return {
-        "lambda": l1,
-        "endmembers": float(support.mean()),
-        "rmse": float(np.median(found.rmse)),
-        "zero": float((support == 0).mean()),
-    }
+        "lambda": l1, "endmembers": float(support.mean()), "rmse": rmse, "zero": float((support == 0).mean()),
+    }  # fmt: skip

@@ -289,7 +289,7 @@ class SceneRun:
         before = None if resume is None or resume.about is None else resume.about.get("l1")
         if before is not None:
             self.penalty = replace(self.penalty, l1=before)
-        elif self.penalty.l1 == "auto":
+        elif isinstance(self.penalty.l1, str):
             noise = None if self.noise is None else float(np.square(np.asarray(problem.noise)).sum())
             options = self.options
             self.penalty = self.penalty.chosen(problem, self.scene, noise, options.budget, options.threads)
@@ -373,7 +373,7 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     of_all = {
         "monte_carlo": options.monte_carlo is not None,
         "weights": options.weights == "noise",
-        "l1": options.l1 == "auto",
+        "l1": isinstance(options.l1, str),
     }
     for name, is_set in of_all.items():
         if is_set:

@@ -58,9 +58,10 @@ class Options:
     weights : path-like or "noise", optional
         Weights of the bands, which pixels and library are multiplied with: a text file with a number for each band, or the inverse of
         ``noise``. RMSE and residuals in the unit of the bands go to ``STEM_unweighted`` and ``STEM_residual``.
-    l1 : float or "auto", optional
+    l1 : float, "auto" or "discrepancy", optional
         For nnls: minimise ``½ |y − E a|² + λ wᵀa``, λ this number: the larger, the fewer endmembers, and the smaller their abundances.
-        "auto" chooses one for the scene: what is left of the median pixel of a sample is then as large as the scene's noise.
+        "auto" chooses the λ for the scene whose fit has the least expected error, "discrepancy" that which leaves as much as there is
+        noise: from ``noise``, or from what the scene shows of it.
     l1_weights : path-like, optional
         The weights w: a text file with a number for each endmember; default is 1.
     class_map : bool

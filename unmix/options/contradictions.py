@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..errors import MethodError
-from ..methods import LARGEST, Extraction, refuse_penalty
+from ..methods import CHOSEN_BY, LARGEST, Extraction, refuse_penalty
 
 if TYPE_CHECKING:
     from . import Options
@@ -77,7 +77,7 @@ def refuse_sums(options: "Options") -> None:
 
 def refuse_noise(options: "Options") -> None:
     """Refuse noise that nothing uses, and what needs noise without it."""
-    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or options.l1 == "auto"
+    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or isinstance(options.l1, str)
     if options.noise != "auto" and not uses:
         raise MethodError(
             "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise, or `l1` auto"
@@ -140,8 +140,8 @@ def refuse_sparse(options: "Options") -> None:
         raise MethodError("`l1_weights` are the weights of `l1`, which is not given")
     if options.l1 is None:
         return
-    if isinstance(options.l1, str) and options.l1 != "auto":
-        raise MethodError(f"`l1` '{options.l1}': must be a number, or auto")
+    if isinstance(options.l1, str) and options.l1 not in CHOSEN_BY:
+        raise MethodError(f"`l1` '{options.l1}': must be a number, or {' or '.join(CHOSEN_BY)}")
     refuse_penalty(options.method_spec, options.solver_spec, 0.0 if isinstance(options.l1, str) else options.l1)
     if options.uncertainty or options.monte_carlo:
         raise MethodError(

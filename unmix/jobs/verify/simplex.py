@@ -127,4 +127,5 @@ def agrees(use: dict[str, Any], said: dict[str, Any] | None) -> bool:
         if isinstance(value, list)
         else abs(value - said[name]) <= SHARES * max(1.0, abs(value))
         for name, value in use.items()
+        if name in said or name != "negative"  # which older records have not
     )

@@ -1,0 +1,111 @@
+"""Choose the λ of sparse regression from pixels and their noise alone, without a truth."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..problem import Problem
+from .pixels import solve_pixels
+
+# The smallest λ that is tried, as a share of that which makes all pixels 0; how many are tried, and then between the neighbours of the
+# best.
+SMALLEST, COARSE, FINE = 1e-7, 15, 7
+# A pixel that leaves so many times as much as the median one, without a penalty, is no mixture of the library: it says nothing of λ.
+FOREIGN = 4.0
+
+
+class Trials:
+    """What every λ leaves of some pixels.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of pixels in memory, without a penalty.
+    Y : array (N, L), float64
+    weights : array (p,), float64, or None
+        Of the endmembers; None is 1 for all.
+    threads : int, optional
+    """
+
+    def __init__(self, problem: Problem, Y: np.ndarray, weights: np.ndarray | None, threads: int | None) -> None:
+        self.problem, self.Y, self.weights, self.threads = problem, Y, weights, threads
+
+    def at(self, l1: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``|y − E a|²`` of each pixel, and how many endmembers it has; arrays (N,)."""
+        problem = self.problem.penalised(l1, self.weights)
+        found = solve_pixels(self.Y, problem, self.problem.E.shape[1], "cpu", self.threads)
+        return np.square(found.rmse) * self.Y.shape[1], (found.abundances > 0).sum(axis=1)
+
+    def zero_from(self) -> np.ndarray:
+        """Return the λ from which on each pixel is 0, the largest ``e_jᵀy / w_j``, at least 0; (N,), infinite where it never is."""
+        products = self.Y @ self.problem.E
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.where(products > 0, products / (1.0 if self.weights is None else self.weights), 0.0)
+        return np.asarray(each.max(axis=1, initial=0.0))
+
+    @property
+    def highest(self) -> float:
+        """The λ from which on no endmember with a weight is in any pixel."""
+        some = np.ones(self.problem.E.shape[1], bool) if self.weights is None else self.weights > 0
+        products = (self.Y @ self.problem.E)[:, some] / (1.0 if self.weights is None else self.weights[some])
+        return max(0.0, float(products.max(initial=0.0)))
+
+
+def by_risk(trials: Trials, noise: float) -> float:
+    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate (Zou, Hastie and Tibshirani 2007).
+
+    The expectation of ``|E a − clean y|² / σ²`` is that of ``|y − E a|² / σ² + 2k``, less L: a pixel with k endmembers has k degrees of
+    freedom. It takes neither a truth nor a limit, only the noise, which is taken to be the same in all bands.
+
+    Parameters
+    ----------
+    trials : Trials
+    noise : float
+        The sum over the bands of the variance of noise.
+
+    Returns
+    -------
+    float
+        To four digits, and to a tenth of its own size or so: the error is flat there. 0 where no penalty is better.
+    """
+    variance = noise / trials.Y.shape[1]
+    left, _ = trials.at(0.0)
+    own = left <= FOREIGN * np.median(left) if len(left) else np.zeros(0, bool)
+    if not own.any() or trials.highest <= 0 or not variance > 0:
+        return 0.0
+
+    def risk(l1: float) -> float:
+        left, support = trials.at(l1)
+        return float((left[own] / variance + 2.0 * support[own]).mean())
+
+    tried = np.geomspace(trials.highest * SMALLEST, trials.highest, COARSE)
+    risks = [risk(float(l1)) for l1 in tried]
+    best = int(np.argmin(risks))
+    near = np.geomspace(tried[max(best - 1, 0)], tried[min(best + 1, COARSE - 1)], FINE + 2)
+    found = {float(l1): risk(float(l1)) for l1 in near} | {0.0: risk(0.0)}
+    return float(f"{min(found, key=lambda l1: found[l1]):.4g}")
+
+
+def by_discrepancy(trials: Trials, noise: float) -> float:
+    """Return the λ, right to one in a thousand, at which the median of ``|y − E a|²`` is the noise; 0 where it always is more.
+
+    The arguments are those of `by_risk`.
+    """
+
+    def left(l1: float) -> float:
+        return float(np.median(trials.at(l1)[0]))
+
+    highest = trials.highest
+    if len(trials.Y) == 0 or highest <= 0 or left(0.0) >= noise:
+        return 0.0
+    low, high = highest * SMALLEST, highest
+    if left(high) <= noise:
+        return float(f"{high:.4g}")
+    while high > low * (1.0 + 1e-3):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if left(middle) < noise else (low, middle)
+    return float(f"{np.sqrt(low * high):.4g}")
+
+
+# By name, how `l1` may be chosen.
+RULES: dict[str, Callable[[Trials, float], float]] = {"auto": by_risk, "discrepancy": by_discrepancy}
