@@ -311,6 +311,12 @@ def prune(
 )
 @click.option("--continuum", is_flag=True, help="Compare spectra divided by their continua: absorptions, not slopes.")
 @click.option(
+    "--max-distance",
+    type=float,
+    metavar="D",
+    help="Leave out matches that are farther, in degrees or of the divergence; a spectrum without any keeps its name.",
+)
+@click.option(
     "-k", "most", type=click.IntRange(min=1), default=5, metavar="K", show_default=True, help="Matches to show."
 )
 @click.option(
@@ -324,8 +330,8 @@ def prune(
 @click.option("--json", "as_json", is_flag=True, help="Print all matches as JSON.")
 @OVERWRITE
 def match(
-    spectra: Path, library: Path, by: str, continuum: bool, most: int, out: Path | None, select: str | None, as_json: bool,
-    overwrite: bool,
+    spectra: Path, library: Path, by: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
+    select: str | None, as_json: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     """Find the spectra of LIBRARY that are nearest to each of SPECTRA, such as the endmembers of a run.
 
@@ -333,12 +339,12 @@ def match(
     a tenth farther away.
     """
     from dataclasses import asdict, replace
-    from math import degrees
+    from math import degrees, radians
 
     from unmix.errors import LibraryError
     from unmix.library import load_parts
     from unmix.library import match as matches_of
-    from unmix.library.match import is_ambiguous, names_of
+    from unmix.library.match import is_ambiguous, names_of, within
     from unmix.library.spectra import SHADE
     from unmix.outputs.atomic import write_library
     from unmix.outputs.names import inputs_of
@@ -350,18 +356,20 @@ def match(
     if len(parts) > 1 or not parts[0].valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
     found = matches_of(parts[0], load_selected(library, select), by, continuum)
+    if max_distance is not None:
+        found = within(found, radians(max_distance) if by == "sam" else max_distance)
     if as_json:
         rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(parts[0].names, found)}
         click.echo(json.dumps(rows))
     else:
         for name, matches in zip(parts[0].names, found):
             mark = " ~" if is_ambiguous(matches) else ""
-            print_out(f"{name}{mark}")
+            print_out(f"{name}{mark}" if matches else f"{name}: none within {max_distance:g}")
             for one in matches[:most]:
                 size = f"{degrees(one.distance):7.3f}°" if by == "sam" else f"{one.distance:8.3g}"
                 print_out(f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}")
     if out is not None:
-        named = replace(parts[0], names=names_of(found))
+        named = replace(parts[0], names=names_of(found, parts[0].names))
         for path in write_library(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
             if not as_json:
                 print_out(str(path))

@@ -215,6 +215,16 @@ def is_ambiguous(matches: Sequence[Match]) -> bool:
     return len(matches) > 1 and matches[1].distance <= AMBIGUOUS * matches[0].distance
 
 
-def names_of(found: Sequence[Sequence[Match]]) -> tuple[str, ...]:
-    """Return a name for each spectrum: that of its match, ``A or B`` where that is ambiguous; each only once."""
-    return each_once([f"{one[0].name} or {one[1].name}" if is_ambiguous(one) else one[0].name for one in found])
+def within(found: Sequence[Sequence[Match]], limit: float) -> list[list[Match]]:
+    """Return the matches that are no farther than a limit, in radians or of the divergence."""
+    return [[one for one in matches if one.distance <= limit] for matches in found]
+
+
+def names_of(found: Sequence[Sequence[Match]], own: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return a name for each spectrum: that of its match, ``A or B`` where that is ambiguous, its own where there is none; each once."""
+    return each_once(
+        [
+            own[i] if not one else f"{one[0].name} or {one[1].name}" if is_ambiguous(one) else one[0].name
+            for i, one in enumerate(found)
+        ]
+    )
