@@ -212,7 +212,7 @@ def draw(table: dict[tuple[int, int], np.ndarray], out: Path) -> None:
             (line,) = ax.plot(LAMBDAS, values[: len(LAMBDAS)], marker=".", label=f"{snr} dB")
             for (l1, value), marker in zip(values[len(LAMBDAS) :].reshape(-1, 2), ("o", "x")):
                 ax.plot(l1, value, marker, color=line.get_color(), markersize=8)
-        ax.set_xscale("symlog", linthresh=5e-4)
+        ax.set_xscale("symlog", linthresh=1e-3)
         ax.set_xlabel("λ")
         ax.set_title(f"{p} spectra")
         ax.grid(alpha=0.3)
