@@ -9,7 +9,7 @@ import click
 from . import options
 from .main import print_out
 
-COLUMNS = "lambda        endmembers  rmse          without any"
+COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 
 
 @click.command("path")
@@ -17,19 +17,22 @@ COLUMNS = "lambda        endmembers  rmse          without any"
 @click.option(
     "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
 )
-@click.option("-n", "--count", type=click.IntRange(2), default=20, show_default=True, help="How many lambda to try.")
+@click.option(
+    "--points", type=click.IntRange(2), default=20, metavar="N", show_default=True, help="How many lambda to try."
+)
 @click.option("--l1-weights", metavar="FILE", help="How much each endmember counts, as for run.")
 @click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
 @click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
-@click.option("--json", "as_json", is_flag=True, help="Print noise, path and the choice of auto as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print noise, path and what both rules choose as JSON.")
 @options.budget
 @options.reading
 @options.logs
 def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
 
-    For each: how many endmembers a pixel has on average, the median RMSE, and the share of pixels without any endmember. Below it the
-    noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
+    For each: how many endmembers a pixel has on average, and how many above 1 %, the median RMSE, and the share of pixels without any
+    endmember. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller
+    one.
     """
     from unmix.jobs.penalty import path_of_scene
 
@@ -40,9 +43,8 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
         return
     print_out(COLUMNS)
     for point in found["path"]:
-        print_out(
-            f"{point['lambda']:<12.4g}  {point['endmembers']:<10.2f}  {point['rmse']:<12.4g}  {100 * point['zero']:.1f} %"
-        )
+        numbers = f"{point['lambda']:<12.4g}  {point['endmembers']:<10.2f}  {point['above_1_percent']:<9.2f}"
+        print_out(f"{numbers}  {point['rmse']:<12.4g}  {100 * point['zero']:.1f} %")
     said = ", ".join(
         f"{name} {'-' if value is None else format(value, '.3g')}" for name, value in found["noise"].items()
     )

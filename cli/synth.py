@@ -97,7 +97,8 @@ def command(
     24 spectra OUT_library.csv, and OUT_truth_fraction.
 
     Like dc1 and dc2: the scenes that sparse unmixing is compared on, 75 x 75 pixels of squares of one to five spectra on a mixture of
-    all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library.
+    all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library, and its
+    description those that are there.
     """
     if like == "emit":
         from unmix.jobs.synth.emit import Granule, synthesise_emit

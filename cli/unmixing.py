@@ -116,7 +116,8 @@ uncertainty = options.combine(
         "--noise",
         default="auto",
         metavar="FILE",
-        help="For --uncertainty and --monte-carlo: the noise of each band, a number a line, in the unit of the scaled cube; or, for "
+        help="For --uncertainty, --monte-carlo, --weights noise, --l1 auto and discrepancy: the noise of each band, a number a line, "
+        "in the unit of the scaled cube; or, for "
         "--uncertainty, a cube with that of each pixel, as EMIT's RFLUNCERT, to which --scale applies too; auto takes "
         "what each pixel's residual shows, model errors included; none draws spectra alone. {stem} and {dir} as for --mask-out.",
         show_default=True,

@@ -156,24 +156,26 @@ def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
         unmix.run(cube, progress=stop, **words)
     monkeypatch.setitem(RULES, "auto", lambda *_: 1.0)
     resumed = unmix.run(cube, **words)
-    assert resumed["resumed_from"] > 0 and resumed["l1"] == whole["l1"]
+    assert resumed["resumed_from"] > 0 and resumed["l1"] == whole["l1"] and whole["l1"]["rule"] == "auto"
     assert resumed["digests"] == whole["digests"]
 
 
 def test_the_path_of_a_scene(noisy, tmp_path):
     cube, lib, Y, E = noisy
-    out, _ = command("path", cube, "-e", lib, "-n", "6", "--json")
+    out, _ = command("path", cube, "-e", lib, "--points", "6", "--json")
     found = json.loads(out)
     assert found["pixels"] == 599 and len(found["path"]) == 7
     valid = Y[Y[:, 0] != -9].astype("float32").astype(float)
     for point in found["path"]:
         solved = unmix.solve(valid, E, method="nnls", l1=point["lambda"])
         assert point["rmse"] == pytest.approx(np.median(solved.rmse), rel=1e-6)
+        clear = (solved.abundances > 0.01).sum(axis=1).mean()
+        assert point["above_1_percent"] == pytest.approx(clear, rel=1e-3)
         assert point["endmembers"] == pytest.approx((solved.abundances > 0).sum(axis=1).mean(), rel=1e-3)
     assert 0.3 < found["path"][0]["zero"] < 0.7
     assert 0.005 < found["noise"]["regression"] < 0.02 < found["noise"]["spatial"]
     assert found["auto"] == unmix.run(cube, endmembers=lib, method="nnls", l1="auto", device="cpu")["l1"]["lambda"]
-    text, _ = command("path", cube, "-e", lib, "-n", "3", "-q")
+    text, _ = command("path", cube, "-e", lib, "--points", "3", "-q")
     assert len(text.splitlines()) == 6 and "--l1 auto" in text
 
 
@@ -183,7 +185,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
         (("run", "--l1", "some"), 2, "'some' is no number, nor auto or discrepancy"),
         (("run", "--l1", "auto", "--noise", "none"), 2, "nothing would vary"),
         (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
-        (("path", "-n", "1"), 2, "1 is not in the range"),
+        (("path", "--points", "1"), 2, "1 is not in the range"),
         (("path", "--l1-weights", "missing.txt"), 3, "cannot read"),
     ],
 )
@@ -224,3 +226,28 @@ def test_scenes_like_dc1_and_dc2(tmp_path):
     assert "4 spectra; dc1 is of 5" in err
     _, err = command("synth", tmp_path / "x", "-e", tmp_path / "lib.csv", code=2)
     assert "-e is for --like dc1 and dc2" in err
+
+
+def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
+    """Its maps are nearly all zero, and its spectra alike: by abundances they were paired at random."""
+    random = np.random.default_rng(0)
+    E = library(random, 50, 30)
+    names = [f"mineral {chr(97 + j // 10)}{j % 10} x" for j in range(30)]
+    rows = [["name", *map(str, range(1, 51))], *([n, *map(repr, e.tolist())] for n, e in zip(names, E.T))]
+    (tmp_path / "lib.csv").write_text("\n".join(",".join(row) for row in rows))
+    command("synth", tmp_path / "s", "--like", "dc1", "-e", tmp_path / "lib.csv", "--seed", "2")
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "lib.csv", method="nnls", l1=0.05, device="cpu", browse=False)
+    found = unmix.compare(tmp_path / "s", tmp_path / "s_truth_abundance.hdr")
+    assert found["matched_by"] == "name" and all(pair["a"] == pair["b"] for pair in found["pairs"])
+    maps = [np.fromfile(tmp_path / f"s_{name}.img", "<f4") for name in ("abundance", "truth_abundance")]
+    assert found["rmse"] == pytest.approx(float(np.sqrt(np.square(maps[0] - maps[1]).mean())), rel=1e-5)
+    head = (tmp_path / "s_truth_abundance.hdr").read_text()
+    assert "true abundances; there are mineral" in head
+
+
+def test_channels_taken_by_number_are_said(tmp_path, caplog):
+    E = library(np.random.default_rng(0), 20, 4)
+    cube = write_cube(tmp_path / "x.hdr", np.tile(E[:, 0], (5, 6, 1)))
+    lib = write_csv(tmp_path / "lib.csv", E, wavelengths=np.linspace(400, 2400, 20))
+    report = unmix.run(cube, endmembers=lib, method="nnls", device="cpu", browse=False)
+    assert any("taken for its bands by number" in text for text in report["warnings"])

@@ -147,7 +147,7 @@ def test_a_run(tmp_path):
     report = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", **words)
     assert report["asked"]["l1"] == {"lambda": 0.05, "weights": [0.5 + j % 3 for j in range(40)]}
     about = report["l1"]
-    assert about["lambda"] == 0.05 < about["largest"] and 1 < about["endmembers"] < 10
+    assert about["lambda"] == 0.05 < about["largest"] and 1 < about["above_1_percent"] < 10
     assert report["pixels"]["certified"] == 6 * 17 - 1
     found = verify(tmp_path / "x", everything=True)
     assert found.faults == [] and found.worst_abundance < 1e-6

@@ -30,11 +30,11 @@ class Trials:
     def __init__(self, problem: Problem, Y: np.ndarray, weights: np.ndarray | None, threads: int | None) -> None:
         self.problem, self.Y, self.weights, self.threads = problem, Y, weights, threads
 
-    def at(self, l1: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``|y − E a|²`` of each pixel, and how many endmembers it has; arrays (N,)."""
+    def at(self, l1: float, above: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``|y − E a|²`` of each pixel, and how many of its abundances are above a limit; arrays (N,)."""
         problem = self.problem.penalised(l1, self.weights)
         found = solve_pixels(self.Y, problem, self.problem.E.shape[1], "cpu", self.threads)
-        return np.square(found.rmse) * self.Y.shape[1], (found.abundances > 0).sum(axis=1)
+        return np.square(found.rmse) * self.Y.shape[1], (found.abundances > above).sum(axis=1)
 
     def zero_from(self) -> np.ndarray:
         """Return the λ from which on each pixel is 0, the largest ``e_jᵀy / w_j``, at least 0; (N,), infinite where it never is."""

@@ -25,6 +25,8 @@ LEAST_DISTANCE = 2.0
 NOTHING = 1e-12
 # Pixels left out whose places are recorded, and, as a share of all, beyond which they are no outliers.
 PLACES, MOST = 100, 0.1
+# Places in a message.
+NAMED = 5
 
 
 class Without(Window):
@@ -130,5 +132,9 @@ def without_outliers(
         for own in [far[(far >= first) & (far < first + scene.pixels)]]
     ]
     places = [(*passes.locate(int(n))[:1], *passes.position(int(n)))[len(scenes) == 1 :] for n in far[:PLACES]]
-    log.info(f"{named(scenes)}: {len(far)} of {moments.pixels} pixels left out as outliers, beyond {limit:g}")
+    first = ", ".join(" ".join(map(str, place)) for place in places[:NAMED])
+    log.info(
+        f"{named(scenes)}: {len(far)} of {moments.pixels} pixels left out as outliers, beyond {limit:g}"
+        + (f"; (line sample) {first}" + (", …" if len(far) > NAMED else "") if len(far) else "")
+    )
     return left, {"limit": limit, "pixels": len(far), "places": [list(place) for place in places]}

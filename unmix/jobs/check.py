@@ -282,6 +282,7 @@ def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
                     else "each pixel could be an endmember of its own"
                 )
                 + "; choose some with `select`"
+                + (", or use `method` nnls with `l1`" if noun == "band" else "")
             )
     return None
 

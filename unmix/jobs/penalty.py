@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,14 @@ class Penalty:
         None is 1 for all.
     source : path-like or None
         The file with the weights.
+    chosen_by : dict
+        Where a rule has chosen λ: ``rule``, and ``noise``, the standard deviation of a band that it was told.
     """
 
     l1: float | str
     weights: np.ndarray | None = None
     source: str | os.PathLike[str] | None = None
+    chosen_by: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, l1: float | str, path: str | os.PathLike[str] | None) -> "Penalty":
@@ -92,7 +95,7 @@ class Penalty:
                 f"and the noise is {of_band:.3g}; name a number, or add the spectra that are missing"
             )
         log.info(f"{scene.path}: l1 {l1:g} by {self.l1}, from noise of {of_band:.3g} a band")
-        return replace(self, l1=l1)
+        return replace(self, l1=l1, chosen_by={"rule": self.l1, "noise": of_band})
 
     def put_on(self, problem: Problem) -> Problem:
         """Return a problem with the penalty; `InputError` where there are not as many weights as endmembers."""
@@ -109,14 +112,15 @@ class Penalty:
         -------
         dict
             ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, which λ is to be compared with (None
-            where no λ does that); ``endmembers``, how many a pixel has on average above 1 %.
+            where no λ does that); ``above_1_percent``, how many endmembers a pixel has on average above 1 %; and ``rule`` and
+            ``noise``, where λ was chosen.
         """
         there = 0 if summary.there is None else int(summary.there.sum())
         return {
             "lambda": self.l1,
             "largest": finite_median(self.trials(replace(problem, penalty=np.empty(0)), scene, 1).zero_from()),
-            "endmembers": there / max(1, summary.solved),
-        }
+            "above_1_percent": there / max(1, summary.solved),
+        } | self.chosen_by
 
 
 def smaller(powers: dict[str, float | None]) -> float:
@@ -140,7 +144,7 @@ def some_pixels(problem: Problem, scene: Cube) -> np.ndarray:
 
 
 def path_of_scene(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, count: int = 20,
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, points: int = 20,
     l1_weights: str | os.PathLike[str] | None = None, memory: str | int = "1G", threads: int | None = None, **words: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Return what penalties make of a scene: how many endmembers, and what is left, over λ, on a sample of its pixels.
@@ -149,7 +153,7 @@ def path_of_scene(
     ----------
     cube, endmembers : path-like
         The scene and the spectral library.
-    count : int
+    points : int
         How many λ, beside 0: from the one from which on half of the pixels are 0 down to a hundred-thousandth of it, in equal ratios.
     l1_weights : path-like, optional
         See `unmix.Options`.
@@ -163,17 +167,18 @@ def path_of_scene(
     dict
         ``pixels`` of the sample; ``noise``, the standard deviation of a band by each estimate of `unmix.endmembers.counts.noise_power`
         (None where there is none); ``auto`` and ``discrepancy``, the λ that these rules choose; and ``path``, for each λ: ``lambda``;
-        ``endmembers``, how many a pixel has on average; ``rmse``, the median; ``zero``, the share of pixels without any.
+        ``endmembers``, how many a pixel has on average, and ``above_1_percent``; ``rmse``, the median; ``zero``, the share of pixels
+        without any.
 
     Raises
     ------
     MethodError
-        Where ``count`` is below 2.
+        Where ``points`` is below 2.
     UnmixError
         As `unmix.run`.
     """
-    if count < 2:
-        raise MethodError(f"`count` {count}: a path has at least 2 points")
+    if points < 2:
+        raise MethodError(f"`points` {points}: a path has at least 2 points")
     options = Options.of(
         method="nnls", endmembers=endmembers, l1="auto", l1_weights=l1_weights, memory=memory, threads=threads, **words
     ).for_scene(cube)
@@ -183,7 +188,7 @@ def path_of_scene(
     trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)
     powers = noise_power(signal_of(scene, used, nodata, options.budget, threads))
     top = finite_median(trials.zero_from()) or trials.highest
-    steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, count)] if top > 0 else []
+    steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, points)] if top > 0 else []
     return {
         "pixels": len(trials.Y),
         "noise": {
@@ -197,7 +202,8 @@ def path_of_scene(
 def point_of(trials: Trials, l1: float) -> dict[str, float]:
     """Return what one λ makes of pixels; see `path_of_scene`."""
     left, support = trials.at(l1)
-    rmse = float(np.sqrt(np.median(left) / trials.Y.shape[1]))
+    rmse, clear = float(np.sqrt(np.median(left) / trials.Y.shape[1])), trials.at(l1, 0.01)[1]
     return {
-        "lambda": l1, "endmembers": float(support.mean()), "rmse": rmse, "zero": float((support == 0).mean()),
+        "lambda": l1, "endmembers": float(support.mean()), "above_1_percent": float(clear.mean()), "rmse": rmse,
+        "zero": float((support == 0).mean()),
     }  # fmt: skip

@@ -205,20 +205,20 @@ class SceneRun:
         endmembers, passes = self.find_endmembers(resume)
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
-        if self.penalty is not None:
-            problem = self.penalise(problem, resume)
         first = resume.lines if resume is not None else 0
         classes = options.sums(problem.endmembers)
         names = names_shown(problem, options)
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+        if self.penalty is not None:
+            problem = self.penalise(problem, resume)
         about = {
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
             "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
             "warnings": self.warnings,
-            "l1": None if self.penalty is None else self.penalty.l1,
+            "l1": None if self.penalty is None else {"l1": self.penalty.l1, "chosen_by": self.penalty.chosen_by},
             "modified": modified(scene),
         }
         outputs.begin(identity, about)
@@ -288,7 +288,7 @@ class SceneRun:
         assert self.penalty is not None
         before = None if resume is None or resume.about is None else resume.about.get("l1")
         if before is not None:
-            self.penalty = replace(self.penalty, l1=before)
+            self.penalty = replace(self.penalty, **before)
         elif isinstance(self.penalty.l1, str):
             noise = None if self.noise is None else float(np.square(np.asarray(problem.noise)).sum())
             options = self.options

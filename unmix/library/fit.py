@@ -79,6 +79,11 @@ def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.nda
 def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
     """Bring spectra on one axis to the bands in use; see `fit`."""
     if cube.wavelengths is None or library.wavelengths is None:
+        if library.wavelengths is not None:
+            log.warning(
+                f"{cube.path}: has no wavelengths: the {len(library.matrix)} channels of {library.source} are taken for its bands by "
+                "number; name them with `wavelengths`"
+            )
         matrix = library.matrix[rows_by_number(library, cube, used)]
         valid = library.valid[rows_by_number(library, cube, used)]
     else:

@@ -215,7 +215,7 @@ def make(
         fwhm = None
     changed = [name for name in names if clean(name) != " ".join(name.split())]
     if changed:
-        log.warning(
+        log.info(
             f"{path}: lists of names in ENVI headers hold no commas or braces: '{changed[0]}' is written '{clean(changed[0])}'"
             + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
         )

@@ -80,7 +80,7 @@ def refuse_noise(options: "Options") -> None:
     uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or isinstance(options.l1, str)
     if options.noise != "auto" and not uses:
         raise MethodError(
-            "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise, or `l1` auto"
+            "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise, or `l1` auto or discrepancy"
         )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")

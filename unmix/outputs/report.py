@@ -32,6 +32,8 @@ from .output_set import Outputs
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
 SCHEMA = 1
+# By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
+SHRUNK = 0.01
 # Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
 WITHOUT_EFFECT = (
     "method", "solver", "count", "extract", "refine", "restarts", "smooth", "outside", "outliers", "select", "library_scale",
@@ -223,7 +225,8 @@ def report_of(
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    penalised = bool(problem.penalty.any())
+    # A penalty makes an abundance smaller by some λ/|e|².
+    penalised = bool((problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any())
     for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {

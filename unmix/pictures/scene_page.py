@@ -207,6 +207,15 @@ def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
     return [near, *("" if one.get(key) is None else percent(one[key]) for key in ("leads", "beyond"))]
 
 
+def sparse(report: dict[str, Any]) -> str:
+    """Return what a headline says of a penalty on the sum of abundances."""
+    about = report.get("l1")
+    if not about:
+        return ""
+    rule = f" by {text(about['rule'])} from noise of {about['noise']:.3g} a band" if "rule" in about else ""
+    return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
+
+
 def left_by(quality: dict[str, Any]) -> str:
     """Return what a set of extracted endmembers leaves of a scene."""
     if quality.get("unexplained") is None:
@@ -271,7 +280,7 @@ def scene_page(run: FinishedRun) -> str:
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
-        f"{text(method)} with {len(report['endmembers']['names'])} endmembers on {text(report.get('device', '?'))}, "
+        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{sparse(report)} on {text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {float(report['seconds']['total']):.3g} s"
     )
     browse = picture_of(run, PICTURE)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,8 +98,9 @@ def compare(
 
     Of runs over parts of a scene the pixels that both have are compared.
 
-    Endmembers are matched one to one so that the sum of their spectral angles is least, or, where spectra are not known of both or
-    cannot be compared, the sum of the squares of the differences of their abundances.
+    Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known of both or cannot
+    be compared, they are matched by name, if those of the one are all names of the other and more than numbers, or else so that the sum
+    of the squares of the differences of their abundances is least.
 
     Parameters
     ----------
@@ -201,15 +203,15 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     )
     if by_class and not set(one.names) & set(other.names):
         raise InputError(f"{one.path}, {other.path}: classes and endmembers, of which none have the same name")
-    if by_class:
+    if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
     elif angles is not None:
         # Shade, a spectrum of zeros, is at no angle: it goes with shade alone. Of equal angles those of one name go together.
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
-        named_alike = np.equal.outer(np.array(one.names), np.array(other.names))
-        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * named_alike
+        of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
+        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * of_one_name
         matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
@@ -313,6 +315,12 @@ def squares_between(one: Side, other: Side) -> np.ndarray:
         A, B = A[in_a & in_b], B[in_a & in_b]
         squares += np.square(A).sum(axis=0)[:, None] + np.square(B).sum(axis=0) - 2.0 * (A.T @ B)
     return squares
+
+
+def named_alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether the names of one set are all in the other, and are not just numbered."""
+    few, many = sorted((set(one), set(other)), key=len)
+    return few <= many and not all(re.fullmatch(r"\D*\d+", name) for name in few)
 
 
 def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:

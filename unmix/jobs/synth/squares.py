@@ -1,5 +1,6 @@
 """The two scenes that sparse unmixing is compared on, DC1 and DC2 (Iordache, Bioucas-Dias and Plaza 2011, 2012), of any library."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from ...io.formats.header import format_header
 from ...io.opening import write_new
 from ...library import Endmembers
 from . import Fields, Scene, written
+
+log = logging.getLogger("unmix")
 
 # Side of DC1 in pixels, and of its cells, in each of which lies a square.
 SIDE, CELL, SQUARE = 75, 15, 5
@@ -113,12 +116,17 @@ def synthesise_sparse(
         As `sparse_scene` and `unmix.jobs.synth.synthesise`.
     """
     Y, A = sparse_scene(library, settings)
+    used = [library.names[j] for j in np.flatnonzero(A.sum(axis=(0, 1)))]
+    log.info(f"{path.name}: mixtures of {', '.join(used)}")
     waves = {} if library.wavelengths is None else {
         "wavelength units": "Nanometers", "wavelength": [repr(float(wave)) for wave in library.wavelengths],
     }  # fmt: skip
     headers: dict[str, dict[str, object]] = {
         "": {"description": command or "synthetic scene by unmix", **waves},
-        "_truth_abundance": {"description": "true abundances", "band names": list(library.names)},
+        "_truth_abundance": {
+            "description": f"true abundances; there are {'; '.join(used)}",
+            "band names": list(library.names),
+        },
     }
 
     def write(parts: dict[str, Path]) -> None:

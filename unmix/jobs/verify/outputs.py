@@ -243,7 +243,7 @@ def check_line(
     off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     if penalty is not None and "index" not in maps:
-        off[as_good(Y[~masked], E, found_a.astype(float), best, penalty)] = 0.0
+        off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
