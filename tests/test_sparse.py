@@ -194,6 +194,7 @@ def test_on_the_command_line(tmp_path):
         ({"l1_weights": "w.txt"}, "`l1_weights` are the weights of `l1`"),
         ({"l1": 0.1, "uncertainty": True}, "leave out `uncertainty`"),
         ({"l1": 0.1, "l1_weights": "w.txt"}, "39 weights for 40 endmembers"),
+        ({"l1": "auto", "l1_weights": "w.txt", "dry_run": True}, "39 weights for 40 endmembers"),
         ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative"),
         ({"l1": 0.1, "l1_weights": "none.txt"}, "cannot read the weight"),
     ],

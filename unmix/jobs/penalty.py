@@ -66,8 +66,8 @@ class Penalty:
 
     def trials(self, problem: Problem, scene: Cube, threads: int | None) -> Trials:
         """Return what every λ makes of a sample of a scene's pixels; `InputError` where weights do not fit."""
+        self.refuse_other_count(problem)
         plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
-        replace(self, l1=0.0).put_on(problem)  # as many weights as endmembers
         return Trials(plain, some_pixels(problem, scene), self.weights, threads)
 
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
@@ -97,11 +97,15 @@ class Penalty:
         log.info(f"{scene.path}: l1 {l1:g} by {self.l1}, from noise of {of_band:.3g} a band")
         return replace(self, l1=l1, chosen_by={"rule": self.l1, "noise": of_band})
 
-    def put_on(self, problem: Problem) -> Problem:
-        """Return a problem with the penalty; `InputError` where there are not as many weights as endmembers."""
+    def refuse_other_count(self, problem: Problem) -> None:
+        """Raise `InputError` where there are not as many weights as endmembers."""
         p = len(problem.endmembers.names)
         if self.weights is not None and len(self.weights) != p:
             raise InputError(f"{self.source}: {len(self.weights)} weights for {p} endmembers; write one on each line")
+
+    def put_on(self, problem: Problem) -> Problem:
+        """Return a problem with the penalty, whose λ is known; `InputError` as of `refuse_other_count`."""
+        self.refuse_other_count(problem)
         assert not isinstance(self.l1, str)
         return problem.penalised(self.l1, self.weights)
 

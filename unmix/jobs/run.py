@@ -272,6 +272,8 @@ class SceneRun:
         problem = plan_problem(
             given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
+        if self.penalty is not None:
+            self.penalty.refuse_other_count(problem)
         noise = self.noise if self.noise is None or self.weights is None else self.noise * self.weights
         problem = replace(problem, noise=noise, weighting=weighting)
         sums, choice = options.sums(problem.endmembers), options.draw_choice
