@@ -315,6 +315,7 @@ def test_a_library_with_shade_of_its_own_is_refused(scene):
         unmix.solve(np.ones(12), np.column_stack([E, np.zeros(12)]), method="pcls")
 
 
+@pytest.mark.real
 def test_jasper_by_class(tmp_path, data):
     """Every pixel of a real scene certified with 529 spectra of 198 bands and shade, and 300 of them against scipy."""
     report = unmix.run(

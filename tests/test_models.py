@@ -143,6 +143,7 @@ def test_sets_and_limits_that_cannot_be(words, text):
         unmix.mesma(E.T, E, kinds, **words)
 
 
+@pytest.mark.slow
 def test_faces_make_the_constrained_optimum():
     """Under the limits `exact` no model of the level, fitted with a >= 0 and a sum of at most one, is better."""
     random = np.random.default_rng(3)
@@ -485,6 +486,7 @@ def test_the_command(tmp_path, cube):
     assert "needs a library with classes; give one with --endmembers" in err
 
 
+@pytest.mark.real
 def test_jasper(tmp_path, data):
     """A real scene with sixty spectra of three classes: the choice of all pixels proved, some of them fitted again."""
     report = unmix.run(

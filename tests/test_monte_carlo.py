@@ -80,6 +80,7 @@ def sums_by_class(A):
     return np.stack([A[..., [kind == name for kind in KINDS]].sum(axis=-1) for name in CLASSES], axis=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["nnls", "pcls", "fcls"])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_noise_alone_against_noisy_copies(setting, method, normalized):
@@ -118,6 +119,7 @@ def test_draws_of_spectra_against_scipy(setting):
     np.testing.assert_allclose(found[..., 4:], np.std(draws, axis=0, ddof=1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_noise_of_the_residual(setting):
     """Without a file the noise is white, of the size that a pixel's residual shows."""
     folder, E, Y, _ = setting

@@ -303,6 +303,7 @@ def test_shade_in_a_library_file(tmp_path):
         unmix.run(path, endmembers=library, method="nnls", device="cpu", overwrite=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "longdouble"])
 def test_digits_that_float64_would_lose_are_refused(dtype):
     if dtype == "longdouble" and np.finfo("longdouble").nmant <= 52:

@@ -130,6 +130,7 @@ def test_a_run_and_its_proof(tmp_path):
         falsify_record(tmp_path / "s", lambda one: one["endmembers"].update(simplex=record["endmembers"]["simplex"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 18])
 def test_many_corners_and_few_pixels_outside(tmp_path, count):
     """Where τ is large, so are slopes: a minimum is known by what a step would gain."""

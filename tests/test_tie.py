@@ -138,6 +138,7 @@ def test_windows_that_cannot_be(tied, words, text):
         unmix.run(tied[0], **({"endmembers": tied[1]} | words))
 
 
+@pytest.mark.slow
 def test_draws_of_spectra_alone(tied, tmp_path):
     words = {"by": "class", "monte_carlo": 5, "draw_spectra": 2, "noise": "none", "method": "pcls"}
     unmix.run(tied[0], endmembers=tied[1], tie=WINDOWS, out_dir=tmp_path / "out", **words)

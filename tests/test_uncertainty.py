@@ -327,6 +327,7 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
     )
 
 
+@pytest.mark.slow
 def test_noise_with_the_nodata_value_and_scale_that_were_given(setting, caplog):
     folder, _, Y, sigma = setting
     noise = np.round(np.broadcast_to(sigma, (LINES, SAMPLES, L)) * 1e5).astype(np.uint16)
