@@ -17,7 +17,7 @@ from unmix.arrays.pixels import all_bands
 from unmix.jobs.synth.squares import BACKGROUND, fractions_dc1
 from unmix.jobs.verify import verify
 from unmix.library import Endmembers
-from unmix.methods import choose
+from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem
 
 
@@ -44,6 +44,10 @@ def test_the_path_is_optimal_everywhere(seed, L, p, copies):
     found = unmix.path(random.normal(size=L), E)
     assert found.kappa.max() < 1e-8
     assert found.lambdas[-1] == 0.0 and np.all(np.diff(found.lambdas) < 0)
+
+
+def test_rules_have_the_names_of_the_options():
+    assert tuple(RULES) == CHOSEN_BY
 
 
 def test_those_that_stay_longest():

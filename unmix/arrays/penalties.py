@@ -1,5 +1,6 @@
 """Choose the λ of sparse regression from pixels and their noise alone, without a truth."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -30,25 +31,27 @@ class Trials:
     def __init__(self, problem: Problem, Y: np.ndarray, weights: np.ndarray | None, threads: int | None) -> None:
         self.problem, self.Y, self.weights, self.threads = problem, Y, weights, threads
 
-    def at(self, l1: float, above: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``|y − E a|²`` of each pixel, and how many of its abundances are above a limit; arrays (N,)."""
+    def at(self, l1: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``|y − E a|²`` of each pixel, (N,), and its abundances (N, p)."""
         problem = self.problem.penalised(l1, self.weights)
         found = solve_pixels(self.Y, problem, self.problem.E.shape[1], "cpu", self.threads)
-        return np.square(found.rmse) * self.Y.shape[1], (found.abundances > above).sum(axis=1)
+        return np.square(found.rmse) * self.Y.shape[1], found.abundances
 
-    def zero_from(self) -> np.ndarray:
-        """Return the λ from which on each pixel is 0, the largest ``e_jᵀy / w_j``, at least 0; (N,), infinite where it never is."""
+    @functools.cached_property
+    def enters_at(self) -> np.ndarray:
+        """The λ below which each endmember alone is in each pixel, ``e_jᵀy / w_j``, (N, p), from 0 on; infinite without weight."""
         products = self.Y @ self.problem.E
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = np.where(products > 0, products / (1.0 if self.weights is None else self.weights), 0.0)
-        return np.asarray(each.max(axis=1, initial=0.0))
+            return np.where(products > 0, products / (1.0 if self.weights is None else self.weights), 0.0)
+
+    def zero_from(self) -> np.ndarray:
+        """Return the λ from which on each pixel is 0, (N,); infinite where it never is."""
+        return np.asarray(self.enters_at.max(axis=1, initial=0.0))
 
     @property
     def highest(self) -> float:
         """The λ from which on no endmember with a weight is in any pixel."""
-        some = np.ones(self.problem.E.shape[1], bool) if self.weights is None else self.weights > 0
-        products = (self.Y @ self.problem.E)[:, some] / (1.0 if self.weights is None else self.weights[some])
-        return max(0.0, float(products.max(initial=0.0)))
+        return float(self.enters_at[np.isfinite(self.enters_at)].max(initial=0.0))
 
 
 def by_risk(trials: Trials, noise: float) -> float:
@@ -69,20 +72,19 @@ def by_risk(trials: Trials, noise: float) -> float:
         To four digits, and to a tenth of its own size or so: the error is flat there. 0 where no penalty is better.
     """
     variance = noise / trials.Y.shape[1]
-    left, _ = trials.at(0.0)
+    left, A = trials.at(0.0)
     own = left <= FOREIGN * np.median(left) if len(left) else np.zeros(0, bool)
     if not own.any() or trials.highest <= 0 or not variance > 0:
         return 0.0
 
-    def risk(l1: float) -> float:
-        left, support = trials.at(l1)
-        return float((left[own] / variance + 2.0 * support[own]).mean())
+    def risk(left: np.ndarray, A: np.ndarray) -> float:
+        return float((left[own] / variance + 2.0 * (A[own] > 0).sum(axis=1)).mean())
 
     tried = np.geomspace(trials.highest * SMALLEST, trials.highest, COARSE)
-    risks = [risk(float(l1)) for l1 in tried]
-    best = int(np.argmin(risks))
+    found = {float(l1): risk(*trials.at(float(l1))) for l1 in tried}
+    best = int(np.argmin(list(found.values())))
     near = np.geomspace(tried[max(best - 1, 0)], tried[min(best + 1, COARSE - 1)], FINE + 2)
-    found = {float(l1): risk(float(l1)) for l1 in near} | {0.0: risk(0.0)}
+    found |= {float(l1): risk(*trials.at(float(l1))) for l1 in near[1:-1]} | {0.0: risk(left, A)}
     return float(f"{min(found, key=lambda l1: found[l1]):.4g}")
 
 

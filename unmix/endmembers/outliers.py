@@ -70,7 +70,7 @@ def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
         Infinite for the only pixel in some direction, NaN where masked.
     """
     # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
-    share = np.square(Z).sum(axis=1) / pixels * pixels / (pixels - 1)
+    share = np.square(Z).sum(axis=1) / (pixels - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         squared = share * pixels / np.maximum(1.0 - share, 0.0)
     return np.sqrt(squared / Z.shape[1])

@@ -205,8 +205,9 @@ def path_of_scene(
 
 def point_of(trials: Trials, l1: float) -> dict[str, float]:
     """Return what one λ makes of pixels; see `path_of_scene`."""
-    left, support = trials.at(l1)
-    rmse, clear = float(np.sqrt(np.median(left) / trials.Y.shape[1])), trials.at(l1, 0.01)[1]
+    left, A = trials.at(l1)
+    support, clear = ((limit < A).sum(axis=1) for limit in (0.0, 0.01))
+    rmse = float(np.sqrt(np.median(left) / trials.Y.shape[1]))
     return {
         "lambda": l1, "endmembers": float(support.mean()), "above_1_percent": float(clear.mean()), "rmse": rmse,
         "zero": float((support == 0).mean()),

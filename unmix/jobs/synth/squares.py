@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import LibraryError, MethodError
+from ...errors import LibraryError
 from ...io.formats.header import format_header
 from ...io.opening import write_new
 from ...library import Endmembers
-from . import Fields, Scene, written
+from . import Fields, Scene, refuse_noise, stem_of, written
 
 log = logging.getLogger("unmix")
 
@@ -41,11 +41,6 @@ class Sparse:
     like: str
     snr: float | None = 30.0
     seed: int = 0
-
-    def check(self) -> None:
-        """Raise `MethodError` where the scene cannot be made."""
-        if self.seed < 0 or (self.snr is not None and not -200 < self.snr < 1000):
-            raise MethodError(f"seed {self.seed}, SNR {self.snr}: a seed from 0, and dB from -200 to 1000 or none")
 
 
 def fractions_dc1() -> np.ndarray:
@@ -89,7 +84,7 @@ def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.
     MethodError, LibraryError
         Where it cannot be made, or the library has fewer spectra.
     """
-    settings.check()
+    refuse_noise(settings.seed, settings.snr)
     fractions = FRACTIONS[settings.like](settings.seed)
     count, p = fractions.shape[2], len(library.names)
     if p < count:
@@ -137,6 +132,5 @@ def synthesise_sparse(
             fields: dict[str, object] = {**size, **kind, **headers[name]}
             write_new(parts[f"{name}.hdr"], format_header(fields))  # type: ignore[arg-type]
 
-    stem = path.name[:-4] if path.suffix.lower() == ".hdr" else path.name
     names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
-    return written(path.with_name(stem), names, write, overwrite)
+    return written(stem_of(path), names, write, overwrite)

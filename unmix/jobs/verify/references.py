@@ -102,10 +102,9 @@ def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -
             x[S] = np.linalg.lstsq(R, Q.T @ y - np.linalg.lstsq(R.T, penalty[S], rcond=None)[0], rcond=None)[0]
         below = np.flatnonzero((a > 0) & (x <= 0))
         if len(below):
-            step = (a[below] / (a[below] - x[below])).min()
-            first = below[(a[below] / (a[below] - x[below])).argmin()]
-            a = np.maximum(a + step * (x - a), 0.0)
-            a[first] = 0.0
+            steps = a[below] / (a[below] - x[below])
+            a = np.maximum(a + steps.min() * (x - a), 0.0)
+            a[below[steps.argmin()]] = 0.0
             continue
         a, v = x, E.T @ (y - E @ x) - penalty
         v[S] = 0.0
