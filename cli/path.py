@@ -34,7 +34,7 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     endmember. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller
     one.
     """
-    from unmix.jobs.penalty import path_of_scene
+    from unmix.jobs.sparse.penalty import path_of_scene
 
     options.set_up_log(verbose, quiet, log_file)
     found = path_of_scene(cube, **settings)

@@ -103,6 +103,14 @@ sparse = options.combine(
         metavar="FILE",
         help="For --l1: how much each endmember counts in the sum, a number a line.  [default: 1 each]",
     ),
+    click.option(
+        "--l21",
+        type=options.NumberOr(("auto",)),
+        metavar="LAMBDA",
+        help="For nnls: a penalty on the lengths of the rows of abundances, LAMBDA times the root of the sum of squares of each "
+        "endmember over the scene: few spectra of a large library for all pixels together. Only these are written. Some 20 passes "
+        "over the cube. auto: the LAMBDA with the least expected error of the fit.",
+    ),
 )
 
 uncertainty = options.combine(
@@ -116,7 +124,8 @@ uncertainty = options.combine(
         "--noise",
         default="auto",
         metavar="FILE",
-        help="For --uncertainty, --monte-carlo, --weights noise, --l1 auto and discrepancy: the noise of each band, a number a line, "
+        help="For --uncertainty, --monte-carlo, --weights noise, --l1 auto and discrepancy, --l21 auto: the noise of each band, "
+        "a number a line, "
         "in the unit of the scaled cube; or, for "
         "--uncertainty, a cube with that of each pixel, as EMIT's RFLUNCERT, to which --scale applies too; auto takes "
         "what each pixel's residual shows, model errors included; none draws spectra alone. {stem} and {dir} as for --mask-out.",

@@ -20,6 +20,7 @@ from .errors import CubeError, DeviceError, InputError, LibraryError, MethodErro
 
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands
+    from .arrays.collaborative import Collaborative, collaborative
     from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
     from .arrays.nnqp import Programme, nnqp
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from .jobs.images.mnf import mnf
     from .jobs.images.ppi import ppi
     from .jobs.nmf import nmf_scene
-    from .jobs.penalty import path_of_scene
     from .jobs.run import run
+    from .jobs.sparse.penalty import path_of_scene
     from .library import Endmembers, load_library
     from .options import Options
     from .pictures.write import report
@@ -49,7 +50,8 @@ _LAZY = {
     "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
-    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".jobs.penalty",
+    "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
+    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".jobs.sparse.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.images.mnf", "match": ".jobs.images.match",
     "ppi": ".jobs.images.ppi",
@@ -72,6 +74,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Batch",
+    "Collaborative",
     "CubeError",
     "DeviceError",
     "Endmembers",
@@ -91,6 +94,7 @@ __all__ = [
     "bands_of",
     "batch",
     "check",
+    "collaborative",
     "compare",
     "export",
     "extract",

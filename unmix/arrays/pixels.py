@@ -186,7 +186,7 @@ def all_bands(L: int) -> Bands:
 
 def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: int | None) -> Solution:
     """Solve pixels (..., L) for the first p abundances of a problem."""
-    L = len(problem.E)
+    L = Y.shape[-1]  # of the problem there may be more (`unmix.problem.ridge`)
     pixels = Y.reshape(-1, L)
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)

@@ -12,12 +12,12 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
-from ..errors import CubeError, InputError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line
+from ..errors import CubeError, LibraryError, MethodError
+from ..io import Cube, bytes_per_line
 from ..io.identity import Watch, files_of
 from ..io.placement import Placement
 from ..io.window import Tied
-from ..library import Endmembers, load_for
+from ..library import Endmembers
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.atomic import finite
@@ -38,15 +38,13 @@ from .derived import DerivedMap, derived_maps, header_fields
 from .derived.monte_carlo import plan_draws
 from .derived.noise import NoiseCube, noise_of, read_bands
 from .executor import Executor, LocalExecutor, Progress
-from .penalty import Penalty
+from .inputs import fit_shade, library_of, refuse_each, refuse_units, refuse_weights
+from .sparse.penalty import Penalty
+from .sparse.rows import Rows
 
 log = logging.getLogger("unmix")
-# Reflectances are below this: snow and glint reach 1.2.
-BRIGHTEST = 3.0
 # Maps of more bytes are announced.
 LARGE = 10**9
-# The least weight of a band, as a share of the largest.
-LIGHTEST = 1e-9
 
 
 def run(
@@ -162,6 +160,7 @@ class SceneRun:
             self.weights = self.weights / self.weights.max()
             self.weights = self.weights / np.sqrt(np.square(self.weights).mean())
         self.penalty = None if options.l1 is None else Penalty.of(options.l1, options.l1_weights)
+        self.rows = None if options.l21 is None else Rows(options.l21)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -179,6 +178,7 @@ class SceneRun:
             self.request |= {"noise": self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()}
         self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
         self.request |= {} if self.penalty is None else {"l1": self.penalty.to_dict()}
+        self.request |= {} if self.rows is None else {"l21": self.rows.l21}
         self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
         self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
         completed = CompletedRun(self.request, self.watch.identity)
@@ -203,14 +203,16 @@ class SceneRun:
         scene, options, outputs = self.scene, self.options, self.outputs
         began = time.perf_counter()
         endmembers, passes = self.find_endmembers(resume)
+        if self.library is not None and resume is None:
+            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+        if self.rows is not None:
+            endmembers, passes = self.keep_rows(endmembers, resume, passes)
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
         classes = options.sums(problem.endmembers)
         names = names_shown(problem, options)
         block_plan = replace(self.executor.plan(scene, problem), first=first)
-        if self.library is not None and resume is None:
-            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
         if self.penalty is not None:
             problem = self.penalise(problem, resume)
         about = {
@@ -219,6 +221,7 @@ class SceneRun:
             "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
             "warnings": self.warnings,
             "l1": None if self.penalty is None else {"l1": self.penalty.l1, "chosen_by": self.penalty.chosen_by},
+            "l21": None if self.rows is None else self.rows.to_dict(),
             "modified": modified(scene),
         }
         outputs.begin(identity, about)
@@ -238,6 +241,7 @@ class SceneRun:
             {} if options.choice is None else {"without_spectrum": without_spectrum(scene, options.choice, summary)}
         )
         report |= {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
+        report |= {} if self.rows is None else {"l21": self.rows.about()}
         report |= {} if classes is None else {"classes": classes.means(summary.sums / max(1, summary.solved))}
         description = f"{problem.method.name} ({problem.solver.name})"
         further = {name: header_fields(one) for name, one in derived.items()}
@@ -257,7 +261,7 @@ class SceneRun:
     def plan(self, endmembers: Endmembers) -> tuple[Problem, dict[str, DerivedMap], dict[str, int]]:
         """Return the problem, the derived maps, and the number of bands of each map."""
         options = self.options
-        given, used, weighting = endmembers, self.used, None
+        given, used, weighting, ridge = endmembers, self.used, None, None
         if self.shade is not None and options.choice is not None:
             used, given = less_shade(self.shade.matrix[:, 0], used, endmembers)
             same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
@@ -269,20 +273,25 @@ class SceneRun:
             plain = given.with_shade() if options.method_spec.has_shade else given
             weighting = Weighting(self.weights, used, plain)
             used, given = weighting.weighted()
+        if self.rows is not None and self.rows.found is not None:
+            ridge = self.rows.ridge(used, given)
+            used, given = ridge.raised()
         problem = plan_problem(
             given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
         if self.penalty is not None:
             self.penalty.refuse_other_count(problem)
         noise = self.noise if self.noise is None or self.weights is None else self.noise * self.weights
-        problem = replace(problem, noise=noise, weighting=weighting)
+        problem = replace(problem, noise=noise, weighting=weighting, ridge=ridge)
         sums, choice = options.sums(problem.endmembers), options.draw_choice
         if sums is not None and choice is not None:
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
         if options.rgb is not None:  # a wrong name is an error before all the work
             bands_shown(names_shown(problem, options), [], options.rgb)
         derived = derived_maps(problem, options, self.scene)
-        bands = options.maps(*problem.E.shape) | {name: len(one.bands) for name, one in derived.items()}
+        bands = options.maps(len(self.used.index), problem.E.shape[1]) | {
+            name: len(one.bands) for name, one in derived.items()
+        }
         return problem, derived, bands
 
     def penalise(self, problem: Problem, resume: ResumeState | None) -> Problem:
@@ -297,6 +306,21 @@ class SceneRun:
             self.penalty = self.penalty.chosen(problem, self.scene, noise, options.budget, options.threads)
         return self.penalty.put_on(problem)
 
+    def keep_rows(self, library: Endmembers, resume: ResumeState | None, passes: int) -> tuple[Endmembers, int]:
+        """Return the endmembers that the penalty on rows leaves, found here or by an earlier run, and how often the file was read."""
+        assert self.rows is not None
+        before = None if resume is None or resume.about is None else resume.about.get("l21")
+        if before is not None:
+            self.rows = Rows.from_dict(before)
+        else:
+            noise = None if self.noise is None else float(np.square(np.asarray(self.noise)).sum())
+            options = self.options
+            self.rows = self.rows.of_scene(
+                library, self.scene, self.used, self.nodata, noise, options.budget, options.threads
+            )
+            passes += self.rows.passes
+        return self.rows.kept(library), passes
+
     def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
         """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
         scene, options = self.scene, self.options
@@ -305,9 +329,12 @@ class SceneRun:
             given = library_of(options, part, scene.used)
             shade = None if options.shade is None else fit_shade(options.shade, options, part, scene.used).matrix[:, 0]
             has_shade = options.method_spec.has_shade or shade is not None
+            given = given if self.rows is None else self.rows.kept(given)
             return given.with_shade(shade) if has_shade else given
         if problem.weighting is not None:
             return problem.weighting.endmembers
+        if problem.ridge is not None:
+            return problem.ridge.endmembers
         if problem.choice is not None and self.shade is not None:
             return endmembers.with_shade(self.shade.matrix[:, 0])
         return problem.endmembers
@@ -361,38 +388,6 @@ def names_shown(problem: Problem, options: Options) -> Sequence[str]:
     return problem.endmembers.names if classes is None else classes.names
 
 
-def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> None:
-    """Raise `InputError` where weights differ so much that the lightest bands would be rounding."""
-    if not weights.min() > LIGHTEST * weights.max():
-        raise InputError(
-            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
-            "weight near 0"
-        )
-
-
-def refuse_each(noise: NoiseCube, options: Options) -> None:
-    """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
-    of_all = {
-        "monte_carlo": options.monte_carlo is not None,
-        "weights": options.weights == "noise",
-        "l1": isinstance(options.l1, str),
-    }
-    for name, is_set in of_all.items():
-        if is_set:
-            raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
-
-
-def refuse_units(choice: ModelChoice, library: Endmembers) -> None:
-    """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
-    largest, default = float(library.matrix.max()), ModelChoice()
-    has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)
-    if largest > BRIGHTEST and has_defaults:
-        raise MethodError(
-            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} reaches "
-            f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
-        )
-
-
 def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
     """Return how many pixels have no spectrum, and warn of them where limits may be why."""
     none = int(summary.steps[0]) if len(summary.steps) else 0
@@ -415,20 +410,6 @@ def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
             f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were compared are the "
             "same. If other values changed, start again with `overwrite`"
         )
-
-
-def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
-    """Return the spectra of the library that the options name, brought to the bands in use."""
-    assert options.endmembers is not None
-    return load_for(options.endmembers, scene, used.index, options.classes, options.library_scale, options.select)
-
-
-def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
-    """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
-    shade = load_for(path, scene, used.index, scale=options.library_scale)
-    if len(shade.names) > 1:
-        raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
-    return shade
 
 
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:

@@ -17,6 +17,7 @@ from ..options import Options
 from ..outputs.raster import Raster
 from ..pipeline import Seconds, stream
 from ..problem import Problem
+from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
 from ..summary import Summary, count_block, failures_in
 from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
@@ -93,8 +94,10 @@ def solve_lines(
         elif machine.solves:
             is_rescued = problem.solver.exact and problem.choice is None
             part.rescued = rescue(problem, raw, results, options.max_delta, threads) if is_rescued else 0
+        if problem.ridge is not None:
+            results = without_ridge(results, problem.ridge)
         further = {}
-        if derived:
+        if options.needs_float64:
             masked = results["state"] != SOLVED
             for name, one in derived.items():
                 further[name] = one.of(first, raw, results["abundance"], masked)
@@ -156,6 +159,17 @@ def look_again(
         for line in changed:
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part
+
+
+def without_ridge(results: dict[str, np.ndarray], ridge: Ridge) -> dict[str, np.ndarray]:
+    """Return results, in float64, with RMSE and residuals of the file's L bands alone, not of those that stand for the k costs."""
+    L, k = ridge.endmembers.matrix.shape
+    squares = np.square(results["rmse"]) * (L + k) - np.einsum(
+        "njs,j->ns", np.square(results["abundance"]), ridge.costs
+    )
+    rmse = np.where(results["state"] == SOLVED, np.sqrt(np.maximum(squares, 0.0) / L), results["rmse"])
+    residual = results["residual"][:, :L] if results["residual"].size else results["residual"]
+    return results | {"rmse": rmse, "residual": residual}
 
 
 def as_in_files(results: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from .contradictions import OF_EXTRACTION, refuse_contradictions
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -64,6 +64,10 @@ class Options:
         noise: from ``noise``, or from what the scene shows of it.
     l1_weights : path-like, optional
         The weights w: a text file with a number for each endmember; default is 1.
+    l21 : float or "auto", optional
+        For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
+        in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
+        fit has the least expected error, from ``noise`` or what the scene shows of it.
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
@@ -138,6 +142,7 @@ class Options:
     weights: str | os.PathLike[str] | None = None
     l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
+    l21: float | str | None = None
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
@@ -264,8 +269,8 @@ class Options:
 
     @property
     def needs_float64(self) -> bool:
-        """Whether maps are made of the float64 abundances."""
-        return bool(self.derived)
+        """Whether maps are made of the float64 abundances, on the host."""
+        return bool(self.derived) or self.l21 is not None
 
     @property
     def derived(self) -> tuple[str, ...]:

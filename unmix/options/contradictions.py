@@ -28,6 +28,7 @@ def refuse_contradictions(options: "Options") -> None:
         refuse_models,
         refuse_ties,
         refuse_sparse,
+        refuse_rows,
         refuse_pictures,
     ):
         refuse(options)
@@ -77,10 +78,11 @@ def refuse_sums(options: "Options") -> None:
 
 def refuse_noise(options: "Options") -> None:
     """Refuse noise that nothing uses, and what needs noise without it."""
-    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or isinstance(options.l1, str)
+    chooses = isinstance(options.l1, str) or isinstance(options.l21, str)
+    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or chooses
     if options.noise != "auto" and not uses:
         raise MethodError(
-            "`noise` is for standard deviations; add `uncertainty` or `monte_carlo`, or `weights` noise, or `l1` auto or discrepancy"
+            "`noise` is for standard deviations; add `uncertainty`, `monte_carlo`, `weights` noise, or let `l1` or `l21` be chosen"
         )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         raise MethodError("`weights` noise needs the noise of the bands; name a file with `noise`")
@@ -147,6 +149,29 @@ def refuse_sparse(options: "Options") -> None:
         raise MethodError(
             "`l1` makes abundances too small, which standard deviations do not tell; leave out `uncertainty` and `monte_carlo`"
         )
+
+
+def refuse_rows(options: "Options") -> None:
+    """Refuse a penalty on rows that there cannot be, and what does not know of it."""
+    if options.l21 is None:
+        return
+    if isinstance(options.l21, str) and options.l21 != "auto":
+        raise MethodError(f"`l21` '{options.l21}': must be a number, or auto")
+    if not isinstance(options.l21, str) and not 0 < options.l21 < LARGEST:
+        raise MethodError(f"`l21` {options.l21:g}: must be above 0, and below {LARGEST:g}")
+    if options.method != "nnls" or options.solver_spec.name != "active-set":
+        raise MethodError(
+            f"`l21` is for `method` nnls and `solver` active-set, not {options.method} {options.solver or ''}".rstrip()
+        )
+    if options.endmembers is None:
+        raise MethodError("`l21` chooses from a library; give one with `endmembers`")
+    others = {
+        "l1": options.l1, "weights": options.weights, "uncertainty": options.uncertainty or None,
+        "monte_carlo": options.monte_carlo,
+    }  # fmt: skip
+    for name, value in others.items():
+        if value is not None:
+            raise MethodError(f"`l21` does not go with `{name}`; leave one of them out")
 
 
 def refuse_pictures(options: "Options") -> None:

@@ -208,11 +208,13 @@ def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
 
 
 def sparse(report: dict[str, Any]) -> str:
-    """Return what a headline says of a penalty on the sum of abundances."""
-    about = report.get("l1")
+    """Return what a headline says of a penalty on abundances."""
+    about = report.get("l1") or report.get("l21")
     if not about:
         return ""
     rule = f" by {text(about['rule'])} from noise of {about['noise']:.3g} a band" if "rule" in about else ""
+    if "kept" in about:
+        return f", l21 {about['lambda']:.4g}{rule} ({about['kept']} of {about['of']} endmembers)"
     return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
 
 

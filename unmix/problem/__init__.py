@@ -13,6 +13,7 @@ from ..io import Bands
 from ..library import Endmembers
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_penalty
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
+from .ridge import Ridge
 
 log = logging.getLogger("unmix")
 
@@ -94,6 +95,8 @@ class Problem:
         Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
     penalty : array (p,) or (0,), float64
         What an abundance of one costs beside the residual, at least 0: λ times its weight. Without a penalty (0,).
+    ridge : unmix.problem.ridge.Ridge or None
+        Where squares of abundances have costs, which the last k bands stand for.
     """
 
     method: Method
@@ -119,6 +122,7 @@ class Problem:
     draws: Any = None
     weighting: "Weighting | None" = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
+    ridge: Ridge | None = None
 
     def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
         """Return the problem of minimising ``½ |y − E a|² + λ wᵀa``.

@@ -35,6 +35,7 @@ from .maps import NODATA, TOLERANCE, Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
 from .references import has_others, reference
+from .rows import check_rows
 from .simplex import fault_of_simplex
 
 log = logging.getLogger("unmix")
@@ -122,6 +123,8 @@ def verify_report(
         weighting = Weighting(np.array(report["asked"]["weights"]), bands, library)
         bands, library = weighting.weighted()
         report = with_weighted_noise(report, weighting)
+    if "l21" in report:
+        bands, library = check_rows(maps, report, scene, bands, library, everything, verdict)
     E = library.matrix
     each = noise_of_each(report, scene, bands)
     models = ModelCheck(library, report) if method is MESMA else None
@@ -222,7 +225,7 @@ def check_line(
 
     Return the places that are not masked, and the abundances (n, p) there.
     """
-    L, penalty = len(E), penalty_of(report, E.shape[1])
+    L, penalty = len(report["bands_used"]) if "l21" in report else len(E), penalty_of(report, E.shape[1])
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
     Y = spectra(raw, scene.interleave, bands)[places]
@@ -231,7 +234,7 @@ def check_line(
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
     best = abundance[~masked].astype(float) if method is None else reference(Y[~masked], E, method, solver, penalty)
-    residual = Y[~masked] - best @ E.T
+    residual = (Y[~masked] - best @ E.T)[:, :L]
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
     truth = np.sqrt(np.square(residual).mean(axis=1))
     found_a, best_a = abundance[~masked], best
@@ -247,7 +250,7 @@ def check_line(
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
-    fits = is_answer(written_a.astype(float), complete, Y[~masked], E, method, rmse[~masked])
+    fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked])
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
     dropped = unclear & ~complete
@@ -258,7 +261,7 @@ def check_line(
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
         written = maps.line("residual", line)[:, places].T * report.get("weights", 1.0)
-        size = np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T
+        size = (np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T)[:, :L]
         limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
         wrong[~masked] |= (np.abs(written[~masked] - residual) > limit).any(axis=1)
     if "certificate" in maps and SOLVERS[solver].exact:

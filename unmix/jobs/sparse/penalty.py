@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.penalties import RULES, Trials
-from ..arrays.pixels import all_bands
-from ..endmembers import signal_of
-from ..endmembers.counts import noise_power
-from ..errors import InputError, MethodError
-from ..io import Cube, missing, spectra
-from ..library import load_for
-from ..options import Options
-from ..problem import Problem, plan_problem
-from ..scene import open_scene
-from ..scene.sample import sampled
-from ..summary import Summary
-from .derived.noise import read_numbers
+from ...arrays.penalties import RULES, Trials
+from ...arrays.pixels import all_bands
+from ...endmembers import signal_of
+from ...endmembers.counts import noise_power
+from ...errors import InputError, MethodError
+from ...io import Bands, Cube, missing, spectra
+from ...library import load_for
+from ...options import Options
+from ...problem import Problem, plan_problem
+from ...scene import open_scene
+from ...scene.sample import sampled
+from ...summary import Summary
+from ..derived.noise import read_numbers
 
 log = logging.getLogger("unmix")
 
@@ -68,7 +68,7 @@ class Penalty:
         """Return what every λ makes of a sample of a scene's pixels; `InputError` where weights do not fit."""
         self.refuse_other_count(problem)
         plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
-        return Trials(plain, some_pixels(problem, scene), self.weights, threads)
+        return Trials(plain, some_pixels(scene, problem.bands, problem.nodata), self.weights, threads)
 
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
         """Return the penalty with the λ that its rule chooses for a scene.
@@ -138,12 +138,12 @@ def finite_median(values: np.ndarray) -> float | None:
     return middle if np.isfinite(middle) else None
 
 
-def some_pixels(problem: Problem, scene: Cube) -> np.ndarray:
+def some_pixels(scene: Cube, bands: Bands, nodata: float | None, most: int = FEW) -> np.ndarray:
     """Return the pixels of a sample of a scene that have values in all bands, (N, L), scaled."""
-    found = [np.empty((0, len(problem.E)))]
-    for part in sampled(scene, FEW):
-        good = ~missing(part, scene.interleave, problem.bands, problem.nodata)
-        found.append(spectra(part, scene.interleave, problem.bands)[good])
+    found = [np.empty((0, len(bands.index)))]
+    for part in sampled(scene, most):
+        good = ~missing(part, scene.interleave, bands, nodata)
+        found.append(spectra(part, scene.interleave, bands)[good])
     return np.concatenate(found)
 
 

@@ -1,0 +1,241 @@
+"""Collaborative sparse regression (`l21`): against proximal gradients, duality gaps in extended precision, and files."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import falsify, falsify_record, write_csv, write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+import unmix
+from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
+from unmix.arrays.pixels import all_bands, solve_pixels
+from unmix.errors import InputError, MethodError
+from unmix.jobs.verify import verify
+from unmix.methods import choose
+from unmix.problem import plan_problem
+from unmix.problem.ridge import Ridge, with_ridge
+
+
+def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
+    """Return a library of smooth spectra (L, p), and noisy mixtures (N, L) of some of them."""
+    E = np.cumsum(random.standard_normal((L, p)), axis=0) * 0.1 + random.uniform(0.5, 2, p)
+    E = np.abs(E) + 0.05
+    A = np.zeros((N, p))
+    A[:, random.choice(p, used, replace=False)] = random.dirichlet(np.ones(used), N)
+    return E, A @ E.T + noise * random.standard_normal((N, L)), A
+
+
+def cost_of(E, Y, X, l21):
+    return 0.5 * np.square(Y - X @ E.T).sum() + l21 * np.sqrt(np.square(X).sum(axis=0)).sum()
+
+
+def gap_of(E, Y, X, l21):
+    """Return the duality gap over the cost, in extended precision; the dual point is a multiple of the residuals."""
+    E, Y, X = (values.astype(np.longdouble) for values in (E, Y, X))
+    R = Y - X @ E.T
+    lengths = np.sqrt(np.square(np.maximum(R @ E, 0)).sum(axis=0))
+    theta = R * min(1, l21 / max(lengths.max(), np.longdouble(1e-300)))
+    dual = 0.5 * np.square(Y).sum() - 0.5 * np.square(Y - theta).sum()
+    cost = cost_of(E, Y, X, l21)
+    return float((cost - dual) / cost)
+
+
+def proximal(E, Y, l21, steps=20000):
+    """Return abundances by accelerated proximal gradients, with restarts: the plainest method there is."""
+    step = 1.0 / np.linalg.norm(E, 2) ** 2
+    X = Z = np.zeros((len(Y), E.shape[1]))
+    t = 1.0
+    for _ in range(steps):
+        new = np.maximum(Z - step * (Z @ E.T - Y) @ E, 0.0)
+        lengths = np.sqrt(np.square(new).sum(axis=0))
+        new *= np.maximum(1.0 - step * l21 / np.where(lengths > 0, lengths, np.inf), 0.0)
+        if np.vdot(Z - new, new - X) > 0:
+            t = 1.0
+        s = 0.5 + np.sqrt(0.25 + t * t)
+        X, Z, t = new, new + (t - 1) / s * (new - X), s
+    return X
+
+
+@pytest.mark.parametrize("share", [0.3, 0.03, 0.003])
+def test_the_optimum_of_all_pixels(share):
+    """Against proximal gradients: the same cost and rows; the gap by a plain formula."""
+    random = np.random.default_rng(0)
+    E, Y, _ = scene(random)
+    l21 = share * largest_l21(blocks_of(Y), E, 1)
+    found = unmix.collaborative(Y, E, l21)
+    other = proximal(E, Y, l21)
+    assert found.gap <= 1e-6 and gap_of(E, Y, found.abundances, l21) <= 1e-6
+    assert cost_of(E, Y, found.abundances, l21) <= cost_of(E, Y, other, l21) * (1 + 1e-6)
+    np.testing.assert_allclose(found.objective, cost_of(E, Y, found.abundances, l21), rtol=1e-9)
+    np.testing.assert_allclose(found.abundances, other, atol=2e-3)
+    np.testing.assert_allclose(found.scales, np.sqrt(np.square(found.abundances).sum(axis=0)), rtol=1e-2, atol=1e-3)
+    kept = found.scales > 0
+    assert 0 < kept.sum() < 20 and kept.sum() + found.absent <= 20
+    assert not other[:, np.argsort(np.square(other).sum(axis=0))[: found.absent]].any()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 30), st.integers(1, 40), st.floats(1e-4, 1.5), st.floats(-6, 6)
+)  # fmt: skip
+def test_any_library(seed, L, p, N, share, size):
+    """More spectra than bands, equal spectra, pixels that are zero or NaN, any unit: a gap, and no pixel below 0."""
+    random = np.random.default_rng(seed)
+    E, Y, _ = scene(random, L, p, N, used=min(p, 2))
+    E, Y = E * 10**size, Y * 10**size
+    if p > 2:
+        E[:, 2] = E[:, 0]
+    Y[random.random(N) < 0.1] = 0.0
+    Y[random.random(N) < 0.1, 0] = np.nan
+    good = np.isfinite(Y).all(axis=1)
+    l21 = share * max(largest_l21(blocks_of(Y[good]), E, 1), 1e-9)
+    found = unmix.collaborative(Y, E, l21)
+    X = found.abundances
+    assert (X[~good] == -9999).all() and (X[good] >= 0).all()
+    if good.any() and Y[good].any():
+        assert found.gap <= 1e-6 and abs(gap_of(E, Y[good], X[good], l21)) <= 1.1e-6
+    assert share < 1 or not found.scales.any()
+
+
+def test_few_are_enough_for_all():
+    """The rows of a noisy scene's optimum are nearer to the truth than those of each pixel alone."""
+    random = np.random.default_rng(4)
+    E, Y, A = scene(random, 40, 60, 400, noise=0.02)
+    l21 = choose_l21(Y, E, 0.02**2, None)
+    together = unmix.collaborative(Y, E, l21).abundances
+    alone = [unmix.solve(Y, E, method="nnls", l1=l1).abundances for l1 in (0.0, 1e-3, 1e-2, 1e-1)]
+    assert np.square(together - A).sum() < 0.7 * min(np.square(each - A).sum() for each in alone)
+    assert choose_l21(Y, E, 0.02**2, 1) == l21
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """A scene and a library on disk, with a masked pixel."""
+    random = np.random.default_rng(7)
+    E, Y, A = scene(random, 40, 25, 30 * 20, noise=0.01)
+    cube = Y.reshape(30, 20, 40).astype("f4")
+    cube[3, 4, 5] = np.nan
+    return write_cube(tmp_path / "c.hdr", cube, "bil"), write_csv(tmp_path / "lib.csv", E), E, cube.astype(float), A
+
+
+WORDS = {"method": "nnls", "browse": False, "device": "cpu"}
+
+
+def test_a_run_keeps_few_endmembers(tmp_path, noisy):
+    """Only the kept are written, each pixel is certified, RMSE is of the bands alone; verify finds the optimum of all, and faults."""
+    cube, library, E, Y, _ = noisy
+    report = unmix.run(
+        cube, endmembers=library, l21=0.5, residual=True, certificate=True, out_dir=tmp_path / "out", **WORDS
+    )
+    about, record = report["l21"], json.loads((tmp_path / "out/c_run.json").read_text())
+    assert about == record["l21"] and about["of"] == 25 and 0 < about["kept"] < 12 and about["gap"] <= 1e-6
+    assert report["certified"] is True
+    maps = unmix.open_cube(tmp_path / "out/c_abundance.hdr"), unmix.open_cube(tmp_path / "out/c_residual.hdr")
+    assert (maps[0].bands, maps[1].bands) == (about["kept"], 40)
+    kept = unmix.load_library(tmp_path / "out/c_endmembers.csv").matrix
+    A = (
+        np.fromfile(tmp_path / "out/c_abundance.img", "f4")
+        .reshape(30, about["kept"], 20)
+        .transpose(0, 2, 1)
+        .astype(float)
+    )
+    rmse = np.fromfile(tmp_path / "out/c_rmse.img", "f4").reshape(30, 20)
+    good = rmse != -9999
+    assert (~good).sum() == 1
+    R = Y[good] - A[good] @ kept.T
+    np.testing.assert_allclose(rmse[good], np.sqrt(np.square(R).mean(axis=1)), rtol=1e-5)
+    residual = np.fromfile(tmp_path / "out/c_residual.img", "f4").reshape(30, 40, 20).transpose(0, 2, 1)
+    np.testing.assert_allclose(residual[good], R, atol=1e-6)
+    found = unmix.collaborative(Y, E, 0.5)
+    np.testing.assert_allclose(A[good], found.abundances[good][:, found.scales > 0], atol=1e-4)
+    assert gap_of(E, Y[good], found.abundances[good], 0.5) <= 1e-6
+    assert not verify(tmp_path / "out/c", everything=True).faults
+    falsify_record(tmp_path / "out/c", lambda changed: changed["l21"].update({"lambda": 0.52}))
+    assert any("the rows are no optimum" in fault for fault in verify(tmp_path / "out/c", everything=True).faults)
+    falsify(tmp_path / "out/c", "rmse", 30, lambda values: np.multiply(values, 1.001, out=values))
+    assert any("does not match" in fault for fault in verify(tmp_path / "out/c").faults)
+
+
+@pytest.mark.sim
+def test_a_ridge_on_any_device(device):
+    """The costs of squares are bands that no file holds, against the same least squares written out."""
+    random = np.random.default_rng(2)
+    E, Y, _ = scene(random, L=7, p=3, N=5)
+    costs = np.array([0.1, 1.0, 10.0])
+    library = unmix.Endmembers(("a", "b", "c"), E, None, source="E")
+    bands, raised = with_ridge(all_bands(7), library, costs)
+    problem = replace(
+        plan_problem(raised, *choose("nnls"), bands, None, "bip"), ridge=Ridge(costs, all_bands(7), library)
+    )
+    found = solve_pixels(Y, problem, 3, device, 1)
+    truth = [nnls(np.vstack([E, np.diag(np.sqrt(costs))]), np.append(y, np.zeros(3)))[0] for y in Y]
+    np.testing.assert_allclose(found.abundances, truth, atol=1e-12)
+    assert (found.kappa <= 1e-10).all() and (found.delta < 1e-6).all()
+
+
+def test_on_any_device(tmp_path, noisy, device):
+    """The same rows, since these are found on the CPU, and the same abundances to rounding."""
+    cube, library, *_ = noisy
+    words = {"endmembers": library, "l21": 0.5, "lines": "0:6"} | WORDS
+    maps = []
+    for one in ("cpu", device):
+        report = unmix.run(cube, out_dir=tmp_path / one, overwrite=True, **words | {"device": one})
+        assert report["certified"] is True
+        maps.append([np.fromfile(tmp_path / one / f"c_{name}.img", "f4") for name in ("abundance", "rmse")])
+    for mine, other in zip(*maps):
+        np.testing.assert_allclose(mine, other, atol=1e-6)
+
+
+def test_memory_and_threads_change_no_byte(tmp_path, noisy):
+    cube, library, *_ = noisy
+    for name, how in (("a", {}), ("b", {"memory": "60k", "threads": 1}), ("c", {"streams": 2, "threads": 3})):
+        unmix.run(cube, endmembers=library, l21="auto", out_dir=tmp_path / name, **how, **WORDS)
+    for file in ("c_abundance.img", "c_rmse.img", "c_endmembers.csv"):
+        assert len({(tmp_path / name / file).read_bytes() for name in "abc"}) == 1
+
+
+def test_a_resumed_run_keeps_its_rows(tmp_path, noisy, monkeypatch):
+    """A run that is cut off goes on with the scales it found, without another pass for them."""
+    cube, library, *_ = noisy
+    from unmix.jobs import run as module
+
+    whole = unmix.run(cube, endmembers=library, l21=0.5, out_dir=tmp_path / "whole", **WORDS)
+    words = {"endmembers": library, "l21": 0.5, "memory": "60k", "out_dir": tmp_path / "cut", **WORDS}
+    done = []
+
+    def stop(step):
+        done.append(step)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(cube, progress=stop, **words)
+    monkeypatch.setattr(module.Rows, "of_scene", None)  # must not be called
+    resumed = unmix.run(cube, **words)
+    assert resumed["resumed_from"] > 0 and resumed["l21"] == whole["l21"]
+    assert (tmp_path / "cut/c_abundance.img").read_bytes() == (tmp_path / "whole/c_abundance.img").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"method": "fcls"}, "`l21` is for `method` nnls"),
+        ({"solver": "qr"}, "`l21` is for `method` nnls and `solver` active-set, not nnls qr"),
+        ({"l21": 0.0}, "`l21` 0: must be above 0"),
+        ({"l21": float("nan")}, "`l21` nan: must be above 0"),
+        ({"l21": "best"}, "`l21` 'best': must be a number, or auto"),
+        ({"l1": 0.1}, "`l21` does not go with `l1`"),
+        ({"uncertainty": True}, "`l21` does not go with `uncertainty`"),
+        ({"l21": 1e9}, "no endmember of .* is left; from .* on all abundances are 0"),
+        ({"endmembers": None}, "`l21` chooses from a library"),
+    ],
+)
+def test_what_rows_do_not_go_with(tmp_path, noisy, words, text):
+    cube, library, *_ = noisy
+    with pytest.raises((MethodError, InputError), match=text):
+        unmix.run(cube, **{"endmembers": library, "l21": 0.5, "out_dir": tmp_path / "out", **WORDS, **words})
+    assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True

@@ -1,0 +1,327 @@
+"""Collaborative sparse regression: all pixels choose their few endmembers of a library together, with a proof."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..blocks import cores
+from ..errors import MethodError
+from ..library import Endmembers
+from ..methods import LARGEST, choose
+from ..problem import plan_problem
+from ..problem.ridge import with_ridge
+from ..solvers.pixels.rows import add_pixels
+from .pixels import all_bands, checked, solve_pixels
+
+# The duality gap, relative to the optimum, at which the search ends: Newton's steps then square it with each pass.
+PROVEN = 1e-6
+MOST_PASSES = 60
+# The same where λ is chosen: its estimate of the error is not as exact.
+CHOSEN_TO = 1e-3
+# Pixels that are solved and summed at a time, and into how many sums: neither may follow from memory or threads, which round otherwise.
+BLOCK, SUMS = 4096, 8
+# Rows that may enter in one pass: at least so many, or half as many as there are.
+ENTERING = 16
+# The shares of a Newton step that are tried, each of which costs a pass.
+SHORTEST_STEP = 2.0**-12
+# Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
+RATIO, WORSE = 2.0, 3
+Visit = Callable[[np.ndarray], None]
+EachBlock = Callable[[Visit], None]
+
+
+@dataclass(frozen=True)
+class Collaborative:
+    """The solution of ``min ½ Σ|y − E a|² + λ Σ_j |x_j|`` over a ≥ 0, where x_j are the abundances of endmember j in all pixels.
+
+    Attributes
+    ----------
+    scales : array (p,), float64
+        ``|x_j|``, which each row of abundances follows from (`unmix.problem.ridge`); 0 where no pixel has the endmember.
+    l21 : float
+        λ.
+    objective : float
+        What is minimised.
+    gap : float
+        By how much of it the objective may be above the optimum: a duality gap.
+    absent : int
+        How many endmembers are proved to be in no pixel of any optimum.
+    passes : int
+        How often all pixels were solved.
+    pixels : int
+    left : float
+        ``Σ|y − E a|²``.
+    freedom : float
+        Degrees of freedom of all fits: the trace of what maps pixels to ``E a``, for these scales.
+    abundances : array (..., p), float64
+        Of pixels in memory; else of no pixel.
+    """
+
+    scales: np.ndarray
+    l21: float
+    objective: float
+    gap: float
+    absent: int
+    passes: int
+    pixels: int
+    left: float
+    freedom: float
+    abundances: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | None = None) -> Collaborative:
+    """Find the abundances of pixels that choose their endmembers together (Iordache, Bioucas-Dias and Plaza 2014), non-negative.
+
+    Parameters
+    ----------
+    Y : array-like of shape (..., L)
+        Pixels, in any real type and unit.
+    E : array-like of shape (L, p)
+        A library, one spectrum per column, in the unit of Y.
+    l21 : float
+        λ, above 0: the larger, the fewer endmembers there are in all pixels together. It grows with the root of the number of pixels.
+    threads : int, optional
+        CPU threads; default is all.
+
+    Returns
+    -------
+    Collaborative
+
+    Raises
+    ------
+    CubeError, LibraryError
+        As of `unmix.solve`.
+    MethodError
+        If λ is not above 0.
+
+    Examples
+    --------
+    >>> import numpy as np, unmix
+    >>> E = np.array([[1.0, 0.0, 0.7], [0.0, 1.0, 0.7], [0.1, 0.1, 0.1]])
+    >>> found = unmix.collaborative(np.array([[0.9, 0.5, 0.15], [0.6, 0.5, 0.1]]), E, 0.1)
+    >>> found.scales.round(3), found.abundances.round(3)
+    (array([0.346, 0.   , 0.941]), array([[0.322, 0.   , 0.699],
+           [0.125, 0.   , 0.631]]))
+    """
+    Y, E = checked(Y, E)
+    pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
+    good = np.isfinite(pixels).all(axis=1)
+    found = search(blocks_of(pixels[good]), E, l21, threads)
+    X = np.full((len(pixels), E.shape[1]), -9999.0)
+    X[good] = abundances_of(pixels[good], E, found.scales, l21, threads)
+    return Collaborative(**{**vars(found), "abundances": X.reshape(*Y.shape[:-1], E.shape[1])})
+
+
+def blocks_of(Y: np.ndarray) -> EachBlock:
+    """Return a function that passes pixels (n, L) to another, `BLOCK` at a time."""
+
+    def each_block(visit: Visit) -> None:
+        for first in range(0, len(Y), BLOCK):
+            visit(Y[first : first + BLOCK])
+
+    return each_block
+
+
+@dataclass
+class Sums:
+    """What one pass over all pixels sums, for the k endmembers with a scale above 0 and their abundances x.
+
+    With the residuals r of a pixel, ``w_j = e_jᵀr``.
+    """
+
+    left: float  # Σ |r|²
+    explained: float  # Σ xᵀw
+    freedom: float  # Σ of the pixels' degrees of freedom: the traces of what maps y to E a
+    pixels: int
+    rows: np.ndarray  # (k,): Σ x_j²
+    duals: np.ndarray  # (p,): Σ max(w_j, 0)²
+    curvature: np.ndarray  # (k, k): second derivatives of the cost by the scales, times λ
+
+
+def search(
+    each_block: EachBlock,
+    E: np.ndarray,
+    l21: float,
+    threads: int | None,
+    start: np.ndarray | None = None,
+    proven: float = PROVEN,
+) -> Collaborative:
+    """Find the scales of the optimum, by Newton's method on a convex function of them.
+
+    As ``|x| = min (|x|²/η + η) / 2`` over η > 0, the cost is the least of ``½ Σ|y − E a|² + λ/2 Σ_j (|x_j|²/η_j + η_j)`` over a and η,
+    convex in both. Its minimum over a is a problem of each pixel alone (`unmix.problem.ridge`), and a convex function of η ≥ 0 with the
+    slope ``λ/2 (1 − |v_j|²/λ²)``, v_j the positive parts of ``e_jᵀr`` over all pixels: a row is in use where ``|v_j| = λ``. A step of
+    Newton's method is a non-negative quadratic programme, which sets rows to zero outright.
+
+    Parameters
+    ----------
+    each_block : callable
+        Passes all pixels to a function, some at a time, (n, L) float64, the same each time it is called.
+    E : array (L, p), float64
+    l21 : float
+    threads : int, optional
+    start : array (p,), float64, optional
+        Scales to start from; default is 0.
+    proven : float
+        The duality gap, relative to the cost, at which the search ends.
+
+    Returns
+    -------
+    Collaborative
+        Without abundances.
+
+    Raises
+    ------
+    MethodError
+        Where λ is not above 0, or beyond the range of numbers.
+    """
+    if not 0 < l21 < LARGEST:
+        raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST:g}")
+    squares = np.square(E).sum(axis=0)
+    scales = np.zeros(E.shape[1]) if start is None else start
+    sums = one_pass(each_block, E, scales, l21, threads)
+    cost, passes = cost_of(sums, scales, l21), 1
+    while True:
+        gap, absent = proof(sums, squares, l21)
+        objective = 0.5 * sums.left + l21 * float(np.sqrt(sums.rows).sum())
+        if gap <= proven * objective or passes >= MOST_PASSES:
+            break
+        target, share = newton(sums, scales, squares, l21), 1.0
+        while True:
+            trial = scales + share * (target - scales)
+            found = one_pass(each_block, E, trial, l21, threads)
+            passes += 1
+            better = cost_of(found, trial, l21) < cost + abs(cost) * 1e-14
+            if better or passes >= MOST_PASSES or share < SHORTEST_STEP:
+                break
+            share *= 0.25
+        if not better:
+            break
+        scales, sums, cost = trial, found, cost_of(found, trial, l21)
+    relative = gap / objective if objective > 0 else 0.0
+    return Collaborative(scales, l21, objective, relative, absent, passes, sums.pixels, sums.left, sums.freedom)
+
+
+def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | None) -> float:
+    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate, for pixels in memory.
+
+    The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant, with d the trace of what maps y to
+    E a; that of the scales, which all pixels share, is left out.
+
+    Parameters
+    ----------
+    Y : array (n, L), float64
+    E : array (L, p), float64
+    variance : float
+        σ², of the noise of a band.
+    threads : int, optional
+
+    Returns
+    -------
+    float
+        To a factor of two, in which the error changes little. λ for N such pixels is √(N / n) times as large.
+    """
+    l21 = largest_l21(blocks_of(Y), E, threads) / RATIO
+    least, best, scales, worse = np.inf, l21, None, 0
+    while worse < WORSE and l21 > 0.0:
+        found = search(blocks_of(Y), E, l21, threads, scales, CHOSEN_TO)
+        scales, risk = found.scales, found.left + 2.0 * variance * found.freedom
+        least, best, worse = (risk, l21, 0) if risk < least else (least, best, worse + 1)
+        l21 /= RATIO
+    return best
+
+
+def largest_l21(each_block: EachBlock, E: np.ndarray, threads: int | None) -> float:
+    """Return the λ from which on all abundances are 0."""
+    return float(np.sqrt(one_pass(each_block, E, np.zeros(E.shape[1]), 1.0, threads).duals.max(initial=0.0)))
+
+
+def cost_of(sums: Sums, scales: np.ndarray, l21: float) -> float:
+    """Return the cost that is minimised over the scales."""
+    used = scales[scales > 0]
+    return 0.5 * sums.left + 0.5 * l21 * float((sums.rows / used + used).sum())
+
+
+def proof(sums: Sums, squares: np.ndarray, l21: float) -> tuple[float, int]:
+    """Return the duality gap, and how many endmembers are in no pixel of any optimum.
+
+    The dual point is ``Θ = sR``, R all residuals and s ≤ 1 such that no ``|max(e_jᵀΘ, 0)|`` is above λ. An optimum's residuals are no
+    further than ``√(2 gap)`` from it, so a row whose ``|max(e_jᵀΘ, 0)| + |e_j| √(2 gap)`` is below λ is zero (Ndiaye et al. 2017).
+    """
+    lengths = np.sqrt(sums.duals)
+    s = min(1.0, l21 / float(lengths.max(initial=l21)))
+    gap = 0.5 * sums.left * (1.0 - s) ** 2 + l21 * float(np.sqrt(sums.rows).sum()) - s * sums.explained
+    gap = max(gap, 0.0)
+    return gap, int((s * lengths + np.sqrt(squares * 2.0 * gap) < l21).sum())
+
+
+def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float) -> np.ndarray:
+    """Return the scales of the minimum of the cost's second-order model, with rows that enter."""
+    from scipy.optimize import nnls  # slow to import
+
+    used = np.flatnonzero(scales)
+    target = np.zeros(len(scales))
+    if len(used):
+        size = np.sqrt(np.maximum(np.diag(sums.curvature), np.finfo(float).tiny))
+        # Rows that depend on each other make it singular; what is added changes the steps, not where they end.
+        T = np.linalg.cholesky(sums.curvature / np.outer(size, size) + 1e-10 * np.eye(len(used)))
+        slope = 0.5 * (sums.duals[used] - l21**2) / size
+        right = T.T @ (scales[used] * size) + np.linalg.solve(T, slope)
+        target[used] = nnls(T.T, right, maxiter=100 * len(used))[0] / size
+    excess = np.where(scales > 0, 0.0, np.sqrt(sums.duals) / l21 - 1.0)
+    entering = np.argsort(-excess, kind="stable")[: max(ENTERING, len(used) // 2)]
+    entering = entering[excess[entering] > 0]
+    # Alone, this would be the row's optimum: |v_j| falls as λ c / (λ + η |e_j|²).
+    target[entering] = l21 * excess[entering] / squares[entering] / max(1, len(entering))
+    return target
+
+
+def abundances_of(Y: np.ndarray, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> np.ndarray:
+    """Return the abundances (n, p) of pixels (n, L) for given scales."""
+    used = np.flatnonzero(scales)
+    X = np.zeros((len(Y), E.shape[1]))
+    if len(used) and len(Y):
+        library = Endmembers(
+            tuple(f"endmember {j + 1}" for j in used), np.ascontiguousarray(E[:, used]), None, source="E"
+        )
+        bands, raised = with_ridge(all_bands(len(E)), library, l21 / scales[used])
+        problem = plan_problem(raised, *choose("nnls"), bands, None, "bip", warns=False)
+        X[:, used] = solve_pixels(Y, problem, len(used), "cpu", threads).abundances
+    return X
+
+
+def one_pass(
+    each_block: Callable[[Visit], None], E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None
+) -> Sums:
+    """Solve all pixels for given scales, and sum what `search` needs."""
+    used, p = np.flatnonzero(scales), E.shape[1]
+    k, columns = len(used), np.ascontiguousarray(E.T)
+    G = np.ascontiguousarray(columns[used] @ columns[used].T)
+    totals = Sums(0.0, 0.0, 0.0, 0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
+    parts = np.zeros((SUMS, 3)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
+    step = BLOCK // SUMS
+
+    def visit(Y: np.ndarray) -> None:
+        X = np.ascontiguousarray(abundances_of(Y, E, scales, l21, threads)[:, used])
+
+        def sum_part(i: int) -> None:
+            rows = slice(i * step, (i + 1) * step)
+            add_pixels(Y[rows], X[rows], E, columns[used], G, scales[used], l21, used, *(part[i] for part in parts))
+
+        for part in parts:
+            part[:] = 0.0
+        list(pool.map(sum_part, range(-(-len(Y) // step))))
+        for i in range(SUMS):
+            totals.left += float(parts[0][i, 0])
+            totals.explained += float(parts[0][i, 1])
+            totals.freedom += float(parts[0][i, 2])
+            totals.rows += parts[1][i]
+            totals.duals += parts[2][i]
+            totals.curvature += parts[3][i]
+        totals.pixels += len(Y)
+
+    with ThreadPoolExecutor(threads or cores()) as pool:
+        each_block(visit)
+    return totals

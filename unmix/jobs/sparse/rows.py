@@ -1,0 +1,157 @@
+"""The penalty on whole rows of abundances that a run asks for (`l21`): the few endmembers that all pixels choose together."""
+
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...arrays.collaborative import BLOCK, PROVEN, Collaborative, Visit, blocks_of, choose_l21, largest_l21, search
+from ...endmembers import signal_of
+from ...endmembers.counts import noise_power
+from ...endmembers.statistics import walk
+from ...errors import MethodError
+from ...io import Bands, Cube, missing, spectra
+from ...library import Endmembers
+from ...problem.ridge import Ridge
+from .penalty import smaller, some_pixels
+
+log = logging.getLogger("unmix")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows of abundances cost: λ times the length of each.
+
+    Attributes
+    ----------
+    l21 : float or "auto"
+        λ, or that it is to be chosen.
+    chosen_by : dict
+        Where it was chosen: ``rule``, and ``noise``, the standard deviation of a band that the rule was told.
+    found : Collaborative or None
+        The scales of the optimum, once they are known.
+    largest : float
+        The λ from which on all abundances are 0.
+    passes : int
+        How often the file was read for all this.
+    """
+
+    l21: float | str
+    chosen_by: dict[str, Any] = field(default_factory=dict)
+    found: Collaborative | None = None
+    largest: float = 0.0
+    passes: int = 0
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Rows":
+        """Return what `to_dict` made a dict of."""
+        found = Collaborative(**{**state["found"], "scales": np.array(state["found"]["scales"])})
+        return cls(**{**state, "found": found})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        assert self.found is not None
+        found = asdict(self.found) | {"scales": self.found.scales.tolist()}
+        del found["abundances"]
+        names = ("l21", "chosen_by", "largest", "passes")
+        return {"found": found} | {name: getattr(self, name) for name in names}
+
+    def of_scene(
+        self, library: Endmembers, scene: Cube, used: Bands, nodata: float | None, noise: float | None, budget: int,
+        threads: int | None,
+    ) -> "Rows":  # fmt: skip
+        """Return the rows with their scales, found in some passes over the scene, and with λ, if it is to be chosen.
+
+        Parameters
+        ----------
+        library : Endmembers
+            p spectra on the bands in use.
+        noise : float or None
+            The sum over the bands of the variance of noise, for the choice of λ; None is the smaller of two estimates from the scene.
+        budget : int
+            Bytes of memory for blocks.
+
+        Raises
+        ------
+        MethodError
+            Where λ leaves no endmember.
+        """
+        Y, E, l21, chosen_by = some_pixels(scene, used, nodata), library.matrix, self.l21, {}
+        moments = signal_of(scene, used, nodata, budget, threads)
+        # Rows of a sample are shorter by the root of its share of the pixels.
+        longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
+        if isinstance(l21, str):
+            power = smaller(noise_power(moments)) if noise is None else noise
+            l21 = float(f"{longer * choose_l21(Y, E, power / len(E), threads):.4g}")
+            chosen_by = {"rule": self.l21, "noise": float(np.sqrt(power / len(E)))}
+        start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
+        blocks = Blocks(scene, used, nodata, budget)
+        largest = largest_l21(blocks, E, threads)
+        if l21 >= largest:
+            raise MethodError(
+                f"`l21` {l21:g}: no endmember of {library.source} is left; from {largest:.4g} on all abundances are 0"
+            )
+        found = search(blocks, E, l21, threads, start)
+        if found.gap > PROVEN:
+            log.warning(
+                f"{scene.path}: after {found.passes} passes the cost of the rows may be {found.gap:.1e} of it above the optimum"
+            )
+        log.info(
+            f"{scene.path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "
+            f"absent; duality gap {found.gap:.1e} of the cost, {found.passes} passes"
+        )
+        return Rows(l21, chosen_by, found, largest, found.passes + 2)
+
+    @property
+    def used(self) -> np.ndarray:
+        """The numbers of the endmembers that are kept, (k,)."""
+        assert self.found is not None
+        return np.flatnonzero(self.found.scales)
+
+    @property
+    def costs(self) -> np.ndarray:
+        """What half the square of an abundance costs each of them, ``λ / |x_j|``, (k,)."""
+        assert self.found is not None and not isinstance(self.l21, str)
+        return np.asarray(self.l21 / self.found.scales[self.used])
+
+    def kept(self, library: Endmembers) -> Endmembers:
+        """Return the endmembers that are kept."""
+        return library.take([int(j) for j in self.used])
+
+    def ridge(self, used: Bands, kept: Endmembers) -> Ridge:
+        """Return the costs of the abundances of each pixel alone, which make the optimum of all."""
+        return Ridge(self.costs, used, kept)
+
+    def about(self) -> dict[str, Any]:
+        """Return what a run's record says: see docs/run.schema.json."""
+        found = self.found
+        assert found is not None
+        return {
+            "lambda": self.l21, "largest": self.largest, "of": len(found.scales), "kept": len(self.used), "absent": found.absent,
+            "objective": found.objective, "gap": found.gap, "passes": self.passes, "costs": self.costs.tolist(),
+        } | self.chosen_by  # fmt: skip
+
+
+class Blocks:
+    """The pixels of a scene that have values in all bands, `BLOCK` at a time, however many lines memory holds."""
+
+    def __init__(self, scene: Cube, used: Bands, nodata: float | None, budget: int) -> None:
+        self.scene, self.used, self.nodata, self.budget = scene, used, nodata, budget
+
+    def __call__(self, visit: Visit) -> None:
+        """Pass them to ``visit``, (n, L) float64."""
+        scene, L = self.scene, len(self.used.index)
+        kept = np.empty((0, L))
+
+        def add(raw: np.ndarray, lines: slice) -> None:
+            nonlocal kept
+            good = ~missing(raw, scene.interleave, self.used, self.nodata)
+            kept = np.concatenate([kept, spectra(raw, scene.interleave, self.used)[good]])
+            while len(kept) >= BLOCK:
+                visit(np.ascontiguousarray(kept[:BLOCK]))
+                kept = kept[BLOCK:]
+
+        walk(scene, self.budget, add, 4 * 8 * L * scene.samples)
+        if len(kept):
+            visit(np.ascontiguousarray(kept))
