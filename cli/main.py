@@ -31,6 +31,7 @@ COMMANDS = {
     "match": "Name every pixel after the nearest spectrum of a library (SAM, SID).",
     "mnf": "Write the minimum noise fractions of a cube, or the cube with less noise.",
     "ppi": "Write the pixel purity index.",
+    "superpixels": "Write a cube whose pixels are the means of small patches of alike neighbours.",
     "nmf": "Find endmembers and abundances together, by non-negative factorisation.",
     "bands": "Choose bands: the least collinear ones, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes of any size.",

@@ -52,7 +52,7 @@ HOUSE = {
     "jobs": (
         ("arrays", "outputs", "pictures", "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),
-        {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed", "pystac", "rasterio"},
+        {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed", "pystac", "rasterio", "skimage"},
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (("jobs", "arrays", "pictures", "options", "scene", "library", "io", "errors", "_version"), set()),

@@ -12,6 +12,7 @@ from test_export import values_of
 
 import unmix
 from unmix.devices import simulated
+from unmix.errors import MethodError
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
@@ -190,3 +191,86 @@ def test_match_on_the_command_line(tmp_path, scene):
     assert "no such file" in err
     (tmp_path / "s_match.csv").write_text((tmp_path / "l.csv").read_text())
     assert "would replace" in command("match", path, "-e", tmp_path / "s_match.csv", "--overwrite", code=2)[1]
+
+
+def patchy(tmp_path, **fields):
+    """A scene of squares of 6 x 6 pixels, each of one mixture, with noise; its pixels, and the number of the square of each."""
+    random = np.random.default_rng(5)
+    E = random.uniform(0.1, 0.9, (10, 4))
+    squares = np.arange(40)[:, None] // 6 * 7 + np.arange(42) // 6
+    A = random.dirichlet(np.full(4, 0.3), squares.max() + 1)[squares]
+    Y = A @ E.T + 0.01 * random.standard_normal((40, 42, 10))
+    Y[3, 4], Y[30:, 36:] = -1, -1
+    return write_cube(tmp_path / "p.hdr", Y, data_ignore_value=-1, map_info=MAP, **fields), Y, squares, A @ E.T
+
+
+def test_superpixels_are_means_of_alike_neighbours(tmp_path):
+    path, Y, squares, clean = patchy(tmp_path)
+    found = unmix.superpixels(path, size=3)
+    _, means = values_of(tmp_path / "p_means.hdr")
+    cube, labels = values_of(tmp_path / "p_superpixels.hdr")
+    labels, valid = labels[..., 0].astype(int), Y[..., 0] != -1
+    assert "500000" in cube.fields["map info"] and cube.dtype == np.int32
+    assert (means[~valid] == -9999).all() and (labels[~valid] == 0).all() and (labels[valid] > 0).all()
+    assert sorted(set(labels[valid])) == list(range(1, found["superpixels"] + 1))
+    for label in range(1, found["superpixels"] + 1):
+        here = labels == label
+        np.testing.assert_allclose(means[here], np.tile(Y[here].mean(axis=0), (here.sum(), 1)), atol=1e-6)
+    purest = [np.bincount(squares[labels == label]).max() for label in range(1, found["superpixels"] + 1)]
+    assert sum(purest) > 0.9 * valid.sum() and 100 <= found["superpixels"] <= 240
+    assert np.square(means - clean)[valid].mean() < 0.4 * np.square(Y - clean)[valid].mean()
+    noise = np.loadtxt(tmp_path / "p_means_noise.txt")
+    assert noise.shape == (10,)
+    D = (Y[:, 1:] - Y[:, :-1])[valid[:, 1:] & valid[:, :-1]]
+    np.testing.assert_allclose(
+        noise, np.sqrt(np.square(D).mean(axis=0) / 2 * found["superpixels"] / valid.sum()), rtol=1e-6
+    )
+
+
+def test_superpixels_of_any_memory_and_layout(tmp_path):
+    """Tiles are cut at the same places, whatever the layout; bands in use alone are written."""
+    path, Y, _, _ = patchy(tmp_path)
+    unmix.superpixels(path, size=2, bands="2-9", out_dir=tmp_path / "a")
+    (tmp_path / "q").mkdir()
+    other = write_cube(tmp_path / "q" / "p.hdr", Y, "bsq", data_ignore_value=-1, map_info=MAP)
+    unmix.superpixels(other, size=2, bands="2-9", out_dir=tmp_path / "b", memory="300k", threads=1)
+    for name in ("p_means.img", "p_superpixels.img"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    cube, _ = values_of(tmp_path / "a/p_means.hdr")
+    assert cube.bands == 8
+
+
+def test_superpixels_for_a_run(tmp_path):
+    """The means go into a run as any cube, with the noise that is left in them."""
+    path, _, _, _ = patchy(tmp_path)
+    out = json.loads(command("superpixels", path, "--size", "6", "--json")[0])
+    assert [name.rsplit("/", 1)[1] for name in out["files"]][::2] == [
+        "p_means.img",
+        "p_superpixels.img",
+        "p_means_noise.txt",
+    ]
+    report = unmix.run(
+        tmp_path / "p_means.hdr",
+        count=3,
+        method="fcls",
+        uncertainty=True,
+        noise=tmp_path / "p_means_noise.txt",
+        device="cpu",
+    )
+    assert report["certified"] is True
+    assert "exists already" in command("superpixels", path, code=1)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"size": 1}, "`size` 1"),
+        ({"compactness": 0}, "`compactness` 0"),
+        ({"memory": "1k"}, "`memory` 1024 bytes is too small"),
+    ],
+)
+def test_superpixels_that_cannot_be(tmp_path, words, text):
+    path, *_ = patchy(tmp_path)
+    with pytest.raises(MethodError, match=text):
+        unmix.superpixels(path, **words)
+    assert not list(tmp_path.glob("*_means*"))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .jobs.images.match import match
     from .jobs.images.mnf import mnf
     from .jobs.images.ppi import ppi
+    from .jobs.images.superpixels import superpixels
     from .jobs.nmf import nmf_scene
     from .jobs.run import run
     from .jobs.sparse.penalty import path_of_scene
@@ -54,7 +55,7 @@ _LAZY = {
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".jobs.sparse.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.images.mnf", "match": ".jobs.images.match",
-    "ppi": ".jobs.images.ppi",
+    "ppi": ".jobs.images.ppi", "superpixels": ".jobs.images.superpixels",
     "export": ".jobs.finished.export", "extract": ".jobs.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
@@ -115,4 +116,5 @@ __all__ = [
     "select_bands",
     "solve",
     "stac",
+    "superpixels",
 ]  # fmt: skip

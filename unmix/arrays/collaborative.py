@@ -18,6 +18,10 @@ from .pixels import all_bands, checked, solve_pixels
 # The duality gap, relative to the optimum, at which the search ends: Newton's steps then square it with each pass.
 PROVEN = 1e-6
 MOST_PASSES = 60
+# Alone, a row's |v_j| falls as 1 / (λ + η |e_j|²), so that Newton's step on 1/|v_j| ends where it should, and the step on |v_j|² is too
+# short by 2c² / (c + 1), c = |v_j| / λ. Rows that share pixels overshoot then; up to this factor it saves a third of the passes where λ
+# is small (of 22 to 16, 25 to 18).
+LONGER = 2.0
 # The same where λ is chosen: its estimate of the error is not as exact.
 CHOSEN_TO = 1e-3
 # Pixels that are solved and summed at a time, and into how many sums: neither may follow from memory or threads, which round otherwise.
@@ -26,6 +30,8 @@ BLOCK, SUMS = 4096, 8
 ENTERING = 16
 # The shares of a Newton step that are tried, each of which costs a pass.
 SHORTEST_STEP = 2.0**-12
+# The smallest λ that is tried, as a share of that from which on all is 0: below, the second derivatives are rounding.
+SMALLEST = 1e-6
 # Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
 RATIO, WORSE = 2.0, 3
 Visit = Callable[[np.ndarray], None]
@@ -223,9 +229,10 @@ def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | Non
     float
         To a factor of two, in which the error changes little. λ for N such pixels is √(N / n) times as large.
     """
-    l21 = largest_l21(blocks_of(Y), E, threads) / RATIO
+    largest = largest_l21(blocks_of(Y), E, threads)
+    l21 = largest / RATIO
     least, best, scales, worse = np.inf, l21, None, 0
-    while worse < WORSE and l21 > 0.0:
+    while worse < WORSE and l21 > SMALLEST * largest:
         found = search(blocks_of(Y), E, l21, threads, scales, CHOSEN_TO)
         scales, risk = found.scales, found.left + 2.0 * variance * found.freedom
         least, best, worse = (risk, l21, 0) if risk < least else (least, best, worse + 1)
@@ -267,7 +274,8 @@ def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float) -> n
         size = np.sqrt(np.maximum(np.diag(sums.curvature), np.finfo(float).tiny))
         # Rows that depend on each other make it singular; what is added changes the steps, not where they end.
         T = np.linalg.cholesky(sums.curvature / np.outer(size, size) + 1e-10 * np.eye(len(used)))
-        slope = 0.5 * (sums.duals[used] - l21**2) / size
+        c = np.sqrt(sums.duals[used]) / l21
+        slope = 0.5 * (sums.duals[used] - l21**2) * np.clip(2 * c**2 / (c + 1), 1.0, LONGER) / size
         right = T.T @ (scales[used] * size) + np.linalg.solve(T, slope)
         target[used] = nnls(T.T, right, maxiter=100 * len(used))[0] / size
     excess = np.where(scales > 0, 0.0, np.sqrt(sums.duals) / l21 - 1.0)

@@ -11,8 +11,9 @@ import numpy as np
 from ...blocks import cores, parse_size
 from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
-from ...endmembers.statistics import projected
+from ...endmembers.statistics import Moments, projected
 from ...errors import CubeError, MethodError
+from ...io import Cube
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...outputs.plain_map import PlainMap, header_of, new_files
@@ -70,12 +71,8 @@ def mnf(
     name = AGAIN if inverse else IMAGE
     with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", f"{name}.csv"], overwrite) as parts:
         moments = signal_of(scene, bands, nodata, budget, workers)
-        if moments.pairs < PAIRS_A_BAND * L:
-            raise CubeError(
-                f"{scene.path}: {moments.pairs} pairs of neighbours in a line differ, too few for the noise of {L} bands"
-            )
-        ratios, W = noise_fractions(moments)
-        taken = count or max(1, int(np.count_nonzero(ratios > SIGNAL)))
+        ratios, W, clear = clear_fractions(scene, moments)
+        taken = count or clear
         if inverse:
             U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
             shift = U.T @ moments.mean - moments.mean
@@ -97,6 +94,17 @@ def mnf(
         "files": [str(folder / (scene.stem + ending)) for ending in (f"{name}.img", f"{name}.hdr", f"{name}.csv")], "count": taken,
         "ratio": [float(r) for r in ratios], "coherence": [1 - 1 / float(r) for r in ratios],
     }  # fmt: skip
+
+
+def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return `noise_fractions`, and how many have at least as much signal as noise; `CubeError` where too few neighbours differ."""
+    L = len(moments.mean)
+    if moments.pairs < PAIRS_A_BAND * L:
+        raise CubeError(
+            f"{scene.path}: {moments.pairs} pairs of neighbours in a line differ, too few for the noise of {L} bands"
+        )
+    ratios, W = noise_fractions(moments)
+    return ratios, W, max(1, int(np.count_nonzero(ratios > SIGNAL)))
 
 
 def spectral(scene: Any, bands: Any) -> dict[str, Any]:

@@ -1,0 +1,150 @@
+"""`superpixels`: a scene whose pixels are the means of small patches of alike neighbours."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores, parse_size
+from ...endmembers import signal_of
+from ...errors import MethodError
+from ...io.cube import Bands, Cube, bytes_per_line, missing, spectra
+from ...io.export import NODATA
+from ...io.opening import open_new, write_new
+from ...outputs.plain_map import PlainMap, header_of, new_files
+from ...scene import ReadOptions, open_scene
+from .mnf import clear_fractions, spectral
+
+MEANS, LABELS, NOISE = "_means", "_superpixels", "_means_noise.txt"
+# The sides of a tile, each of which is divided alone, in sides of a patch: 1 in 10 patches lies at the edge of a tile.
+TILE = 20
+# Minimum noise fractions that pixels are compared by, at most: later ones are mostly noise.
+MOST_FRACTIONS = 10
+
+
+def superpixels(
+    cube: str | os.PathLike[str], *, size: int = 5, compactness: float = 1.0, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a scene in which every pixel is the mean of its superpixel: a patch of alike neighbours.
+
+    Patches are those of SLIC (Achanta et al. 2012, as scikit-image has it) on the minimum noise fractions of the scene. Unmixing the
+    means is unmixing patches with that much less noise (MUA's first step, Borsoi et al. 2019).
+
+    Parameters
+    ----------
+    cube : path-like
+    size : int
+        Side of a patch, in pixels, in the mean.
+    compactness : float
+        How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.
+    out_dir, overwrite, memory, threads, **reading
+        See `unmix.mnf`.
+
+    Returns
+    -------
+    dict
+        ``files``: ``STEM_means``, the scene, float32; ``STEM_superpixels``, the number of the patch of each pixel, from 1, 0 where
+        masked; ``STEM_means_noise.txt``, the standard deviation of the means' noise in each band, for `noise` of `unmix.run`: they
+        cannot show it themselves. ``superpixels``: how many there are; ``fractions``: how many fractions they were told by.
+
+    Raises
+    ------
+    MethodError
+        Where a number is out of range, ``memory`` too small, or scikit-image is not installed.
+    CubeError
+        As of `unmix.mnf`.
+    OutputError
+        Where a file exists or cannot be written.
+    """
+    if not 2 <= size <= 100:
+        raise MethodError(f"`size` {size}: must be from 2 to 100")
+    if not 0 < compactness < 1e6:
+        raise MethodError(f"`compactness` {compactness:g}: must be above 0, and below 1e6")
+    try:
+        import skimage.segmentation  # noqa: F401
+    except ImportError:
+        raise MethodError("superpixels need scikit-image: pip install 'unmix[superpixels]'") from None
+    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    L, budget = len(bands.index), parse_size(str(memory))
+    needed = min(TILE * size, scene.lines) * (bytes_per_line(scene) + 4 * (L + 1) * scene.samples)
+    if needed > budget:
+        raise MethodError(
+            f"`memory` {budget} bytes is too small: {TILE * size} lines, which are divided together, need {needed}"
+        )
+    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    names = [*(f"{name}{ending}" for name in (MEANS, LABELS) for ending in (".img", ".hdr")), NOISE]
+    with new_files(scene, folder, names, overwrite) as parts:
+        moments = signal_of(scene, bands, nodata, budget, threads or cores())
+        _, W, count = clear_fractions(scene, moments)
+        U, found = np.ascontiguousarray(W[:, : min(count, MOST_FRACTIONS)]), 0
+        with open_new(parts[f"{MEANS}.img"]) as means, open_new(parts[f"{LABELS}.img"]) as labels:
+            image = PlainMap(scene, means)
+            for Y, good in strips(scene, bands, nodata, TILE * size):
+                of_strip = np.zeros(good.shape, np.int32)
+                for first in range(0, scene.samples, TILE * size):
+                    part = slice(first, first + TILE * size)
+                    of_tile = patches(Y[:, part] @ U, good[:, part], size, compactness)
+                    average(Y[:, part], of_tile)
+                    of_strip[:, part] = np.where(of_tile > 0, of_tile + found, 0)
+                    found += int(of_tile.max(initial=0))
+                image.put(np.where(good[..., None], Y, np.nan).reshape(-1, L))
+                labels.write(of_strip.astype("<i4").tobytes())
+        fields = {"bands": L, "data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
+        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", np.dtype("f4"), fields))
+        noise = np.sqrt(np.diag(moments.differences) * found / moments.pixels)
+        write_new(parts[NOISE], "".join(f"{float(value)!r}\n" for value in noise))
+        of_labels = {"bands": 1, "band names": ["superpixel"], "data ignore value": "0"}
+        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", np.dtype("i4"), of_labels))
+    return {
+        "files": [str(folder / (scene.stem + name)) for name in names],
+        "superpixels": found,
+        "fractions": U.shape[1],
+    }
+
+
+def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the pixels of so many lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
+    buffer = np.empty(min(lines, scene.lines) * bytes_per_line(scene), np.uint8)
+    for first in range(0, scene.lines, lines):
+        raw = scene.read(slice(first, min(first + lines, scene.lines)), buffer)
+        good = ~missing(raw, scene.interleave, bands, nodata).reshape(-1, scene.samples)
+        Y = spectra(raw, scene.interleave, bands).reshape(*good.shape, len(bands.index))
+        Y[~good] = 0.0
+        yield Y, good
+
+
+def patches(Z: np.ndarray, good: np.ndarray, size: int, compactness: float) -> np.ndarray:
+    """Return the number of the patch of each pixel of a tile, from 1, 0 where masked.
+
+    Parameters
+    ----------
+    Z : array (n, m, d), float64
+        Minimum noise fractions, whose noise has variance 1.
+    good : array (n, m), bool
+        The pixels that are not masked.
+    """
+    from skimage.segmentation import slic
+
+    if not good.any():
+        return np.zeros(good.shape, np.int32)
+    wanted = max(1, round(good.sum() / size**2))
+    # Two pixels of one patch differ by √(2d) in d fractions of noise.
+    weight = compactness * np.sqrt(2.0 * Z.shape[2])
+    mask = None if good.all() else good
+    return np.asarray(slic(Z, wanted, weight, channel_axis=-1, mask=mask, start_label=1), np.int32)
+
+
+def average(Y: np.ndarray, labels: np.ndarray) -> None:
+    """Replace the pixels (n, m, L) of every patch by their mean; they are added in the order of the tile."""
+    order = np.argsort(labels, axis=None, kind="stable")
+    sorted_labels = labels.ravel()[order]
+    starts = np.flatnonzero(np.diff(sorted_labels, prepend=-1))
+    counts = np.diff(starts, append=len(order))
+    pixels = Y.reshape(-1, Y.shape[2])
+    means = np.add.reduceat(pixels[order], starts, axis=0) / counts[:, None]
+    flat = np.empty_like(pixels)
+    flat[order] = np.repeat(means, counts, axis=0)
+    Y[...] = flat.reshape(Y.shape)
