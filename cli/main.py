@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
@@ -168,6 +169,25 @@ def main() -> None:
         sys.exit(code)
 
 
+def program() -> None:
+    """Run `main` and end the process at once.
+
+    Python's own end, which frees what the system frees anyway, takes 0.13 s on a CPU and 0.3 s with a GPU; all outputs are on disk and
+    have their names by then. A process with threads or processes of its own ends in Python's way.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    processes = sys.modules.get("multiprocessing.process")
+    if others or "distributed" in sys.modules or (processes is not None and processes.active_children()):
+        sys.exit(code)
+    logging.shutdown()
+    os._exit(code)
+
+
 def open_closed_streams() -> None:
     """Open closed standard streams (``>&-``), so that no file of ours gets their number, and writing to stdout fails.
 
@@ -196,4 +216,4 @@ def flush_stream(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    program()

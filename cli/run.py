@@ -10,6 +10,7 @@ import click
 
 from unmix.errors import UnmixError
 from unmix.pipeline import Step
+from unmix.wake import wake
 
 from . import archive, config, options, unmixing
 from .progress import Board, Report
@@ -56,6 +57,8 @@ def unmix_scenes(
     logs: tuple[bool, bool, str | None], settings: dict[str, Any],
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
+    if not settings.get("dry_run"):
+        wake(settings.get("device", "cpu"))
     from unmix import Options, run
     from unmix.devices import kind_of
 
@@ -92,6 +95,8 @@ def with_prefetch(report: Report | None, following: Path | None) -> Report:
 
 def prefetch(cube: Path) -> None:
     """Ask the operating system to read the beginning of a cube's data ahead."""
+    if not hasattr(os, "posix_fadvise"):  # macOS
+        return
     for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe of that name would block

@@ -20,6 +20,7 @@ HOUSE = {
     "errors": ((), set()),
     "_version": ((), set()),
     "pipeline": ((), set()),
+    "wake": ((), set()),
     "blocks": (("errors",), set()),
     "methods": (("errors",), set()),
     "certificate": (("compiled",), {"numpy"}),
@@ -128,7 +129,11 @@ def test_nothing_in_the_table_is_unused():
 
 
 def test_every_room_is_in_the_table():
-    rooms = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    rooms = {
+        path.stem if path.is_file() else path.name
+        for path in PACKAGE.iterdir()
+        if path.name not in ("__pycache__", "py.typed")
+    }
     rooms |= {f"solvers/{path.name}" for path in (PACKAGE / "solvers").iterdir() if (path / "__init__.py").exists()}
     assert rooms - {"solvers"} == set(HOUSE)
 
@@ -187,6 +192,30 @@ def test_nothing_heavy_before_a_command_runs():
     script = "import sys, unmix_cli.main, unmix; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.split())
     assert not loaded & {"numpy", "numba", "scipy", "h5py", "rich", "spectral"}
+
+
+def test_a_run_imports_no_more_than_it_uses(tmp_path):
+    """Half a second of a process was imports of what loads compiled code, resamples or extracts, where nothing of it was needed."""
+    script = (
+        "import sys, unmix; "
+        "unmix.run(sys.argv[1], endmembers=sys.argv[2], out_dir=sys.argv[3], overwrite=True, browse=False, device='cpu'); "
+        "print(*sys.modules)"
+    )
+    files = ROOT / "data/demo.hdr", ROOT / "data/demo_truth_endmembers.csv", tmp_path
+    for _ in range(2):  # the first may compile
+        ran = subprocess.run(
+            [sys.executable, "-c", script, *map(str, files)], capture_output=True, text=True, check=True
+        )
+    loaded = set(ran.stdout.split())
+    assert not loaded & {
+        "scipy.special",
+        "scipy.linalg",
+        "h5py",
+        "numba.np.linalg",
+        "unmix.endmembers",
+        "matplotlib",
+        "rasterio",
+    }
 
 
 def public_things():

@@ -201,7 +201,7 @@ def test_memory_and_threads_change_no_byte(tmp_path, noisy):
 def test_a_resumed_run_keeps_its_rows(tmp_path, noisy, monkeypatch):
     """A run that is cut off goes on with the scales it found, without another pass for them."""
     cube, library, *_ = noisy
-    from unmix.jobs import run as module
+    from unmix.jobs.sparse.rows import Rows
 
     whole = unmix.run(cube, endmembers=library, l21=0.5, out_dir=tmp_path / "whole", **WORDS)
     words = {"endmembers": library, "l21": 0.5, "memory": "60k", "out_dir": tmp_path / "cut", **WORDS}
@@ -214,7 +214,7 @@ def test_a_resumed_run_keeps_its_rows(tmp_path, noisy, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         unmix.run(cube, progress=stop, **words)
-    monkeypatch.setattr(module.Rows, "of_scene", None)  # must not be called
+    monkeypatch.setattr(Rows, "of_scene", None)  # must not be called
     resumed = unmix.run(cube, **words)
     assert resumed["resumed_from"] > 0 and resumed["l21"] == whole["l21"]
     assert (tmp_path / "cut/c_abundance.img").read_bytes() == (tmp_path / "whole/c_abundance.img").read_bytes()

@@ -1,5 +1,6 @@
 """A build says which code it is: commits of one version do not pass as each other."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -87,3 +88,20 @@ def test_a_wheel_is_the_build_of_its_sources(tmp_path):
         [sys.executable, "-c", ASK], cwd=tmp_path / "installed", capture_output=True, text=True, check=True
     )
     assert asked.stdout.strip() == build()
+    typed_by_users(tmp_path)
+
+
+def typed_by_users(tmp_path):
+    """Check that a user's strict type-check sees the package's types, and a wrong one."""
+    (tmp_path / "user.py").write_text(
+        "import numpy as np, unmix\n"
+        "found: unmix.Solution = unmix.solve(np.ones((1, 3)), np.eye(3), method='nnls')\n"
+        "unmix.solve(found, method=7)\n"
+    )
+    assert (tmp_path / "installed/unmix/py.typed").exists()
+    words = [sys.executable, "-m", "mypy", "--strict", "user.py"]
+    checked = subprocess.run(
+        words, cwd=tmp_path, env=os.environ | {"MYPYPATH": "installed"}, capture_output=True, text=True
+    )
+    faults = [line for line in checked.stdout.splitlines() if line.startswith("user.py")]
+    assert faults and all(line.startswith("user.py:3:") for line in faults), checked.stdout + checked.stderr

@@ -13,10 +13,16 @@ Modules that need NumPy or Numba are imported when they are first used.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ._version import VERSION as __version__
 from .errors import CubeError, DeviceError, InputError, LibraryError, MethodError, OutputError, UnmixError
+
+if sys.platform == "win32":
+    raise ImportError(
+        "unmix runs on Linux and macOS: it locks and replaces files as these do; on Windows use it in WSL"
+    )
 
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands

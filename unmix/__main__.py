@@ -1,6 +1,6 @@
 """``python -m unmix``: the command line."""
 
-from unmix_cli.main import main
+from unmix_cli.main import program
 
 if __name__ == "__main__":
-    main()
+    program()

@@ -29,7 +29,8 @@ from typing import Any
 
 import numba
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, NullCache
+from numba.core.runtime import rtsys
 
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
@@ -44,6 +45,12 @@ IMPORTS = re.compile(r"^ *from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))", re.MU
 
 
 @functools.cache
+def _package() -> frozenset[Path]:
+    """Return all files of this package; to ask the system for each file that an import may mean took 15 ms."""
+    return frozenset(PACKAGE.rglob("*.py"))
+
+
+@functools.cache
 def _imported(source: Path) -> tuple[Path, ...]:
     """Return the files of this package that a file imports, at any place in it."""
     imported = []
@@ -51,7 +58,7 @@ def _imported(source: Path) -> tuple[Path, ...]:
         target = source.parents[len(dots) - 1].joinpath(*name.split("."))
         below = [word.split()[0] for word in (in_parentheses or on_line).split(",") if word.strip()]
         files = [target.with_suffix(".py"), target / "__init__.py", *(target / f"{word}.py" for word in below)]
-        imported += [file for file in files if file.is_file()]
+        imported += [file for file in files if file in _package()]
     return tuple(imported)
 
 
@@ -264,6 +271,13 @@ def _safe(cache_class: type) -> type:
             # Our name holds the cells, and our folder is keyed by the sources behind them.
             return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, self._extra_key())
 
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
+            if issubclass(cache_class, FunctionCache):
+                rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
+
         def _extra_key(self) -> Any:
             return getattr(self, "_launch_config_key", None)
 
@@ -287,23 +301,51 @@ def _files_of(function: Callable[..., Any]) -> list[Path]:
     return sorted(files)
 
 
+class CacheWhenUsed:
+    """The cache of a dispatcher, which is looked for when the dispatcher first loads or saves code.
+
+    A run has a hundred compiled functions, of which it calls ten; the others are compiled into these. To find the folders of all took
+    0.1 s.
+    """
+
+    def __init__(self, dispatcher: Any, cache_class: type) -> None:
+        self.dispatcher, self.cache_class = dispatcher, cache_class
+
+    @functools.cached_property
+    def found(self) -> Any:
+        """The cache on disk, or one that keeps nothing."""
+        return cache_of(self.dispatcher.py_func, self.cache_class) or NullCache()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.found, name)
+
+
+def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
+    """Return the cache on disk of a function, or None where there is no folder for it."""
+    with _SETTING:  # CACHE_DIR is global, and another thread may look now
+        folder = cache_folder(*_files_of(function))
+        if folder is None:
+            return None
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+        try:
+            cache = _safe(cache_class)(function)
+        except RuntimeError:  # it found no folder at all: nothing is kept
+            return None
+        finally:
+            numba.config.CACHE_DIR = before
+    return (
+        cache if Path(cache.cache_path).is_relative_to(folder) else None
+    )  # else Numba could not write there and chose another
+
+
 def keep(dispatcher: Any, cache_class: type) -> Any:
     """Give ``dispatcher`` a cache on disk, if there is a folder for it and it compiles at all; return it."""
     if not hasattr(dispatcher, "_cache"):  # plain Python, or the simulator
         return dispatcher
-    with _SETTING:  # CACHE_DIR is global, and another thread may define a function now
-        folder = cache_folder(*_files_of(dispatcher.py_func))
-        if folder is None:
-            return dispatcher
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
-        try:
-            cache = _safe(cache_class)(dispatcher.py_func)
-            if Path(cache.cache_path).is_relative_to(folder):  # else Numba could not write there and chose another
-                dispatcher._cache = cache
-        except RuntimeError:  # it found no folder at all: nothing is kept
-            pass
-        finally:
-            numba.config.CACHE_DIR = before
+    if issubclass(cache_class, FunctionCache):
+        dispatcher._cache = CacheWhenUsed(dispatcher, cache_class)
+    else:  # numba-cuda asks what class it is
+        dispatcher._cache = cache_of(dispatcher.py_func, cache_class) or dispatcher._cache
     return dispatcher
 
 

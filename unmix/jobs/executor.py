@@ -7,7 +7,6 @@ from typing import Protocol
 
 from ..blocks import BlockPlan
 from ..devices import Device, choose_device
-from ..endmembers import extract_endmembers
 from ..io import Bands, Cube, bytes_per_line
 from ..io.window import to_extract_from
 from ..library import Endmembers
@@ -101,6 +100,8 @@ def extract(
     scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
 ) -> tuple[Endmembers, int]:
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
+    from ..endmembers import extract_endmembers  # 40 ms, which a run with a library does not need
+
     return extract_endmembers(to_extract_from(scene), used, nodata, options.extraction, options.budget, threads)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,12 +35,13 @@ from ..scene import open_scene
 from ..scene.sample import check_scale
 from ..summary import Summary
 from .derived import DerivedMap, derived_maps, header_fields
-from .derived.monte_carlo import plan_draws
 from .derived.noise import NoiseCube, noise_of, read_bands
 from .executor import Executor, LocalExecutor, Progress
 from .inputs import fit_shade, library_of, refuse_each, refuse_units, refuse_weights
-from .sparse.penalty import Penalty
-from .sparse.rows import Rows
+
+if TYPE_CHECKING:
+    from .sparse.penalty import Penalty
+    from .sparse.rows import Rows
 
 log = logging.getLogger("unmix")
 # Maps of more bytes are announced.
@@ -159,8 +160,13 @@ class SceneRun:
             refuse_weights(self.weights, weights or noise)
             self.weights = self.weights / self.weights.max()
             self.weights = self.weights / np.sqrt(np.square(self.weights).mean())
-        self.penalty = None if options.l1 is None else Penalty.of(options.l1, options.l1_weights)
-        self.rows = None if options.l21 is None else Rows(options.l21)
+        self.penalty: Penalty | None = None
+        self.rows: Rows | None = None
+        if options.l1 is not None or options.l21 is not None:
+            from .sparse import penalty, rows  # with what these need, 50 ms
+
+            self.penalty = None if options.l1 is None else penalty.Penalty.of(options.l1, options.l1_weights)
+            self.rows = None if options.l21 is None else rows.Rows(options.l21)
         if options.choice is not None and self.library is not None:
             refuse_units(options.choice, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, self.used)
@@ -285,6 +291,8 @@ class SceneRun:
         problem = replace(problem, noise=noise, weighting=weighting, ridge=ridge)
         sums, choice = options.sums(problem.endmembers), options.draw_choice
         if sums is not None and choice is not None:
+            from .derived.monte_carlo import plan_draws
+
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
         if options.rgb is not None:  # a wrong name is an error before all the work
             bands_shown(names_shown(problem, options), [], options.rgb)
@@ -311,7 +319,7 @@ class SceneRun:
         assert self.rows is not None
         before = None if resume is None or resume.about is None else resume.about.get("l21")
         if before is not None:
-            self.rows = Rows.from_dict(before)
+            self.rows = self.rows.from_dict(before)
         else:
             noise = None if self.noise is None else float(np.square(np.asarray(self.noise)).sum())
             options = self.options

@@ -38,8 +38,8 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
     chunks_read = min(chunks_read, max(3, MOST_READ // (chunk_lines * bytes_per_line(cube))))
     sample_step = max(1, -(-cube.samples * wanted // most))
     buffer = np.empty(chunk_lines * bytes_per_line(cube), np.uint8)
-    for chunk in np.unique(((np.arange(chunks_read) + 0.5) * chunks / chunks_read).astype(int)):
-        first = int(chunk) * chunk_lines
+    for chunk in sorted(set(((np.arange(chunks_read) + 0.5) * chunks / chunks_read).astype(int).tolist())):
+        first = chunk * chunk_lines
         last = min(first + chunk_lines, cube.lines)
         raw = cube.read(slice(first, last), buffer)
         line_step = max(1, -(-(last - first) * chunks_read // wanted))

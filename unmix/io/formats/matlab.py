@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from ...errors import CubeError
@@ -109,6 +108,8 @@ class Version73:
     format = f"{KIND.name} v7.3"
 
     def __init__(self, path: Path) -> None:
+        import h5py  # 0.1 s, which not every library and cube needs
+
         self.path, self.file = path, h5py.File(path, "r")
         refuse_links_out(path, self.file)
         self.shapes: Shapes = {}
@@ -176,6 +177,8 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
 
 def open_variables(path: Path) -> Version5 | Version73:
     """Open a MATLAB file of either version, and return its variables."""
+    import h5py
+
     if not h5py.is_hdf5(path):
         return Version5(path)
     survives(path, lambda: Version73(path))

@@ -14,8 +14,6 @@ from ...library import ClassSums
 from ...options import Options
 from ...pictures.colours import colour_of
 from ...problem import Problem, Weighting
-from .monte_carlo import MonteCarlo
-from .rivals import ModelSpread
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
@@ -110,12 +108,16 @@ def deviations(problem: Problem, options: Options, sums: ClassSums | None, origi
 
 def spread(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of what the models say that fit nearly as well."""
+    from .rivals import ModelSpread
+
     assert sums is not None
     return ModelSpread(problem, sums, options.rmse_within)
 
 
 def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
+    from .monte_carlo import MonteCarlo
+
     assert sums is not None and options.draw_choice is not None
     return MonteCarlo(problem, sums, options.draw_choice, origin, threads_of_a_writer(options))
 

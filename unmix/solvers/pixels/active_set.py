@@ -39,7 +39,7 @@ class Tableau(NamedTuple):
     a: Any  # (m, w) a feasible point, in units of the tableau
     chosen: Any  # (3, w) the next step of each lane: see `choose_function`
     exchanged: Any  # (1, w) see `exchange`
-    index: Any  # (m, m + 1) uint64: `index_of_entries`; a table takes a third less time than computing the places
+    places: Any  # (m, m + 1) uint64: `index_of_entries`; a table takes a third less time than computing the places
 
 
 @compiled
@@ -107,8 +107,8 @@ def start_function(ops: Width) -> Any:
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p):
-                T[tableau.index[k, j], s] = norms[k] * weights[j]
-            T[tableau.index[k, k], s] = 0.0
+                T[tableau.places[k, j], s] = norms[k] * weights[j]
+            T[tableau.places[k, k], s] = 0.0
             T[last + k, s] = chosen[1, s]
             tableau.state[k, s] = PASSIVE
 
@@ -161,7 +161,7 @@ def collect_function(ops: Width) -> Any:
 
     @compiled
     def collect(tableau, p):
-        T, pivot, chosen, index = tableau.T, tableau.pivot, tableau.chosen, tableau.index
+        T, pivot, chosen, index = tableau.T, tableau.pivot, tableau.chosen, tableau.places
         for s in range(width):
             k = np.uint64(chosen[0, s])
             for j in range(p + 1):
@@ -200,7 +200,7 @@ def exchange(tableau, s, p):
     tableau.a[j, s] = step
     tableau.chosen[0, s], tableau.chosen[1, s], tableau.chosen[2, s] = leaving, -1.0, 0.0
     for i in range(p + 1):
-        tableau.pivot[i, s] = tableau.T[tableau.index[leaving, i], s]
+        tableau.pivot[i, s] = tableau.T[tableau.places[leaving, i], s]
     return j
 
 

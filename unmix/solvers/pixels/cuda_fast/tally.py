@@ -195,13 +195,13 @@ def check_kernel() -> Any:
     return check_lines
 
 
-def moved_by(words: int) -> np.ndarray:
-    """Return the CRC that each of the 32 bits of a CRC becomes after so many words of zeros; (32,) uint32."""
-    step = np.array([crc_of_bit(bit) for bit in range(32)], np.uint32)
-    result, power = np.uint32(1) << np.arange(32, dtype=np.uint32), step
-    while words:
-        if words & 1:
-            result = apply(power, result)
+def moved_by(words: np.ndarray) -> np.ndarray:
+    """Return the CRC that each of the 32 bits of a CRC becomes after some numbers of words of zeros, (n,); (n, 32) uint32."""
+    power = np.array([crc_of_bit(bit) for bit in range(32)], np.uint32)
+    result = np.tile(np.uint32(1) << np.arange(32, dtype=np.uint32), (len(words), 1))
+    while words.any():
+        odd = words & 1 == 1
+        result[odd] = apply(power, result[odd].ravel()).reshape(-1, 32)
         power, words = apply(power, power), words >> 1
     return result
 
@@ -224,13 +224,13 @@ class Checker:
     """Computes the CRC-32 of lines of ``words`` 32-bit words each."""
 
     def __init__(self, words: int) -> None:
-        stride = moved_by(THREADS)
+        stride, start = moved_by(np.array([THREADS, words]))
         tables = [apply(stride, np.arange(256, dtype=np.uint32) << np.uint32(8 * k)) for k in range(4)]
         # Distance in words from the last word that thread t takes to the end of the line, that word included.
         last = [words - (t + (words - 1 - t) // THREADS * THREADS) if t < words else 0 for t in range(THREADS)]
         self.stride = cuda.to_device(np.stack(tables))
-        self.to_end = cuda.to_device(np.stack([moved_by(distance) for distance in last]))
-        self.before = np.uint32(int(apply(moved_by(words), np.array([ONES], np.uint32))[0]) ^ ONES)
+        self.to_end = cuda.to_device(moved_by(np.array(last)))
+        self.before = np.uint32(int(apply(start, np.array([ONES], np.uint32))[0]) ^ ONES)
 
     def launch(self, values: Any, out: Any, stream: Any) -> None:
         """Compute the CRC-32 of each line of a float32 array (n, ·, samples) into ``out`` (n,)."""
