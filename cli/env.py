@@ -56,7 +56,10 @@ def facts_of_this_machine() -> dict[str, Any]:
     facts |= {name: version_of(name) for name in PACKAGES}
     facts |= gpus()
     facts["compiled code"] = cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
-    facts["temporary files"] = tempfile.gettempdir()
+    try:
+        facts["temporary files"] = tempfile.gettempdir()
+    except FileNotFoundError:
+        facts["temporary files"] = "nowhere; set TMPDIR to a folder that can be written"
     return facts
 
 

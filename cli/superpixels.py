@@ -15,7 +15,7 @@ from .main import print_out
 @click.option("--size", default=5, show_default=True, metavar="N", help="Side of a patch in pixels, in the mean.")
 @click.option(
     "--compactness",
-    default=1.0,
+    default=3.0,
     show_default=True,
     metavar="C",
     help="How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.",

@@ -177,6 +177,29 @@ def test_a_ridge_on_any_device(device):
     assert (found.kappa <= 1e-10).all() and (found.delta < 1e-6).all()
 
 
+@pytest.mark.parametrize("l21", ["auto", 1e-3, 1e-5])
+def test_small_penalties_are_verified(tmp_path, noisy, l21):
+    """The rounding of maps moves the duals by more than a small λ; a wrong map is found all the same."""
+    cube, library, *_ = noisy
+    unmix.run(cube, endmembers=library, l21=l21, out_dir=tmp_path / "out", **WORDS)
+    assert not verify(tmp_path / "out/c", everything=True).faults
+    falsify(tmp_path / "out/c", "abundance", 30, lambda values: np.multiply(values, 1.01, out=values, where=values > 0))
+    assert any("rows" in fault for fault in verify(tmp_path / "out/c", everything=True).faults)
+
+
+def test_a_colour_that_is_not_kept(tmp_path, noisy):
+    """A name of the library that the penalty drops is a warning; one that is not in it, an error before the work."""
+    cube, library, *_ = noisy
+    words = {"endmembers": library, "l21": 1.0, "out_dir": tmp_path / "out"} | WORDS | {"browse": True}
+    report = unmix.run(cube, **words)
+    kept = unmix.load_library(tmp_path / "out/c_endmembers.csv").names
+    dropped = next(name for name in unmix.load_library(library).names if name not in kept)
+    again = unmix.run(cube, rgb=f"{kept[0]},{dropped}", overwrite=True, **words)
+    assert any(f"keeps no {dropped}" in text for text in again["warnings"]) and report["l21"] == again["l21"]
+    with pytest.raises(MethodError, match="no 'gold'"):
+        unmix.run(cube, rgb="gold", overwrite=True, **words)
+
+
 def test_on_any_device(tmp_path, noisy, device):
     """The same rows, since these are found on the CPU, and the same abundances to rounding."""
     cube, library, *_ = noisy
@@ -232,6 +255,7 @@ def test_a_resumed_run_keeps_its_rows(tmp_path, noisy, monkeypatch):
         ({"uncertainty": True}, "`l21` does not go with `uncertainty`"),
         ({"l21": 1e9}, "no endmember of .* is left; from .* on all abundances are 0"),
         ({"endmembers": None}, "`l21` chooses from a library"),
+        ({"l21": 1e-12}, "`l21` 1e-12: is below 1e-09 of"),
     ],
 )
 def test_what_rows_do_not_go_with(tmp_path, noisy, words, text):

@@ -13,6 +13,7 @@ from test_export import values_of
 import unmix
 from unmix.devices import simulated
 from unmix.errors import MethodError
+from unmix.jobs.images.superpixels import COMPACTNESS, average, patches
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
@@ -225,6 +226,32 @@ def test_superpixels_are_means_of_alike_neighbours(tmp_path):
     np.testing.assert_allclose(
         noise, np.sqrt(np.square(D).mean(axis=0) / 2 * found["superpixels"] / valid.sum()), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("d", [2, 3, 6])
+def test_patches_follow_what_is_clearly_different(d):
+    """Values are in units of noise, three of them are no colours, and blocks of 7 x 7 are told apart in patches of some 5 x 5."""
+    random = np.random.default_rng(d)
+    blocks = np.arange(49)[:, None] // 7 * 7 + np.arange(49) // 7
+    clean = 8 * random.standard_normal((49, d))[blocks]
+    Z, good = clean + random.standard_normal(clean.shape), np.ones(blocks.shape, bool)
+    labels = patches(Z, good, 5, COMPACTNESS)
+    mixed, squares = clean.copy(), clean.copy()
+    average(mixed, labels)
+    average(squares, 1 + np.arange(49)[:, None] // 5 * 10 + np.arange(49) // 5)
+    assert np.square(mixed - clean).mean() < 0.3 * np.square(squares - clean).mean()
+    assert 45 <= labels.max() <= 160
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 7, 20])
+def test_small_islands_in_a_mask_are_patches(size):
+    """SLIC leaves islands of few pixels without a label."""
+    random = np.random.default_rng(size)
+    good = np.zeros((60, 60), bool)
+    good[10 : 10 + size, 20 : 20 + size] = good[50, 50] = True
+    labels = patches(random.standard_normal((60, 60, 3)), good, 5, COMPACTNESS)
+    assert (labels[good] > 0).all() and (labels[~good] == 0).all()
+    assert sorted(set(labels[good])) == list(range(1, labels.max() + 1)) and labels[50, 50] not in labels[:40]
 
 
 def test_superpixels_of_any_memory_and_layout(tmp_path):

@@ -32,6 +32,7 @@ ENTERING = 16
 SHORTEST_STEP = 2.0**-12
 # The smallest λ that is tried, as a share of that from which on all is 0: below, the second derivatives are rounding.
 SMALLEST = 1e-6
+LEAST = 1e-9  # the smallest λ that may be asked for, as such a share
 # Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
 RATIO, WORSE = 2.0, 3
 Visit = Callable[[np.ndarray], None]
@@ -100,7 +101,7 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     CubeError, LibraryError
         As of `unmix.solve`.
     MethodError
-        If λ is not above 0.
+        If λ is not above 0, or so small that it changes nothing.
 
     Examples
     --------
@@ -114,10 +115,19 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Y, E = checked(Y, E)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
+    refuse_small(l21, largest_l21(blocks_of(pixels[good]), E, threads))
     found = search(blocks_of(pixels[good]), E, l21, threads)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
     X[good] = abundances_of(pixels[good], E, found.scales, l21, threads)
     return Collaborative(**{**vars(found), "abundances": X.reshape(*Y.shape[:-1], E.shape[1])})
+
+
+def refuse_small(l21: float, largest: float) -> None:
+    """Raise `MethodError` where λ is so far below that from which on all is 0 that second derivatives would be rounding."""
+    if 0 < l21 < LEAST * largest:
+        raise MethodError(
+            f"`l21` {l21:g}: is below {LEAST:g} of {largest:.4g}, from which on all abundances are 0; without it the answer is the same"
+        )
 
 
 def blocks_of(Y: np.ndarray) -> EachBlock:

@@ -171,7 +171,8 @@ def cache_folder(*sources: Path) -> str | None:
     candidates = [Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
         candidates.append(Path.home() / ".cache" / "unmix")
-    candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    with contextlib.suppress(FileNotFoundError):  # no folder at all is writable
+        candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
     # An empty variable counts as unset. It, or a relative path, would put the folder into whatever folder the process was started in.
     candidates = [candidate for candidate in candidates if candidate.is_absolute()]
     if os.environ.get("UNMIX_CACHE_DIR"):
@@ -220,11 +221,15 @@ class Watch(event.Listener):
     def say(self) -> None:
         """Log what takes so long."""
         self.said = True
-        advice = (
-            "the code is kept on disk, so this is done once"
-            if cache_folder()
-            else "each run does this again, since there is no private folder for the code; set UNMIX_CACHE_DIR to one"
-        )
+        advice = "the code is kept on disk, so this is done once"
+        if not cache_folder():
+            given = os.environ.get("UNMIX_CACHE_DIR")
+            why = (
+                f"others may write to {given}, or on the path to it"
+                if given
+                else "there is no private folder for the code"
+            )
+            advice = f"each run does this again, since {why}; set UNMIX_CACHE_DIR to a folder that is private"
         log.info(f"compiling for this type of data and this task; {advice}")
 
 

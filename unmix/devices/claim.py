@@ -23,8 +23,8 @@ def claim_gpu(count: int) -> int:
     Claims go by UUID: two jobs of a cluster may each see a different GPU as number 0.
     """
     for index in range(count):
-        path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
         with contextlib.suppress(OSError, OutputError), contextlib.ExitStack() as unless_locked:
+            path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
             file = unless_locked.enter_context(open_there(path, "a"))
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 continue  # another user's file, who may keep it locked forever

@@ -176,6 +176,10 @@ class SceneRun:
         scene, options = self.scene, self.options
         if options.dry_run:
             problem, _, bands = (None, {}, {}) if self.library is None else self.plan(self.library)
+            if self.rows is not None:
+                log.info(
+                    f"{scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
+                )
             return plan_only(scene, options, self.executor.name, self.used, self.folder, problem, bands)
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
@@ -212,7 +216,10 @@ class SceneRun:
         if self.library is not None and resume is None:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
         if self.rows is not None:
+            if options.rgb is not None:  # a wrong name is an error before all the work
+                bands_shown(endmembers.names if self.classes is None else self.classes.names, [], options.rgb)
             endmembers, passes = self.keep_rows(endmembers, resume, passes)
+            options = self.options
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
@@ -327,7 +334,17 @@ class SceneRun:
                 library, self.scene, self.used, self.nodata, noise, options.budget, options.threads
             )
             passes += self.rows.passes
-        return self.rows.kept(library), passes
+        kept = self.rows.kept(library)
+        options = self.options
+        asked = (
+            [] if options.rgb is None or options.by is not None else [word.strip() for word in options.rgb.split(",")]
+        )
+        if set(asked) - set(kept.names):
+            log.warning(
+                f"{self.scene.path}: `rgb`: `l21` keeps no {min(set(asked) - set(kept.names))}; shown are the largest"
+            )
+            self.options = options = replace(options, rgb=None)
+        return kept, passes
 
     def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
         """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""

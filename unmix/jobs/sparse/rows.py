@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.collaborative import BLOCK, PROVEN, Collaborative, Visit, blocks_of, choose_l21, largest_l21, search
+from ...arrays.collaborative import (
+    BLOCK,
+    PROVEN,
+    Collaborative,
+    Visit,
+    blocks_of,
+    choose_l21,
+    largest_l21,
+    refuse_small,
+    search,
+)
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
@@ -75,23 +85,24 @@ class Rows:
         Raises
         ------
         MethodError
-            Where λ leaves no endmember.
+            Where λ leaves no endmember, or is so small that it changes nothing.
         """
         Y, E, l21, chosen_by = some_pixels(scene, used, nodata), library.matrix, self.l21, {}
         moments = signal_of(scene, used, nodata, budget, threads)
+        blocks = Blocks(scene, used, nodata, budget)
+        largest = largest_l21(blocks, E, threads)
         # Rows of a sample are shorter by the root of its share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
         if isinstance(l21, str):
             power = smaller(noise_power(moments)) if noise is None else noise
             l21 = float(f"{longer * choose_l21(Y, E, power / len(E), threads):.4g}")
             chosen_by = {"rule": self.l21, "noise": float(np.sqrt(power / len(E)))}
-        start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
-        blocks = Blocks(scene, used, nodata, budget)
-        largest = largest_l21(blocks, E, threads)
         if l21 >= largest:
             raise MethodError(
                 f"`l21` {l21:g}: no endmember of {library.source} is left; from {largest:.4g} on all abundances are 0"
             )
+        refuse_small(l21, largest)
+        start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
         found = search(blocks, E, l21, threads, start)
         if found.gap > PROVEN:
             log.warning(

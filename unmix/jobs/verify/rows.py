@@ -9,8 +9,10 @@ from ...library import Endmembers
 from ...problem.ridge import Ridge
 from .maps import Maps, Verdict
 
-# The largest duality gap, relative to the cost: abundances are written in float32.
+# The largest duality gap, relative to the cost.
 LARGEST_GAP = 1e-5
+# Of a number in float32.
+ROUNDING = 2.0**-24
 
 
 def check_rows(
@@ -44,9 +46,12 @@ def fault_of_rows(maps: Maps, report: dict[str, Any], scene: Cube, ridge: Ridge)
         duals += np.square(np.maximum(W, 0.0)).sum(axis=0)
         left += float(np.square(R).sum())
         explained += float((A * W).sum())
-    cost = 0.5 * left + l21 * float(np.sqrt(rows).sum())
-    s = min(1.0, l21 / float(np.sqrt(duals.max(initial=l21**2))))
-    gap = 0.5 * left * (1.0 - s) ** 2 + l21 * float(np.sqrt(rows).sum()) - s * explained
+    lengths = np.sqrt(rows)
+    cost = 0.5 * left + l21 * float(lengths.sum())
+    # Maps are float32: that moves the dual e_jᵀr of a row by no more than this, which is not small against a small λ.
+    blur = np.abs(E.T @ E) @ lengths * ROUNDING
+    s = min(1.0, l21 / max(l21, float((np.sqrt(duals) - blur).max(initial=0.0))))
+    gap = 0.5 * left * (1.0 - s) ** 2 + l21 * float(lengths.sum()) - s * explained - float(lengths @ blur)
     if not gap <= LARGEST_GAP * cost:
         return f"the rows are no optimum: their cost may be {gap / cost:.1e} of it too large (`l21`)"
     if abs(cost - report["l21"]["objective"]) > LARGEST_GAP * cost:
