@@ -8,7 +8,7 @@ DATA ?= $(or $(UNMIX_DATA),../shared/data)
 # 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
-.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz docs site data clean
+.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check docs site data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,9 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 
 fuzz: $(VENV)/ready  ## ten thousand damaged inputs; ten minutes
 	$(BIN)/python tests/fuzz.py $(or $(COUNT),10000) $(or $(SEED),0)
+
+release-check: $(VENV)/ready  ## what is to be true of a release: wheel, source archive, a read-only root (as root)
+	tests/release.sh $(BIN)/python
 
 docs: $(VENV)/ready
 	$(BIN)/python -m unmix_cli.docs docs
