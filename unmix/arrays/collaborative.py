@@ -10,7 +10,7 @@ from ..blocks import cores
 from ..errors import MethodError
 from ..library import Endmembers
 from ..methods import LARGEST, choose
-from ..problem import plan_problem
+from ..problem import Problem, plan_problem
 from ..problem.ridge import with_ridge
 from ..solvers.pixels.rows import add_pixels
 from .pixels import all_bands, checked, solve_pixels
@@ -118,7 +118,9 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     refuse_small(l21, largest_l21(blocks_of(pixels[good]), E, threads))
     found = search(blocks_of(pixels[good]), E, l21, threads)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
-    X[good] = abundances_of(pixels[good], E, found.scales, l21, threads)
+    X[good] = 0.0
+    places = np.ix_(np.flatnonzero(good), np.flatnonzero(found.scales))
+    X[places] = abundances_of(pixels[good], problem_of(E, found.scales, l21), threads)
     return Collaborative(**{**vars(found), "abundances": X.reshape(*Y.shape[:-1], E.shape[1])})
 
 
@@ -296,33 +298,35 @@ def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float) -> n
     return target
 
 
-def abundances_of(Y: np.ndarray, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> np.ndarray:
-    """Return the abundances (n, p) of pixels (n, L) for given scales."""
+def problem_of(E: np.ndarray, scales: np.ndarray, l21: float) -> Problem | None:
+    """Return the problem of each pixel alone for given scales, of the endmembers in use; None where none is."""
     used = np.flatnonzero(scales)
-    X = np.zeros((len(Y), E.shape[1]))
-    if len(used) and len(Y):
-        library = Endmembers(
-            tuple(f"endmember {j + 1}" for j in used), np.ascontiguousarray(E[:, used]), None, source="E"
-        )
-        bands, raised = with_ridge(all_bands(len(E)), library, l21 / scales[used])
-        problem = plan_problem(raised, *choose("nnls"), bands, None, "bip", warns=False)
-        X[:, used] = solve_pixels(Y, problem, len(used), "cpu", threads).abundances
-    return X
+    if not len(used):
+        return None
+    names = tuple(f"endmember {j + 1}" for j in used)
+    library = Endmembers(names, np.ascontiguousarray(E[:, used]), None, source="E")
+    bands, raised = with_ridge(all_bands(len(E)), library, l21 / scales[used])
+    return plan_problem(raised, *choose("nnls"), bands, None, "bip", warns=False)
 
 
-def one_pass(
-    each_block: Callable[[Visit], None], E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None
-) -> Sums:
+def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -> np.ndarray:
+    """Return the abundances (n, k) of pixels (n, L)."""
+    if problem is None or not len(Y):
+        return np.zeros((len(Y), 0 if problem is None else problem.E.shape[1]))
+    return solve_pixels(Y, problem, problem.E.shape[1], "cpu", threads).abundances
+
+
+def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> Sums:
     """Solve all pixels for given scales, and sum what `search` needs."""
     used, p = np.flatnonzero(scales), E.shape[1]
     k, columns = len(used), np.ascontiguousarray(E.T)
     G = np.ascontiguousarray(columns[used] @ columns[used].T)
     totals = Sums(0.0, 0.0, 0.0, 0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
     parts = np.zeros((SUMS, 3)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
-    step = BLOCK // SUMS
+    step, problem = BLOCK // SUMS, problem_of(E, scales, l21)
 
     def visit(Y: np.ndarray) -> None:
-        X = np.ascontiguousarray(abundances_of(Y, E, scales, l21, threads)[:, used])
+        X = np.ascontiguousarray(abundances_of(Y, problem, threads))
 
         def sum_part(i: int) -> None:
             rows = slice(i * step, (i + 1) * step)
