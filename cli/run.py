@@ -58,7 +58,7 @@ def unmix_scenes(
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
     if not settings.get("dry_run"):
-        wake(settings.get("device", "cpu"))
+        wake(settings.get("device", "cpu"), not settings.get("skip_existing"))
     from unmix import Options, run
     from unmix.devices import kind_of
 

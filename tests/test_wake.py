@@ -30,6 +30,21 @@ def test_the_cpu_and_the_simulator_need_no_driver(monkeypatch):
     assert not started
 
 
+@pytest.mark.parametrize(
+    ("uses_it", "called"), [(True, ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain"]), (False, ["cuInit"])]
+)
+def test_a_process_that_may_have_nothing_to_do_takes_no_gpu(uses_it, called, monkeypatch):
+    calls = []
+
+    class Driver:
+        def __getattr__(self, name):
+            return lambda *_: calls.append(name) or 0
+
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Driver())
+    make_context(0, uses_it)
+    assert calls == called
+
+
 def test_a_broken_driver_is_left_to_others(tmp_path, monkeypatch):
     """A library that is none, or lacks a function, is found again, and reported, by the device."""
     (tmp_path / "libcuda.so.1").write_bytes(b"none")
