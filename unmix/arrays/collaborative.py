@@ -115,7 +115,6 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Y, E = checked(Y, E)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
-    refuse_small(l21, largest_l21(blocks_of(pixels[good]), E, threads))
     found = search(blocks_of(pixels[good]), E, l21, threads)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
     X[good] = 0.0
@@ -193,13 +192,15 @@ def search(
     Raises
     ------
     MethodError
-        Where λ is not above 0, or beyond the range of numbers.
+        Where λ is not above 0, beyond the range of numbers, or, without ``start``, as `refuse_small` has it.
     """
     if not 0 < l21 < LARGEST:
         raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST:g}")
     squares = np.square(E).sum(axis=0)
     scales = np.zeros(E.shape[1]) if start is None else start
     sums = one_pass(each_block, E, scales, l21, threads)
+    if start is None:
+        refuse_small(l21, float(np.sqrt(sums.duals.max(initial=0.0))))
     cost, passes = cost_of(sums, scales, l21), 1
     while True:
         gap, absent = proof(sums, squares, l21)

@@ -338,9 +338,8 @@ def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
             return None
         finally:
             numba.config.CACHE_DIR = before
-    return (
-        cache if Path(cache.cache_path).is_relative_to(folder) else None
-    )  # else Numba could not write there and chose another
+    # Else Numba could not write there, and chose another.
+    return cache if Path(cache.cache_path).is_relative_to(folder) else None
 
 
 def keep(dispatcher: Any, cache_class: type) -> Any:

@@ -217,14 +217,14 @@ class SceneRun:
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
         if self.rows is not None:
             if options.rgb is not None:  # a wrong name is an error before all the work
-                bands_shown(endmembers.names if self.classes is None else self.classes.names, [], options.rgb)
+                bands_shown(names_shown(endmembers, options), [], options.rgb)
             endmembers, passes = self.keep_rows(endmembers, resume, passes)
             options = self.options
         extracting = time.perf_counter() - began
         problem, derived, maps = self.plan(endmembers)
         first = resume.lines if resume is not None else 0
         classes = options.sums(problem.endmembers)
-        names = names_shown(problem, options)
+        names = names_shown(problem.endmembers, options)
         block_plan = replace(self.executor.plan(scene, problem), first=first)
         if self.penalty is not None:
             problem = self.penalise(problem, resume)
@@ -302,7 +302,7 @@ class SceneRun:
 
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
         if options.rgb is not None:  # a wrong name is an error before all the work
-            bands_shown(names_shown(problem, options), [], options.rgb)
+            bands_shown(names_shown(problem.endmembers, options), [], options.rgb)
         derived = derived_maps(problem, options, self.scene)
         bands = options.maps(len(self.used.index), problem.E.shape[1]) | {
             name: len(one.bands) for name, one in derived.items()
@@ -334,16 +334,12 @@ class SceneRun:
                 library, self.scene, self.used, self.nodata, noise, options.budget, options.threads
             )
             passes += self.rows.passes
-        kept = self.rows.kept(library)
-        options = self.options
-        asked = (
-            [] if options.rgb is None or options.by is not None else [word.strip() for word in options.rgb.split(",")]
-        )
-        if set(asked) - set(kept.names):
-            log.warning(
-                f"{self.scene.path}: `rgb`: `l21` keeps no {min(set(asked) - set(kept.names))}; shown are the largest"
-            )
-            self.options = options = replace(options, rgb=None)
+        kept, options = self.rows.kept(library), self.options
+        asked = set() if options.rgb is None else {name.strip() for name in options.rgb.split(",")}
+        gone = sorted(asked - set(names_shown(kept, options)))
+        if gone:
+            log.warning(f"{self.scene.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
+            self.options = replace(options, rgb=None)
         return kept, passes
 
     def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
@@ -407,10 +403,10 @@ class SceneRun:
         return summary, seconds
 
 
-def names_shown(problem: Problem, options: Options) -> Sequence[str]:
+def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:
     """Return the names of what a browse image may show: the classes where there are sums by class, else the endmembers."""
-    classes = options.sums(problem.endmembers)
-    return problem.endmembers.names if classes is None else classes.names
+    classes = options.sums(endmembers)
+    return endmembers.names if classes is None else classes.names
 
 
 def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:

@@ -265,9 +265,8 @@ def segments(
     within = (low <= c) & (c <= high) & (high > low)
     wide = np.maximum(sigma, 1e-9)[:, None]
     a, b = (low - c) / wide, (high - c) / wide
-    mass = np.where(
-        a > 0, normal(-a) - normal(-b), normal(b) - normal(a)
-    )  # the difference of small numbers, not of two near 1
+    # The difference of small numbers, not of two near 1.
+    mass = np.where(a > 0, normal(-a) - normal(-b), normal(b) - normal(a))
     slope = wide * (np.exp(-0.5 * b * b) - np.exp(-0.5 * a * a)) / np.sqrt(2 * np.pi)
     length = np.where(high > low, high - low, 1.0)
     left, right = ((high - c) * mass + slope) / length, ((c - low) * mass - slope) / length

@@ -72,7 +72,7 @@ def superpixels(
         raise MethodError("superpixels need scikit-image: pip install 'unmix[superpixels]'") from None
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     L, budget = len(bands.index), parse_size(str(memory))
-    needed = min(TILE * size, scene.lines) * (bytes_per_line(scene) + 4 * (L + 1) * scene.samples)
+    needed = min(TILE * size, scene.lines) * (bytes_per_line(scene) + (8 * L + 4) * scene.samples)
     if needed > budget:
         raise MethodError(
             f"`memory` {budget} bytes is too small: {TILE * size} lines, which are divided together, need {needed}"

@@ -225,7 +225,7 @@ def check_line(
 
     Return the places that are not masked, and the abundances (n, p) there.
     """
-    L, penalty = len(report["bands_used"]) if "l21" in report else len(E), penalty_of(report, E.shape[1])
+    L, penalty = len(E) - len(report.get("l21", {}).get("costs", ())), penalty_of(report, E.shape[1])
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
     Y = spectra(raw, scene.interleave, bands)[places]
