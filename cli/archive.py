@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from unmix.errors import OutputError, UnmixError
+from unmix.io.remote import is_remote, located
 
 from . import options
 from .main import NO_MEMORY, print_err, print_out
@@ -23,7 +24,7 @@ MOST_NAMED = 8
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
 scenes = options.combine(
-    click.argument("cubes", nargs=-1, metavar="CUBE...", type=click.Path(path_type=Path)),
+    click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Scene()),
     click.option(
         "--list",
         "listed",
@@ -170,7 +171,11 @@ def read_list(path: Path) -> list[Path]:
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
-    return [Path(os.fsdecode(name)) for name in names if name.strip()]
+    return [
+        located(os.fsdecode(name).strip() if is_remote(os.fsdecode(name)) else os.fsdecode(name))
+        for name in names
+        if name.strip()
+    ]
 
 
 def unique_scenes(

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("count")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option(
     "--method",
     type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "stable", "all"]),

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("endmembers")
-@click.argument("cubes", nargs=-1, type=click.Path(path_type=Path), metavar="CUBE...")
+@click.argument("cubes", nargs=-1, type=options.Scene(), metavar="CUBE...")
 @click.option(
     "--list",
     "listed",

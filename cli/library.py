@@ -111,7 +111,7 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
 
 
 @command.command("build")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--pixels",
@@ -377,7 +377,7 @@ def match(
 
 @command.command("resample")
 @LIBRARY
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @SELECT
 @OVERWRITE

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("match")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option(
     "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
 )

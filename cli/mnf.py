@@ -14,7 +14,7 @@ MORE = 5
 
 
 @click.command("mnf")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option(
     "-n",
     "--count",

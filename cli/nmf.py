@@ -14,7 +14,7 @@ from .progress import Board
 
 
 @click.command("nmf")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option("-n", "--count", metavar="N", help="Number of endmembers; auto estimates it.  [default: auto]")
 @click.option("--loss", type=options.one_of(["kl", "frobenius"]), default="kl", show_default=True,
               help="What is minimised: the Kullback-Leibler divergence (kl), or half the squared distance (frobenius).")  # fmt: skip

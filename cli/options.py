@@ -13,6 +13,7 @@ import click
 from unmix.errors import printable
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
+from unmix.io.remote import is_remote, located
 from unmix.methods import METHODS, SOLVERS
 
 from .main import as_options, print_err
@@ -55,7 +56,19 @@ class Folder(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "-":
             self.fail("outputs are files, and cannot be written to stdout; name a folder (./- for one with that name)")
+        if is_remote(value):
+            return located(value)
         return super().convert(value, param, ctx)
+
+
+class Scene(click.Path):
+    """A scene: a file, or the URL of one."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return located(value) if is_remote(value) else super().convert(value, param, ctx)
 
 
 class NumberOr(click.ParamType):
@@ -137,7 +150,7 @@ outputs = combine(
         "--out-dir",
         type=Folder(),
         metavar="DIR",
-        help="Folder for outputs.  [default: the folder of the cube]",
+        help="Folder for outputs; run, batch and mesma also upload to s3://BUCKET/PREFIX.  [default: the folder of the cube]",
     ),
     click.option("--overwrite", is_flag=True, help="Replace outputs that exist."),
 )

@@ -13,7 +13,7 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 
 
 @click.command("path")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option(
     "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
 )

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("ppi")
-@click.argument("cube", type=click.Path(path_type=Path))
+@click.argument("cube", type=options.Scene())
 @click.option("--skewers", type=click.IntRange(1), default=10_000, show_default=True, help="Random directions.")
 @click.option(
     "--seed",

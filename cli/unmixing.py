@@ -173,6 +173,13 @@ device = options.combine(
 
 running = options.combine(
     options.outputs,
+    click.option(
+        "--work-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="With --out-dir s3://...: keep unfinished maps, and finished ones until they are uploaded, in DIR.  [default: a "
+        "folder of the user's in TMPDIR]",
+    ),
     click.option("--skip-existing", is_flag=True, help="Skip scenes that are already finished with the same options."),
     options.budget,
     click.option(

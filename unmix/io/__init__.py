@@ -4,12 +4,13 @@ import contextlib
 import os
 import stat
 from importlib import import_module
-from pathlib import Path
 
 from ..errors import CubeError, MethodError
 from .axis import axis_from_file
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .formats.envi import TIFF_MAGIC
+from .read import brief
+from .remote import located
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
@@ -50,23 +51,23 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     MethodError
         Where ``dataset`` is given for a file that is neither HDF5 nor MATLAB, or its axes are not an order of y, x and b.
     """
-    path = Path(path)
+    path = located(path)
     head = b""
     try:
         regular = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
         regular = False
     except OSError as error:  # such as a name that is too long, or a loop of links
-        raise CubeError(f"{path}: cannot be opened: {error.strerror}") from None
+        raise CubeError(f"{path}: cannot be opened: {error.strerror or brief(error)}") from None
     if regular:  # opening a pipe would block; the reader reports what is wrong
-        with contextlib.suppress(OSError), open(path, "rb") as file:
+        with contextlib.suppress(OSError), path.open("rb") as file:
             head = file.read(max(USER_BLOCKS) + len(HDF5))
     start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
     module, function = next(
         (module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic)
     )
     has_names = module in ("products", "matlab")
-    axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else Path(wavelengths)
+    axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
         raise MethodError(f"`dataset` is for HDF5 and MATLAB files; {path} is neither")
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))

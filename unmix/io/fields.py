@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import CubeError
 from .cube import as_stored
 from .formats.header import axis_in_names, axis_in_nanometres, number, numbers
+from .remote import first_of
 
 log = logging.getLogger("unmix")
 # ENVI's code of each data type that is read; 6 and 9 are complex.
@@ -46,11 +47,10 @@ def origin_fields(fields: Mapping[str, str]) -> dict[str, str]:
 
 def header_beside(path: Path) -> Path | None:
     """Return the header in the folder of a data file: its name, or its stem, with ``.hdr``, in upper or lower case; or None."""
-    for wanted in ((path.name + ".hdr").lower(), (path.stem + ".hdr").lower()):
-        for entry in sorted(path.parent.iterdir()):
-            if entry.name.lower() == wanted and entry.is_file():
-                return entry
-    return None
+    names = path.name + ".hdr", path.stem + ".hdr"
+    there = first_of(path.parent, [name[:-4] + ending for name in names for ending in (".hdr", ".HDR")])
+    found = (entry for name in names for entry in there if entry.name.lower() == name.lower() and entry.is_file())
+    return next(found, None)
 
 
 def spectral_fields(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import os
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,11 @@ import numpy as np
 
 from ..errors import CubeError
 from . import Cube
+from .read import read_parts
+from .remote import RemotePath
 from .window import Window
 
+log = logging.getLogger("unmix")
 # The digest of a file up to SMALL bytes covers all of it; that of a larger file covers BLOCKS blocks of BLOCK bytes.
 SMALL, BLOCKS, BLOCK = 2**20, 64, 4096
 # Hexadecimal digits of a digest.
@@ -80,13 +83,15 @@ def content_of(path: Path) -> dict[str, Any]:
     """Return the size of a file and a digest of its bytes, or of blocks of a large file; see `pieces`."""
     digest = hashlib.sha256()
     try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            for offset, length in pieces(size):
-                digest.update(os.pread(file.fileno(), length, offset))
+        size = path.stat().st_size
+        parts = [(np.zeros(length, np.uint8), offset) for offset, length in pieces(size)]
+        read_parts(path, parts)
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
-    return {"bytes": size, "digest": digest.hexdigest()[:DIGITS]}
+    for part, _ in parts:
+        digest.update(part.data)
+    version = path.version.identity() if isinstance(path, RemotePath) else {}
+    return {"bytes": size, "digest": digest.hexdigest()[:DIGITS], **version}
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
@@ -147,9 +152,28 @@ class Watch:
 
 
 def state_of(path: Path) -> Sequence[int] | None:
-    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is missing."""
+    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is missing.
+
+    An object of a store has none of these: each request for its bytes is for the version that was opened.
+    """
+    if isinstance(path, RemotePath):
+        return ()
     try:
         status = path.stat()
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def modified(scene: Cube) -> int:
+    """Return when the scene's data was last written to, in ns."""
+    return scene.path.stat().st_mtime_ns
+
+
+def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
+    """Warn where the data was written to since the run began: the identity of a large file covers blocks of it, not every byte."""
+    if about.get("modified") not in (None, modified(scene)):
+        log.warning(
+            f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were compared are the "
+            "same. If other values changed, start again with `overwrite`"
+        )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import OutputError
+from .remote import is_remote, located
 
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -19,6 +20,10 @@ def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
     Names of files, and what follows, may have colons too: the first cut that leaves a file is the one, else the last.
     """
     text = os.fspath(spec)
+    if is_remote(text):
+        folder, slash, name = text.rpartition("/")
+        file, _, name = name.partition(":")
+        return located(folder + slash + file), name
     cuts = [place for place, letter in enumerate(text) if letter == ":"]
     if os.path.exists(text) or not cuts:
         return Path(text), ""

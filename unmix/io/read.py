@@ -13,6 +13,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import CubeError
+from .remote import RemotePath
 
 # Few threads and large pieces, because each piece ends in a wait for Python's lock: 10 million pixels through an H200
 # host of 16 cores took 0.66 s with 16 readers of 4 MiB and 8 writers, 0.38 s with 8 of 16 MiB and 4. A cold disk wants two to four.
@@ -85,7 +86,7 @@ def refuse_links_out(path: Path, file: Any) -> None:
 
 def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:
     """Ask the system to prefetch stretches ``(offset, bytes)`` of a file; do nothing where it cannot."""
-    if not hasattr(os, "posix_fadvise"):
+    if not hasattr(os, "posix_fadvise") or isinstance(path, RemotePath):
         return
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         for offset, size in stretches:
@@ -100,6 +101,10 @@ def read_parts(path: Path, parts: Sequence[Part]) -> None:
     CubeError
         Where the file cannot be read any more, or ends too early. By then no thread writes to the arrays.
     """
+    if isinstance(path, RemotePath):
+        from .remote import store
+
+        return store.fill(path, parts)
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except OSError as error:

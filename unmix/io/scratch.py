@@ -6,6 +6,7 @@ projected, but the certificate needs the pixels themselves. So each chunk is rea
 the scratch file (BSQ) is then read like any cube.
 """
 
+import functools
 import gzip
 import itertools
 import logging
@@ -14,7 +15,7 @@ import shutil
 import tempfile
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import CubeError
+from .remote import fetched
 from .write import write_all
 
 log = logging.getLogger("unmix")
@@ -56,7 +58,7 @@ def gunzip(path: Path, size: int) -> Any:
     file = new_scratch(path, size)
     done = 0
     try:
-        with gzip.open(path, "rb") as packed:
+        with path.open("rb") as raw, gzip.open(raw, "rb") as packed:
             while done < size and (piece := packed.read(min(PIECE, size - done))):
                 write_all(file.fileno(), np.frombuffer(piece, np.uint8), done)
                 done += len(piece)
@@ -135,16 +137,48 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     under_way: deque[Future[None]] = deque()
     try:
         with ThreadPoolExecutor(threads, "inflate") as pool:
-            for start in starts:
-                under_way.append(pool.submit(place, start, stored(data, start, steps, filters)))
-                if len(under_way) >= most:  # bounded memory
-                    under_way.popleft().result()
+            together = max(1, IN_FLIGHT // (4 * math.prod(steps) * data.dtype.itemsize))
+            while group := list(itertools.islice(starts, together)):
+                stretches = functools.partial(stretches_of_chunks, data, group)
+                with fetched(path, stretches):
+                    for start in group:
+                        under_way.append(pool.submit(place, start, stored(data, start, steps, filters)))
+                        if len(under_way) >= most:  # bounded memory
+                            under_way.popleft().result()
             for future in under_way:
                 future.result()
     except Exception as error:  # h5py raises many kinds of errors for a damaged file
         file.close()
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
+
+
+def stretches_of_chunks(data: Any, starts: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return the stretches ``(offset, bytes)`` of the file that hold the chunks, or slabs, that begin at ``starts``."""
+    steps = data.chunks or slab(data)
+    windows = ([slice(at, at + step) for at, step in zip(start, steps)] for start in starts)
+    return [one for wanted in windows for one in stretches_of(data, wanted)]
+
+
+def stretches_of(data: Any, wanted: Sequence[slice]) -> list[tuple[int, int]]:
+    """Return the stretches ``(offset, bytes)`` of the file that hold a part of a dataset; of further axes, all is wanted.
+
+    A guess at worst: what is missing from it the library reads for itself.
+    """
+    slices = [*wanted, *(slice(None) for _ in data.shape[len(wanted) :])]
+    bounds = [part.indices(length)[:2] for part, length in zip(slices, data.shape)]
+    if data.chunks:
+        starts = (range(low // step * step, high, step) for (low, high), step in zip(bounds, data.chunks))
+        chunks = (data.id.get_chunk_info_by_coord(start) for start in itertools.product(*starts))
+        return [(chunk.byte_offset, chunk.size) for chunk in chunks if chunk.byte_offset is not None]
+    if data.id.get_offset() is None:
+        return []
+    last = max((axis for axis, (low, high) in enumerate(bounds) if high - low < data.shape[axis]), default=0)
+    size = math.prod(data.shape[last + 1 :]) * data.dtype.itemsize  # of one step along the last axis that is not whole
+    low, high = bounds[last]
+    outer = itertools.product(*(range(*part) for part in bounds[:last]))
+    firsts = (sum(at * math.prod(data.shape[i + 1 : last + 1]) for i, at in enumerate(place)) for place in outer)
+    return [(data.id.get_offset() + (first + low) * size, (high - low) * size) for first in firsts]
 
 
 def filters_of(data: Any) -> list[int] | None:

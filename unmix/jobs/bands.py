@@ -24,7 +24,7 @@ from ..io.identity import Watch
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import finite, readable, write_whole
-from ..outputs.names import Inputs, file_of, inputs_of, refuse_inputs, with_parts
+from ..outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs, with_parts
 from ..scene import ReadOptions, open_scene
 from ..scene.bands import parse_bands
 from .solve import open_array
@@ -118,7 +118,7 @@ def bands_of(
         See `unmix.errors`; no output has its final name then.
     """
     spectra, y = read(source, target, parse_size(str(memory)), threads, reading or {})
-    folder = spectra.stem.parent if out_dir is None else Path(out_dir)
+    folder = folder_for(out_dir, spectra.stem)
     stem = folder / spectra.stem.name
     refuse_inputs(
         with_parts(Path(f"{stem}{suffix}") for suffix in SUFFIXES), [*spectra.inputs, *inputs_of(target=target)]

@@ -19,7 +19,7 @@ from ..io.identity import Watch
 from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..methods import Extraction
-from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs
+from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
 from ..outputs.output_set import save_library
 from ..scene import ReadOptions, open_scene
 
@@ -87,7 +87,7 @@ def extract_to(
     """
     scenes = open_all(cubes, ReadOptions(**reading))
     several, first = len(scenes) > 1, scenes[0].cube
-    folder = out_dir or (Path() if several else first.path.parent)
+    folder = folder_for(out_dir, None if several else first.path)
     stem = name if name is not None else (NAME if several else first.stem)
     if os.sep in stem or not stem.strip("."):
         raise MethodError(f"`name` {stem}: is no name of a file; `out_dir` is the folder")

@@ -40,7 +40,7 @@ from ..io.window import to_extract_from
 from ..library import Endmembers, fit, load_parts
 from ..methods import Extraction
 from ..outputs.atomic import finite
-from ..outputs.names import LIBRARY, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ..outputs.output_set import Outputs
 from ..outputs.report import map_headers, origin_of_maps, what_was_read
 from ..pictures.browse import bands_shown, browse_of
@@ -117,7 +117,7 @@ def nmf_scene(
         raise MethodError("`count` is for an extraction; all spectra of `endmembers` are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
     scene, used, nodata = open_scene(cube, how_read, True)
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    folder = folder_for(out_dir, scene.path)
     suffixes = suffixes_of(("abundance", "rmse"), form, browse=True)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=endmembers))
     watch = Watch(scene)

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from .._version import build
 from ..blocks import LARGEST_BLOCK, SMALLEST_BLOCK, BlockPlan
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Cube, bytes_per_line
-from ..io.identity import Watch, files_of
+from ..io.identity import Watch, files_of, modified, warn_if_touched
 from ..io.placement import Placement
+from ..io.remote import is_remote
 from ..io.window import Tied
 from ..library import Endmembers
 from ..methods import ModelChoice
@@ -25,7 +25,18 @@ from ..outputs.completed import CompletedRun
 from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
 from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
-from ..outputs.names import LIBRARY, ORTHO, RECORD, blank_of, file_of, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ..outputs.names import (
+    LIBRARY,
+    ORTHO,
+    RECORD,
+    blank_of,
+    file_of,
+    folder_for,
+    inputs_of,
+    of_a_run,
+    refuse_inputs,
+    suffixes_of,
+)
 from ..outputs.output_set import Outputs
 from ..outputs.report import input_of, map_headers, origin_of_maps, plan_only, report_of
 from ..pictures.browse import bands_shown, browse_of
@@ -96,7 +107,15 @@ def unmix_scene(
 ) -> dict[str, Any]:
     """Unmix a scene as `run` does, with the given executor."""
     with collected_warnings() as warnings:
-        return SceneRun(cube, options, executor, progress, command, warnings).run()
+
+        def scene_run(options: Options) -> SceneRun:
+            return SceneRun(cube, options, executor, progress, command, warnings)
+
+        if options.out_dir is None or not is_remote(options.out_dir):
+            return scene_run(options).run()
+        from .stored import unmix_and_upload
+
+        return unmix_and_upload(scene_run, options)
 
 
 class SceneRun:
@@ -133,7 +152,7 @@ class SceneRun:
             raise MethodError(
                 f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
-        self.folder = Path(options.out_dir) if options.out_dir is not None else scene.path.parent
+        self.folder = folder_for(options.out_dir, scene.path)
         self.suffixes = suffixes_of(
             [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
         )
@@ -181,17 +200,9 @@ class SceneRun:
                     f"{scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
                 )
             return plan_only(scene, options, self.executor.name, self.used, self.folder, problem, bands)
+        completed = self.asked()
         if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
             scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
-        self.request = options.request(self.library, self.executor.name)
-        if self.noise is not None:
-            self.request |= {"noise": self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()}
-        self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
-        self.request |= {} if self.penalty is None else {"l1": self.penalty.to_dict()}
-        self.request |= {} if self.rows is None else {"l21": self.rows.l21}
-        self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
-        self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
-        completed = CompletedRun(self.request, self.watch.identity)
         skipped = {"input": input_of(scene), "skipped": True}
         if options.skip_existing and completed.is_done(self.folder, scene.stem):
             return skipped
@@ -207,6 +218,18 @@ class SceneRun:
                     return self.unmix(identity, resume)
                 case Fresh():
                     return self.unmix(identity, None)
+
+    def asked(self) -> CompletedRun:
+        """Compose the request of this run, and return what a finished run must have to be skipped."""
+        self.request = self.options.request(self.library, self.executor.name)
+        if self.noise is not None:
+            self.request |= {"noise": self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()}
+        self.request |= {} if self.weights is None else {"weights": self.weights.tolist()}
+        self.request |= {} if self.penalty is None else {"l1": self.penalty.to_dict()}
+        self.request |= {} if self.rows is None else {"l21": self.rows.l21}
+        self.request |= {} if self.shade is None else {"shade": self.shade.digest()}
+        self.request |= {} if self.classes is None else {"classes": self.classes.to_list()}
+        return CompletedRun(self.request, self.watch.identity)
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
         """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
@@ -417,20 +440,6 @@ def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
             f"{scene.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
         )
     return none
-
-
-def modified(scene: Cube) -> int:
-    """Return when the scene's data was last written to, in ns."""
-    return scene.path.stat().st_mtime_ns
-
-
-def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
-    """Warn where the data was written to since the run began: the identity of a large file covers blocks of it, not every byte."""
-    if about.get("modified") not in (None, modified(scene)):
-        log.warning(
-            f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were compared are the "
-            "same. If other values changed, start again with `overwrite`"
-        )
 
 
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:

@@ -11,6 +11,7 @@ from ..errors import CubeError, LibraryError, UnmixError
 from ..io import Cube, open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
+from ..io.remote import located
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, ClassSums, classified
 from .envi import data_of, header_of, load_sli
@@ -71,7 +72,7 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             return True
         if not path.is_file():
             return False
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             head = file.read(HEAD)
         if is_matlab(path, head):
             return dataset is None and not is_cube(path) and bool(load_file(path).names)
@@ -146,7 +147,7 @@ def load_library(
     LibraryError
         If it cannot be read, holds no such spectra, or its spectra are on different axes.
     """
-    path = Path(path)
+    path = located(path)
     (library,) = prepared([load(path)], path, classes, scale, wanted)
     return library
 
@@ -174,7 +175,7 @@ def load_file(path: Path) -> Endmembers:
     """Load the library of one file."""
     head = b""
     if path.is_file():
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             head = file.read(HEAD)
     if head.startswith(b"\x89HDF") and not is_matlab(path, head):
         raise LibraryError(f"{path}: is HDF5; as libraries only MATLAB files (.mat) can be HDF5")
@@ -198,7 +199,7 @@ def is_pair(path: Path) -> bool:
     """Return whether a library is an ENVI one: a data file and its header."""
     head = b""
     if path.is_file():
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             head = file.read(HEAD)
     return next(entry for entry in FORMATS if entry.is_it(path, head)).name == "ENVI"
 
@@ -254,7 +255,9 @@ def load_for(
         Where it cannot be read, has no such spectra or classes, or does not cover the bands.
     """
     parts, path = (
-        ([library], Path("library")) if isinstance(library, Endmembers) else (load_parts(Path(library)), Path(library))
+        ([library], Path("library"))
+        if isinstance(library, Endmembers)
+        else (load_parts(located(library)), located(library))
     )
     return fit(prepared(parts, path, classes, scale, select), scene, bands)
 

@@ -9,6 +9,7 @@ from ..errors import LibraryError
 from ..io.cube import as_stored
 from ..io.fields import DTYPES, header_beside
 from ..io.formats.header import axis_in_nanometres, number, numbers, read_header, whole, words
+from ..io.remote import first_of
 from .spectra import Endmembers, make
 from .table import places_of
 
@@ -25,7 +26,8 @@ def data_of(path: Path, header: Path) -> Path:
         if path.name.lower() not in names:
             raise LibraryError(f"{path}: {header.name} beside it is the header of another file")
         return path
-    beside = [p for p in sorted(header.parent.iterdir()) if p.name.lower() in names and p.is_file() and p != header]
+    spelt = [stem + ending for plain in ENDINGS for ending in (plain, plain.upper())]
+    beside = [p for p in first_of(header.parent, spelt) if p.is_file() and p != header]
     if len(beside) != 1:
         raise LibraryError(f"{header}: no single data file {stem}, {stem}.sli or {stem}.lib beside it")
     return beside[0]
@@ -69,7 +71,9 @@ def load_sli(path: Path) -> Endmembers:
     expected = skip + samples * lines * DTYPES[code].itemsize
     if data.stat().st_size < expected:
         raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {expected}")
-    values = np.fromfile(data, dtype, samples * lines, offset=skip)
+    with data.open("rb") as file:
+        file.seek(skip)
+        values = np.frombuffer(file.read(samples * lines * dtype.itemsize), dtype)
     names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
     if len(names) != lines:
         raise LibraryError(f"{header}: {len(names)} spectra names for {lines} spectra")

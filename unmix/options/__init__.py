@@ -10,6 +10,7 @@ from ..blocks import parse_size
 from ..certificate import MOST_DELTA
 from ..errors import MethodError
 from ..io.export import OutputFormat, require
+from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
 from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
 from ..scene import ReadOptions, absolute_name, name_for
@@ -26,7 +27,8 @@ IN_MEMORY = "(a library in memory: name it)"
 LONGEST_TAG = 1000
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
-    "out_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams", "choice", "reading",
+    "out_dir", "work_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams",
+    "choice", "reading",
 )  # fmt: skip
 
 
@@ -93,7 +95,9 @@ class Options:
     seed : int
         Seed of what is random: VCA and draws.
     out_dir : path-like, optional
-        Folder for outputs; default is the cube's.
+        Folder for outputs, or ``s3://bucket/prefix``; default is the cube's.
+    work_dir : path-like, optional
+        For outputs to ``s3://``: the folder for maps until they are uploaded; default is one of the user's in the temporary folder.
     overwrite, skip_existing : bool
         Replace outputs that exist, or skip scenes that are finished; without either, existing outputs are an error.
     device : str
@@ -159,6 +163,7 @@ class Options:
     outliers: float | None = None
     seed: int = 0
     out_dir: str | os.PathLike[str] | None = None
+    work_dir: str | os.PathLike[str] | None = None
     overwrite: bool = False
     skip_existing: bool = False
     device: str = "auto"
@@ -314,7 +319,7 @@ class Options:
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
-            own["classes"] = f"{os.path.abspath(file)}:{column}"
+            own["classes"] = f"{absolute(file)}:{column}"
         own |= {} if self.choice is None else self.choice.to_dict()
         own |= self.reading.to_dict()
         plain = {

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..errors import MethodError
+from ..io.remote import is_remote
 from ..methods import CHOSEN_BY, LARGEST, Extraction, refuse_penalty
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def refuse_run(options: "Options") -> None:
         raise MethodError("`streams` and `threads` must be at least 1")
     if options.overwrite and options.skip_existing:
         raise MethodError("`overwrite` and `skip_existing` contradict each other")
+    if options.work_dir is not None and (options.out_dir is None or not is_remote(options.out_dir)):
+        raise MethodError("`work_dir` is for an `out_dir` in an object store: s3://bucket/prefix")
 
 
 def refuse_endmembers(options: "Options") -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import OutputError
 from ..io.identity import is_older
+from ..io.remote import RemotePath
 from ..options import WHEN_SET
 from .atomic import finite
 from .journal import difference
@@ -36,8 +37,8 @@ class CompletedRun:
 
     def is_done(self, folder: Path, stem: str) -> bool:
         """Return whether the run has finished and no other has begun; needs no lock, so it works in a read-only folder too."""
-        record = folder / (stem + RECORD)
-        return os.path.exists(record) and not os.path.exists(journal_of(folder, stem)) and self.is_there(folder, stem)
+        begun = not isinstance(folder, RemotePath) and os.path.exists(journal_of(folder, stem))
+        return (folder / (stem + RECORD)).exists() and not begun and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
         """Return whether all outputs of the run exist with their recorded sizes; the device of the run does not matter.

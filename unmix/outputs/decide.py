@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
@@ -85,6 +86,15 @@ def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
     return False
 
 
+def refuse_unversioned(path: Path, identity: dict[str, Any], overwrite: bool) -> None:
+    """Raise `OutputError` where the server of the input does not say of what version it is, so that a run cannot be continued."""
+    if identity["data"].get("unversioned") and not overwrite:
+        raise OutputError(
+            f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, so the input may "
+            "have changed; begin anew with `overwrite`"
+        )
+
+
 def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
     """Return the checked state of an unfinished run; None if there is none, or if it was unusable and has been deleted.
 
@@ -98,6 +108,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
         resume = read_resume_state(path)
         if resume is None:
             return None
+        refuse_unversioned(path, identity["input"], overwrite)
         changed = difference(resume.identity, identity)
         if changed and not overwrite:
             raise OutputError(

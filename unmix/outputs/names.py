@@ -16,6 +16,7 @@ from ..io.export import FORMATS, NODATA, OutputFormat
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.identity import files_of
 from ..io.opening import parted
+from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
 
@@ -167,8 +168,27 @@ def refuse_headers_of_others(outputs: Iterable[Path]) -> None:
                 raise MethodError(f"{header}: is the header of {data.name} and would be overwritten; use another name")
 
 
-def inode(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file, the same for all its names; None where it does not exist."""
+def folder_for(out_dir: str | os.PathLike[str] | None, beside: Path | None = None) -> Path:
+    """Return the folder for outputs on this machine: the one that is named, or that of the file ``beside`` which they shall lie.
+
+    Raises
+    ------
+    MethodError
+        Where it would be on a server.
+    """
+    if out_dir is not None and is_remote(out_dir):
+        raise MethodError(
+            f"`out_dir` {located(out_dir)}: only `unmix run` and its like upload their maps; name a folder"
+        )
+    if out_dir is None and isinstance(beside, RemotePath):
+        raise MethodError(f"{beside}: outputs cannot be written beside it; name a folder with `out_dir`")
+    return Path(out_dir) if out_dir is not None else Path() if beside is None else beside.parent
+
+
+def inode(path: Path) -> tuple[int | str, ...] | None:
+    """Return device and inode of a file, the same for all its names, or its URL; None where it does not exist."""
+    if isinstance(path, RemotePath):
+        return (str(path),)
     try:
         status = path.stat()
     except (OSError, ValueError):

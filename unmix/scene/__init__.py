@@ -15,6 +15,7 @@ from ..io import Bands, Cube, as_stored, bytes_per_line, open_cube
 from ..io.cube import band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
+from ..io.remote import absolute, located
 from ..io.window import Mask, Tied, Window
 from .bands import choose_bands, first_bands
 from .part import part_of
@@ -109,13 +110,11 @@ class ReadOptions:
 
     def with_absolute_paths(self) -> "ReadOptions":
         """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
-        absolute: dict[str, Any] = {
-            option: absolute_mask(text) for text, option in self.masks if option in SINGLE_MASKS
-        }
-        absolute["mask_out"] = tuple(map(absolute_mask, self.mask_out))
+        paths: dict[str, Any] = {option: absolute_mask(text) for text, option in self.masks if option in SINGLE_MASKS}
+        paths["mask_out"] = tuple(map(absolute_mask, self.mask_out))
         if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
-            absolute["wavelengths"] = os.path.abspath(self.wavelengths)
-        return replace(self, **absolute)
+            paths["wavelengths"] = os.path.abspath(self.wavelengths)
+        return replace(self, **paths)
 
 
 def name_for(text: str, path: str | os.PathLike[str]) -> str:
@@ -134,7 +133,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     MethodError
         Where the word to replace is not in the scene's name.
     """
-    scene = Path(path)
+    scene = located(path)
     plain = Path(scene.name.removesuffix(".gz"))
     own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
 
@@ -244,7 +243,7 @@ def mask_of(text: str) -> tuple[Path, str]:
     if not text:
         raise MethodError("`mask`: name a file")
     path, band = parted(text)
-    return (path, band) if band and os.sep not in text.rpartition(":")[2] else (Path(text), "1")
+    return (path, band) if band and os.sep not in text.rpartition(":")[2] else (located(text), "1")
 
 
 def absolute_mask(text: str) -> str:
@@ -256,7 +255,7 @@ def absolute_mask(text: str) -> str:
 def absolute_name(name: str | os.PathLike[str]) -> str:
     """Return the absolute path of a file; as it is where it begins with the folder of each scene (`name_for`)."""
     text = os.fspath(name)
-    return text if text.startswith("{dir}") else os.path.abspath(text)
+    return text if text.startswith("{dir}") else absolute(text)
 
 
 def open_mask(text: str, option: str) -> Mask:

@@ -14,6 +14,7 @@ from ..cube import INTERLEAVES, Cube, Kind, exact
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..placement import Placement
 from ..read import Scratch, announce, fill_all, read_parts
+from ..remote import first_of
 from .header import read_header, whole
 
 KIND = Kind(
@@ -70,11 +71,8 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
         Where there is none, or more than one (which are listed).
     """
     stem = header.name[:-4]
-    candidates = [
-        entry
-        for entry in sorted(header.parent.iterdir())
-        if entry != header and entry.name.startswith(stem) and entry.name[len(stem) :].lower() in endings
-    ]
+    names = [stem + spelt for ending in endings for spelt in (ending, ending.upper())]
+    candidates = [entry for entry in first_of(header.parent, names) if entry != header and entry.name.startswith(stem)]
     if candidates and not any(entry.is_file() for entry in candidates):
         raise CubeError(f"{candidates[0]}: is no file; {header.name} has no other data file beside it")
     candidates = [entry for entry in candidates if entry.is_file()]
@@ -200,7 +198,7 @@ def open_pair(path: Path) -> Cube:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
     interleave = fields.get("interleave", "").strip().lower()
     packed = whole(fields, "file compression", header, 0) != 0
-    with open(data, "rb") as file:
+    with data.open("rb") as file:
         head = file.read(4)
         if head in TIFF_MAGIC:
             raise CubeError(
@@ -246,7 +244,7 @@ def open_tiff(data: Path) -> Cube:
     """Open the TIFF behind an ENVI header; imported here, because only TIFF files need `unmix.io.formats.geotiff`."""
     from .geotiff import open_geotiff
 
-    with open(data, "rb") as file:
+    with data.open("rb") as file:
         if file.read(4) not in TIFF_MAGIC:
             raise CubeError(f"{data}: is not a TIFF, though its header says so")
     return open_geotiff(data)

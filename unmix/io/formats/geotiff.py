@@ -1,6 +1,7 @@
 """Read GeoTIFF through rasterio (extra `geo`): plain files, files behind an ENVI header, and EnMAP L2A with its metadata."""
 
 import functools
+import itertools
 import logging
 import re
 import tempfile
@@ -18,6 +19,7 @@ from ...errors import CubeError
 from ..cube import CubeMetadata, Kind, as_stored, exact, place_for
 from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
+from ..remote import RemotePath, fetched, first_of
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 
 PLAIN = Kind(
@@ -106,11 +108,32 @@ class GeoTiffCube(CubeMetadata):
     ) -> None:
         """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
         try:
-            with self.lock, settings():
+            with fetched(self.path, lambda: self.stretches(bands, window)), self.lock, settings():
                 self.source.read(bands, window=window, out=filled)
         except Exception as error:  # GDAL raises many kinds of errors for a damaged file
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
+
+    def stretches(
+        self, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1; None: all) of a window; as GDAL's tags say."""
+        (top, bottom), (left, right) = window
+        height, width = self.source.block_shapes[0]
+        numbers = [1] if pixel_by_pixel(self.source) else bands or range(1, self.bands + 1)
+        tiles = itertools.product(
+            numbers, range(top // height, -(-bottom // height)), range(left // width, -(-right // width))
+        )
+        found = []
+        with self.lock:
+            for band, down, across in tiles:
+                offset, size = (
+                    self.source.get_tag_item(f"BLOCK_{of}_{across}_{down}", "TIFF", bidx=band)
+                    for of in ("OFFSET", "SIZE")
+                )
+                if offset is not None and size is not None:  # else a tile that was never written
+                    found.append((int(offset), int(size)))
+        return found
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
         """Yield every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
@@ -157,7 +180,8 @@ def open_geotiff(path: Path) -> GeoTiffCube:
     rasterio = gdal()
     try:
         with settings():
-            source = rasterio.open(path, driver="GTiff", NUM_THREADS="ALL_CPUS")
+            held = path.file if isinstance(path, RemotePath) else path
+            source = rasterio.open(held, driver="GTiff", NUM_THREADS="ALL_CPUS")
             return describe(path, source)
     except CubeError:
         raise
@@ -189,7 +213,10 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
         cube.problems.append(
             f"{path}: a tile takes {tile >> 20} MiB and is held in memory as a whole, whatever `memory` allows"
         )
-    cube.beside = [Path(name) for name in source.files if Path(name) != path]  # GDAL reads .aux.xml, .tfw and the like
+    if not isinstance(path, RemotePath):
+        cube.beside = [
+            Path(name) for name in source.files if Path(name) != path
+        ]  # GDAL reads .aux.xml, .tfw and the like
     add_own_metadata(cube)
     for add_metadata in BESIDE:
         add_metadata(cube)
@@ -291,7 +318,8 @@ def enmap(cube: GeoTiffCube) -> None:
     if product is None:  # maps that unmix made of an EnMAP scene have its name and a suffix: they do not match
         return
     wanted = product[1] + "-METADATA.XML"
-    xml = next((entry for entry in sorted(cube.path.parent.iterdir()) if entry.name.upper() == wanted), None)
+    own = cube.path.name[: len(product[1])] + "-METADATA.XML"
+    xml = next(iter(first_of(cube.path.parent, [own, own.removesuffix(".XML") + ".xml"])), None)
     if xml is None:
         cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and only the TIFF's own scale")
         return

@@ -14,7 +14,8 @@ from ...errors import CubeError
 from ..cube import CubeMetadata, as_stored, exact, place_for
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
-from ..scratch import inflate
+from ..remote import fetched
+from ..scratch import inflate, stretches_of
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
@@ -60,10 +61,12 @@ class Hdf5Cube(CubeMetadata):
         try:
             if self.scratch is not None:
                 self.scratch.read_bsq(self.path, self.lines, lines, filled)
-            elif len(self.parts) == 1:
-                self.read_chunks(lines, filled)
-            else:
-                self.read_parts(lines, filled)
+                return exact(self, filled)
+            with fetched(self.path, lambda: self.stretches(lines)):
+                if len(self.parts) == 1:
+                    self.read_chunks(lines, filled)
+                else:
+                    self.read_parts(lines, filled)
         except CubeError:
             raise
         except Exception as error:  # h5py raises many kinds of errors for a damaged file
@@ -93,6 +96,12 @@ class Hdf5Cube(CubeMetadata):
             filled[:, first : first + len(part.take)] = stored * part.gain + part.offset
             first += len(part.take)
         np.moveaxis(filled, 1, 2)[empty] = np.nan
+
+    def stretches(self, lines: slice) -> list[tuple[int, int]]:
+        """Return the stretches ``(offset, bytes)`` of the file that hold some lines."""
+        axis = 1 if self.interleave == "bsq" else 0
+        wanted = [slice(None)] * axis + [lines]
+        return [one for part in self.parts for one in stretches_of(part.data, wanted)]
 
     def expect(self, lines: slice) -> None:
         """Do nothing: reading ahead would need the places of chunks in the file."""

@@ -5,7 +5,6 @@ are compared in the tests on every header that `spectral` can read.
 """
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,8 +85,8 @@ def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
     try:
         if not path.is_file():  # reading a pipe could block for ever, and a device never end
             raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
-        with open(path, "rb") as file:
-            raw = file.read(min(os.fstat(file.fileno()).st_size, longest) + 1)  # read() allocates all of it at once
+        with path.open("rb") as file:
+            raw = file.read(min(path.stat().st_size, longest) + 1)  # read() allocates all of it at once
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
     if len(raw) > longest:

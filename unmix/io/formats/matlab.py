@@ -17,6 +17,7 @@ from ..cube import CubeMetadata, Kind, exact, place_for
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import Scratch, brief, refuse_links, refuse_links_out
+from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
 
@@ -163,6 +164,8 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     CubeError
         Where the file cannot be read, or has no such variable, or more than one that could be meant; they are listed.
     """
+    if isinstance(path, RemotePath):
+        raise CubeError(f"{path}: MATLAB files are read from disks only; download it first")
     try:
         file = open_variables(path)
         try:

@@ -13,6 +13,7 @@ from ..cube import Kind, as_stored
 from ..placement import Placement
 from ..probe import survives
 from ..read import brief, refuse_links, refuse_links_out
+from ..remote import RemotePath
 from .hdf5 import (  # fmt: skip
     LAYOUTS,
     STRAIGHT,
@@ -275,14 +276,15 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
     MethodError
         Where ``wavelengths`` is given without ``dataset``, or the axes of ``dataset`` are not an order of y, x and b.
     """
-    survives(path, lambda: open_in_process(path, dataset, wavelengths))
+    if not isinstance(path, RemotePath):  # a child would not have the threads that fetch
+        survives(path, lambda: open_in_process(path, dataset, wavelengths))
     return open_in_process(path, dataset, wavelengths)
 
 
 def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
     """Open the cube in this process; see `open_hdf5`."""
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path.file if isinstance(path, RemotePath) else path, "r")
     except OSError as error:
         raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:

@@ -10,6 +10,7 @@ from ...errors import CubeError, InputError
 from ...io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
 from ...io.identity import input_id
 from ...io.opening import parted
+from ...io.remote import absolute
 from ...io.window import Window, origin_of
 from ...scene import ReadOptions
 from ...scene.bands import choose_bands
@@ -42,7 +43,7 @@ class NoiseCube:
     """
 
     def __init__(self, path: str | os.PathLike[str], scene: Cube, bands: Bands, reading: ReadOptions) -> None:
-        self.path, self.reading, self.index = os.path.abspath(path), reading, bands.index
+        self.path, self.reading, self.index = absolute(path), reading, bands.index
         self.weights, self.lost = np.ones(len(bands.index)), list[int]()
         cube = self.opened()
         whole = scene.cube if isinstance(scene, Window) else scene

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ...blocks import parse_size
 from ...errors import MethodError, UnmixError
+from ...io.remote import located
 from ...options import Options
 from ..executor import Progress
 from ..run import unmix_scene
@@ -86,7 +87,7 @@ def batch(
         raise MethodError("dry_run is for `unmix.run`")
     unit_bytes = parse_size(str(unit))
     access = Access(scheduler, scheduler_file, workers, dashboard, tls_ca, tls_cert, tls_key, patience)
-    paths = [Path(cube) for cube in cubes]
+    paths = [located(cube) for cube in cubes]
     remaining = iter(paths)
     if not paths:
         return

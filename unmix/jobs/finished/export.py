@@ -17,7 +17,7 @@ from ...io.opening import open_new, write_new
 from ...io.read import brief
 from ...outputs.atomic import named_together
 from ...outputs.finished import FinishedRun
-from ...outputs.names import MAPS, ORTHO, refuse_headers_of_others, refuse_inputs, with_parts
+from ...outputs.names import MAPS, ORTHO, folder_for, refuse_headers_of_others, refuse_inputs, with_parts
 from ...pictures.colours import MAGMA, VIRIDIS, ramp
 from ...pictures.qml import of_one, of_three
 from ..verify.maps import Verdict
@@ -73,7 +73,7 @@ def export(
     OutputError
         Where there is no finished run, its maps are not in ENVI or not what the run wrote, or a file exists or cannot be written.
     """
-    run, form, folder = FinishedRun.of(Path(path)), require(format), Path(out_dir)
+    run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
     verdict = Verdict(by="digests")
     check_digests(run.stem, run.report, verdict)
     if verdict.faults:

@@ -17,7 +17,7 @@ from ...io.cube import by_pixel, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...library import Comparable, Endmembers, load_parts, prepared
-from ...outputs.names import inputs_of
+from ...outputs.names import folder_for, inputs_of
 from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 
@@ -81,7 +81,7 @@ def match(
         raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
     unit = 180.0 / np.pi if by == "sam" else 1.0
     counts = np.zeros(len(library.names) + 1, np.int64)
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    folder = folder_for(out_dir, scene.path)
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
 
     def one_line(pixels: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
+from ...outputs.names import folder_for
 from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 
@@ -67,7 +67,7 @@ def mnf(
     L, budget, workers = len(bands.index), parse_size(str(memory)), threads or cores()
     if count is not None and not 1 <= count <= L:
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    folder = folder_for(out_dir, scene.path)
     name = AGAIN if inverse else IMAGE
     with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", f"{name}.csv"], overwrite) as parts:
         moments = signal_of(scene, bands, nodata, budget, workers)

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...errors import MethodError
 from ...io import Cube
 from ...io.formats.header import geotransform
 from ...io.opening import open_new, write_new
+from ...outputs.names import folder_for
 from ...outputs.plain_map import header_of, new_files
 from ...scene import ReadOptions, open_scene
 
@@ -58,7 +58,7 @@ def ppi(
         raise MethodError(f"`skewers` {skewers}: must be from 1 to {MOST}")
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     budget, workers = parse_size(str(memory)), threads or cores()
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    folder = folder_for(out_dir, scene.path)
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
     with new_files(scene, folder, endings, overwrite) as parts:
         mean = signal_of(scene, bands, nodata, budget, workers).mean

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...errors import MethodError
 from ...io.cube import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
+from ...outputs.names import folder_for
 from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 from .mnf import clear_fractions, spectral
@@ -77,7 +77,7 @@ def superpixels(
         raise MethodError(
             f"`memory` {budget} bytes is too small: {TILE * size} lines, which are divided together, need {needed}"
         )
-    folder = Path(out_dir) if out_dir is not None else scene.path.parent
+    folder = folder_for(out_dir, scene.path)
     names = [*(f"{name}{ending}" for name in (MEANS, LABELS) for ending in (".img", ".hdr")), NOISE]
     with new_files(scene, folder, names, overwrite) as parts:
         moments = signal_of(scene, bands, nodata, budget, threads or cores())

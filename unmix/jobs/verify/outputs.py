@@ -12,6 +12,7 @@ from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
+from ...io.remote import located
 from ...io.window import Tied
 from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
@@ -185,7 +186,7 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
 
 def find_cube(stem: Path, report: dict[str, Any]) -> Path:
     """Return the path of the run's input: where the run read it, or beside the outputs."""
-    for path in (Path(report["input"]["path"]), stem.with_name(report["input"]["name"])):
+    for path in (located(report["input"]["path"]), stem.with_name(report["input"]["name"])):
         if path.exists():
             return path
     raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")

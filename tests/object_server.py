@@ -1,0 +1,170 @@
+"""A web server of a folder for the tests: it serves byte ranges, and can be told to fail in the ways of real ones."""
+
+import contextlib
+import email.utils
+import hashlib
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+@dataclass
+class ObjectServer:
+    """A folder served at ``url``.
+
+    Attributes
+    ----------
+    folder : Path
+    failing : dict of str to int
+        Every how many GETs each kind of failure happens: "drop" ends the connection half way through the body, "refuse" before the
+        answer, "short" sends fewer bytes than were asked for, and says so, "busy" answers 503, "stall" never goes on.
+    validators : tuple of str
+        Of ETag, Last-Modified and a weak ETag ("weak"), those that are sent.
+    ranges : bool
+        Whether byte ranges are served; else every answer is the whole file.
+    requests : list of (str, str, str)
+        The method, the path and the range of each request.
+    """
+
+    folder: Path
+    failing: dict[str, int] = field(default_factory=dict)
+    validators: tuple[str, ...] = ("ETag", "Last-Modified")
+    ranges: bool = True
+    latency: float = 0.0
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self.count, self.lock, self.released = itertools.count(1), threading.Lock(), threading.Event()
+
+
+def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
+    """Return the class that answers the requests of a server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def answer(self, body: bool) -> None:
+            with server.lock:
+                wanted = self.headers.get("Range", "")
+                server.requests.append((self.command, self.path, wanted))
+                number = next(server.count) if body else 0
+            failure = next((kind for kind, every in server.failing.items() if number and number % every == 0), "")
+            if server.latency:
+                server.released.wait(server.latency)
+            if failure == "refuse":
+                return self.hang_up()
+            if failure == "busy":
+                return self.empty(503)
+            path = server.folder / self.path.lstrip("/").partition("?")[0]
+            if not path.is_file():
+                return self.empty(404)
+            size, tag = path.stat().st_size, tag_of(path)
+            modified = email.utils.formatdate(path.stat().st_mtime, usegmt=True)
+            matches = (
+                self.headers.get("If-Match", tag) == tag
+                if "ETag" in server.validators
+                else "If-Match" not in self.headers
+            )
+            if not matches:
+                return self.empty(412)
+            since = self.headers.get("If-Unmodified-Since")
+            if since is not None and email.utils.parsedate_to_datetime(since).timestamp() < int(path.stat().st_mtime):
+                return self.empty(412)
+            first, last = 0, size - 1
+            partial = bool(wanted) and server.ranges
+            if partial:
+                low, _, high = wanted.removeprefix("bytes=").partition("-")
+                first, last = int(low), min(int(high or last), last)
+                if failure == "short":
+                    last = first + (last - first) // 2
+                if first >= size:
+                    return self.empty(416)
+            self.send_response(206 if partial else 200)
+            self.send_header("Content-Length", str(last - first + 1))
+            if server.ranges:
+                self.send_header("Accept-Ranges", "bytes")
+            if partial:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            for kind, name, value in (
+                ("ETag", "ETag", tag),
+                ("weak", "ETag", f"W/{tag}"),
+                ("Last-Modified", "Last-Modified", modified),
+            ):
+                if kind in server.validators:
+                    self.send_header(name, value)
+            self.end_headers()
+            if body:
+                self.send(path, first, last + 1 - first, failure)
+
+        def send(self, path: Path, first: int, length: int, failure: str) -> None:
+            with open(path, "rb") as file, contextlib.suppress(OSError):
+                file.seek(first)
+                if failure in ("drop", "stall"):
+                    self.wfile.write(file.read(length // 2))
+                    if failure == "stall":
+                        server.released.wait(600)
+                    return self.hang_up()
+                while length:
+                    piece = file.read(min(length, 2**20))
+                    self.wfile.write(piece)
+                    length -= len(piece)
+
+        def empty(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def hang_up(self) -> None:
+            """End the connection with a reset, as a proxy does that dies."""
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            self.connection.close()
+
+    return Handler
+
+
+def tag_of(path: Path) -> str:
+    """Return an ETag of a file's content."""
+    return '"' + hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() + '"'
+
+
+class Threads(ThreadingHTTPServer):
+    """Answers each connection on its own thread, and says nothing of those that end early."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **how: object) -> Iterator[ObjectServer]:
+    """Serve a folder while the block runs."""
+    server = ObjectServer(folder, **how)  # type: ignore[arg-type]
+    with Threads(("127.0.0.1", 0), handler_of(server)) as web:
+        server.url = f"http://127.0.0.1:{web.server_port}"
+        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.released.set()
+            web.shutdown()
+            thread.join()

@@ -1,0 +1,43 @@
+"""Read scenes from object stores and web servers, and upload finished outputs: `RemotePath` stands where a `Path` does."""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from .path import RemotePath, first_of
+
+# Also with one slash, because `Path` makes one of two.
+URL = re.compile(r"(s3|https?):/+(?=[^/])", re.IGNORECASE)
+
+
+def is_remote(name: str | os.PathLike[str]) -> bool:
+    """Return whether a name is a URL that can be read: ``s3://bucket/key``, ``https://host/path`` or ``http://host/path``."""
+    return isinstance(name, RemotePath) or URL.match(os.fspath(name)) is not None
+
+
+def located(name: str | os.PathLike[str]) -> Path:
+    """Return the path of a file on this machine, or the `RemotePath` of a URL.
+
+    Raises
+    ------
+    MethodError
+        Where a URL has a query or a password, which would be written into logs and records.
+    """
+    if isinstance(name, RemotePath) or not is_remote(name):
+        return Path(name) if isinstance(name, str) else name if isinstance(name, Path) else Path(os.fspath(name))
+    return RemotePath.of(os.fspath(name))
+
+
+def fetched(path: Path, stretches: Callable[[], Iterable[tuple[int, int]]]) -> AbstractContextManager[None]:
+    """Return a context in which stretches ``(offset, bytes)`` of a file are in memory, if it is remote."""
+    return path.file.holding(stretches()) if isinstance(path, RemotePath) else nullcontext()
+
+
+def absolute(name: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a file on this machine, or a URL as it is."""
+    return str(located(name)) if is_remote(name) else os.path.abspath(name)
+
+
+__all__ = ["RemotePath", "absolute", "fetched", "first_of", "is_remote", "located"]
