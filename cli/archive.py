@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from unmix.errors import OutputError, UnmixError
-from unmix.io.remote import is_remote, located
+from unmix.errors import CubeError, OutputError, UnmixError
+from unmix.io.remote import exists, is_remote, located
 
 from . import options
 from .main import NO_MEMORY, print_err, print_out
@@ -24,11 +24,11 @@ MOST_NAMED = 8
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
 scenes = options.combine(
-    click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Scene()),
+    click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input()),
     click.option(
         "--list",
         "listed",
-        type=click.Path(path_type=Path, allow_dash=True),
+        type=options.Input(allow_dash=True),
         metavar="FILE",
         help="Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
         "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error.",
@@ -153,10 +153,7 @@ def is_output(path: Path) -> bool:
     from unmix.outputs.names import SUFFIXES
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-    return any(
-        os.path.exists(path.parent / f"{stem}_run.json") or os.path.exists(journal_of(path.parent, stem))
-        for stem in stems
-    )
+    return any(exists(path.parent / f"{stem}_run.json") or exists(journal_of(path.parent, stem)) for stem in stems)
 
 
 def read_list(path: Path) -> list[Path]:
@@ -165,8 +162,8 @@ def read_list(path: Path) -> list[Path]:
         raise click.UsageError("--list -: stdin is closed")
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise click.UsageError(f"--list {path}: {error.strerror}") from None
+    except (OSError, CubeError) as error:
+        raise click.UsageError(f"--list {path}: {getattr(error, 'strerror', None) or error}") from None
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")

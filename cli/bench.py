@@ -1,7 +1,6 @@
 """`unmix bench`: time a run and compare it with a plain copy of the same data."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,12 +10,12 @@ from .main import print_out
 
 
 @click.command("bench")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option(
     "-e",
     "--endmembers",
     required=True,
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="FILE",
     help="Spectral library to use.",
 )

@@ -14,7 +14,7 @@ from .main import print_out
 
 
 @click.command("check")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @unmixing.library
 @options.method_as_for_run
 @options.budget

@@ -11,8 +11,8 @@ from .main import print_out
 
 
 @click.command("compare")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=options.Local())
+@click.argument("b", type=options.Local())
 @click.option(
     "--map",
     "kind",
@@ -23,7 +23,7 @@ from .main import print_out
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.Local(),
     metavar="FILE",
     help="Write a page with the maps of both and their differences, too: one HTML file.",
 )

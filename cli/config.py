@@ -12,6 +12,7 @@ import click
 from unmix.errors import MethodError, OutputError
 
 from .main import COMMANDS
+from .options import Local
 
 log = logging.getLogger("unmix")
 
@@ -115,7 +116,7 @@ def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
 
 option = click.option(
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=Local(dir_okay=False),
     metavar="FILE",
     is_eager=True,
     expose_value=False,

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("count")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option(
     "--method",
     type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "stable", "all"]),

@@ -11,11 +11,11 @@ from .main import print_out
 
 
 @click.command("endmembers")
-@click.argument("cubes", nargs=-1, type=options.Scene(), metavar="CUBE...")
+@click.argument("cubes", nargs=-1, type=options.Input(), metavar="CUBE...")
 @click.option(
     "--list",
     "listed",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=options.Input(allow_dash=True),
     metavar="FILE",
     help="A file with the name of a cube in each line, or separated by NUL; - is stdin.",
 )

@@ -6,15 +6,13 @@ import click
 
 from unmix.io.export import FORMATS
 
-from . import archive
+from . import archive, options
 from .main import print_out
 
 
 @click.command("export")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder to write to."
-)
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
+@click.option("-o", "--out-dir", required=True, type=options.Local(file_okay=False), help="Folder to write to.")
 @click.option(
     "-f", "--format", "form", default="cog", show_default=True, metavar="NAME",
     help=f"{', '.join(FORMATS)}, or GDAL's name of its driver.",

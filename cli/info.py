@@ -14,7 +14,7 @@ DIGITS = 7
 
 
 @click.command("info")
-@click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=options.Scene())
+@click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=options.Input())
 @options.opening
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each cube.")
 def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:

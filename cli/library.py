@@ -9,7 +9,7 @@ import click
 from . import options, unmixing
 from .main import print_out
 
-LIBRARY = click.argument("library", type=click.Path(path_type=Path))
+LIBRARY = click.argument("library", type=options.Input())
 SELECT = click.option(
     "--select",
     metavar="A,B*,...",
@@ -92,7 +92,7 @@ def describe(library: Any) -> dict[str, Any]:
 
 @command.command("convert")
 @LIBRARY
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
 @OVERWRITE
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
@@ -111,23 +111,23 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
 
 
 @command.command("build")
-@click.argument("cube", type=options.Scene())
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("cube", type=options.Input())
+@click.argument("out", type=options.Local(dir_okay=False))
 @click.option(
     "--pixels",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="FILE",
     help="A CSV table with the columns line and sample, from 0, and class.",
 )
 @click.option(
     "--raster",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="FILE",
     help="A raster of the size of the cube, or of the part to read, with the number of each pixel's class; 0 is none.",
 )
 @click.option(
     "--polygons",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="FILE",
     help="Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio (pip install 'unmix[geo]').",
 )
@@ -176,7 +176,7 @@ def build(
 
 @command.command("prune")
 @LIBRARY
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", type=options.Local(dir_okay=False))
 @click.option(
     "--by",
     type=options.one_of(["ear", "masa", "cob", "ies", "amuses"]),
@@ -193,7 +193,7 @@ def build(
 )
 @click.option(
     "--scene",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="CUBE",
     help="For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
 )
@@ -300,7 +300,7 @@ def prune(
 
 
 @command.command("match")
-@click.argument("spectra", type=click.Path(path_type=Path))
+@click.argument("spectra", type=options.Input())
 @LIBRARY
 @click.option(
     "--by",
@@ -322,7 +322,7 @@ def prune(
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.Local(dir_okay=False),
     metavar="OUT",
     help="Also write SPECTRA to OUT (.csv, or .sli with .hdr), named after their matches: A or B, where these are nearly as near.",
 )
@@ -377,8 +377,8 @@ def match(
 
 @command.command("resample")
 @LIBRARY
-@click.argument("cube", type=options.Scene())
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("cube", type=options.Input())
+@click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
 @OVERWRITE
 @options.reading

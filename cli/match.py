@@ -11,10 +11,8 @@ from .main import print_out
 
 
 @click.command("match")
-@click.argument("cube", type=options.Scene())
-@click.option(
-    "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
-)
+@click.argument("cube", type=options.Input())
+@click.option("-e", "--endmembers", required=True, type=options.Input(), metavar="LIBRARY", help="The library.")
 @click.option(
     "--by", type=options.one_of(["sam", "sid"]), default="sam", show_default=True,
     help="sam: the spectral angle, in degrees; sid: the spectral information divergence.",

@@ -14,7 +14,7 @@ MORE = 5
 
 
 @click.command("mnf")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option(
     "-n",
     "--count",

@@ -14,16 +14,14 @@ from .progress import Board
 
 
 @click.command("nmf")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option("-n", "--count", metavar="N", help="Number of endmembers; auto estimates it.  [default: auto]")
 @click.option("--loss", type=options.one_of(["kl", "frobenius"]), default="kl", show_default=True,
               help="What is minimised: the Kullback-Leibler divergence (kl), or half the squared distance (frobenius).")  # fmt: skip
 @click.option("--start", type=options.one_of(["vca", "spa", "nfindr", "random"]), default=None,
               help="Endmembers to start from: pixels extracted by vca, spa or nfindr, or the mean spectrum times random numbers.  "
               "[default: vca]")  # fmt: skip
-@click.option(
-    "-e", "--endmembers", type=click.Path(path_type=Path), metavar="FILE", help="Start from this library instead."
-)
+@click.option("-e", "--endmembers", type=options.Input(), metavar="FILE", help="Start from this library instead.")
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from unmix.errors import printable
+from unmix.errors import MethodError, printable
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
 from unmix.io.remote import is_remote, located
@@ -61,14 +61,29 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Scene(click.Path):
-    """A scene: a file, or the URL of one."""
+class Input(click.Path):
+    """A file that is read, or the URL of one."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, **how: Any) -> None:
+        super().__init__(path_type=Path, **how)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return located(value) if is_remote(value) else super().convert(value, param, ctx)
+
+
+class Local(click.Path):
+    """A file or folder of this machine; URLs are refused."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"path_type": Path} | how)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_remote(value):
+            raise MethodError(
+                f"{located(value)}: must be a file or folder of this machine: only maps of unmix run, batch and mesma are "
+                "uploaded, and finished runs are read after they have been downloaded"
+            )
+        return super().convert(value, param, ctx)
 
 
 class NumberOr(click.ParamType):
@@ -179,7 +194,9 @@ gpu_memory = click.option(
 logs = combine(
     click.option("-v", "--verbose", is_flag=True, help="Log details, and show tracebacks of errors."),
     click.option("-q", "--quiet", is_flag=True, help="Log errors only."),
-    click.option("--log-file", type=click.Path(dir_okay=False), metavar="FILE", help="Also append the log to FILE."),
+    click.option(
+        "--log-file", type=Local(dir_okay=False, path_type=None), metavar="FILE", help="Also append the log to FILE."
+    ),
 )
 
 

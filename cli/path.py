@@ -13,10 +13,8 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 
 
 @click.command("path")
-@click.argument("cube", type=options.Scene())
-@click.option(
-    "-e", "--endmembers", required=True, type=click.Path(path_type=Path), metavar="LIBRARY", help="The library."
-)
+@click.argument("cube", type=options.Input())
+@click.option("-e", "--endmembers", required=True, type=options.Input(), metavar="LIBRARY", help="The library.")
 @click.option(
     "--points", type=click.IntRange(2), default=20, metavar="N", show_default=True, help="How many lambda to try."
 )

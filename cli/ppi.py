@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("ppi")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option("--skewers", type=click.IntRange(1), default=10_000, show_default=True, help="Random directions.")
 @click.option(
     "--seed",

@@ -6,16 +6,16 @@ import click
 
 from unmix.errors import MethodError
 
-from . import archive
+from . import archive, options
 from .main import print_out
 
 
 @click.command("report")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.Local(),
     metavar="FILE",
     help="The file to write, of one run or folder.  [default: STEM_report.html, FOLDER/report.html]",
 )

@@ -1,7 +1,6 @@
 """`unmix solve`: non-negative least squares and quadratic programmes for batches of systems."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from . import options
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="OUT",
+    "-o", "--out", required=True, type=options.Local(dir_okay=False), metavar="OUT",
     help="Output: OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
 )  # fmt: skip
 @click.option(

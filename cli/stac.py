@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from . import archive
+from . import archive, options
 from .main import print_out
 
 
 @click.command("stac")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
 @click.option(
     "--time",
     metavar="TIME",

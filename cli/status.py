@@ -7,11 +7,12 @@ import click
 
 from unmix.errors import OutputError
 
+from . import options
 from .main import print_out
 
 
 @click.command("status")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=click.Path(path_type=Path))
+@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each run.")
 def command(maps: tuple[Path, ...], as_json: bool) -> int:
     """Show which runs are done, running (and where), interrupted (and at which line), or damaged.

@@ -11,7 +11,7 @@ from .main import print_out
 
 
 @click.command("superpixels")
-@click.argument("cube", type=options.Scene())
+@click.argument("cube", type=options.Input())
 @click.option("--size", default=5, show_default=True, metavar="N", help="Side of a patch in pixels, in the mean.")
 @click.option(
     "--compactness",

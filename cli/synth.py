@@ -15,7 +15,7 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 
 
 @click.command("synth")
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT")
+@click.argument("out", type=options.Local(dir_okay=False), metavar="OUT")
 @click.option(
     "--like",
     type=options.one_of(["envi", "emit", "dc1", "dc2"]),
@@ -28,7 +28,7 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @click.option(
     "-e",
     "--endmembers",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="LIBRARY",
     help="For --like dc1 and dc2: the spectral library; its bands are those of the scene.",
 )

@@ -1,7 +1,5 @@
 """Options of commands that unmix scenes, in groups."""
 
-from pathlib import Path
-
 import click
 
 from unmix.io.export import FORMATS
@@ -41,7 +39,7 @@ library = options.combine(
     click.option(
         "-e",
         "--endmembers",
-        type=click.Path(path_type=Path),
+        type=options.Input(),
         metavar="FILE",
         help="Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
         "run extracts endmembers from the cube without it.",
@@ -56,7 +54,7 @@ library = options.combine(
 
 shade = click.option(
     "--shade",
-    type=click.Path(path_type=Path),
+    type=options.Input(),
     metavar="FILE",
     help="For pcls and mesma: a library whose one spectrum is that of shade.  [default: zero in all bands]",
 )
@@ -175,7 +173,7 @@ running = options.combine(
     options.outputs,
     click.option(
         "--work-dir",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=options.Local(file_okay=False),
         metavar="DIR",
         help="With --out-dir s3://...: keep unfinished maps, and finished ones until they are uploaded, in DIR.  [default: a "
         "folder of the user's in TMPDIR]",

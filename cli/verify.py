@@ -11,8 +11,8 @@ from .main import print_err, print_out
 
 
 @click.command("verify")
-@click.argument("stem", type=click.Path(path_type=Path))
-@click.option("--cube", type=options.Scene(), metavar="FILE", help="The scene.  [default: its path in the run]")
+@click.argument("stem", type=options.Local())
+@click.option("--cube", type=options.Input(), metavar="FILE", help="The scene.  [default: its path in the run]")
 @click.option("--all", "everything", is_flag=True, help="Solve every pixel again, instead of a sample.")
 @click.option(
     "--sample",

@@ -2,11 +2,14 @@
 
 import contextlib
 import email.utils
+import functools
 import hashlib
 import itertools
 import socket
 import struct
 import threading
+import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +30,14 @@ class ObjectServer:
         Of ETag, Last-Modified and a weak ETag ("weak"), those that are sent.
     ranges : bool
         Whether byte ranges are served; else every answer is the whole file.
+    absent : int
+        The answer for what is not there: 404, or 403 of stores that do not let us list what there is.
+    outage : (int, float)
+        After so many GETs the server answers 503 for so many seconds.
+    latency : float
+        Seconds before each answer.
+    rate : float
+        Bytes a second, of all connections together; 0 is as fast as can be.
     requests : list of (str, str, str)
         The method, the path and the range of each request.
     """
@@ -35,12 +46,31 @@ class ObjectServer:
     failing: dict[str, int] = field(default_factory=dict)
     validators: tuple[str, ...] = ("ETag", "Last-Modified")
     ranges: bool = True
+    absent: int = 404
+    outage: tuple[int, float] = (0, 0.0)
     latency: float = 0.0
+    rate: float = 0.0
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
 
     def __post_init__(self) -> None:
         self.count, self.lock, self.released = itertools.count(1), threading.Lock(), threading.Event()
+        self.free_at = self.back_at = 0.0
+
+    def is_out(self, number: int) -> bool:
+        """Return whether the outage is on at a GET."""
+        after, seconds = self.outage
+        if seconds and number >= after and not self.back_at:
+            self.back_at = time.monotonic() + seconds
+        return time.monotonic() < self.back_at
+
+    def wait_for_the_wire(self, size: int) -> None:
+        """Wait until so many bytes may be sent, where the rate is limited."""
+        if self.rate:
+            with self.lock:
+                self.free_at = max(self.free_at, time.monotonic()) + size / self.rate
+                end = self.free_at
+            self.released.wait(max(0.0, end - time.monotonic()))
 
 
 def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
@@ -69,11 +99,11 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 server.released.wait(server.latency)
             if failure == "refuse":
                 return self.hang_up()
-            if failure == "busy":
+            if failure == "busy" or server.is_out(number):
                 return self.empty(503)
-            path = server.folder / self.path.lstrip("/").partition("?")[0]
+            path = server.folder / urllib.parse.unquote(self.path.lstrip("/").partition("?")[0])
             if not path.is_file():
-                return self.empty(404)
+                return self.empty(server.absent)
             size, tag = path.stat().st_size, tag_of(path)
             modified = email.utils.formatdate(path.stat().st_mtime, usegmt=True)
             matches = (
@@ -121,7 +151,8 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                         server.released.wait(600)
                     return self.hang_up()
                 while length:
-                    piece = file.read(min(length, 2**20))
+                    piece = file.read(min(length, 2**18))
+                    server.wait_for_the_wire(len(piece))
                     self.wfile.write(piece)
                     length -= len(piece)
 
@@ -141,7 +172,14 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
 
 def tag_of(path: Path) -> str:
     """Return an ETag of a file's content."""
-    return '"' + hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() + '"'
+    return digest_of(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache
+def digest_of(path: Path, modified: int) -> str:
+    """Return the digest of a file that was modified then."""
+    with open(path, "rb") as file:
+        return '"' + hashlib.file_digest(file, "sha256").hexdigest() + '"'
 
 
 class Threads(ThreadingHTTPServer):

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from object_server import serving
 from test_cli import unmix as command
 
@@ -169,13 +169,14 @@ def test_other_formats(tmp_path: Path, name: str, failing: dict[str, int], monke
 @pytest.mark.parametrize("validators", [("ETag",), ("Last-Modified",), ("weak", "Last-Modified")], ids=str)
 def test_change_while_read(scene: Path, validators: tuple[str, ...]) -> None:
     """Every request is for the version that was opened."""
+    write_cube(scene / "scene.hdr", np.random.default_rng(0).random((600, 20, 12), np.float32), "bil")
     with serving(scene, validators=validators) as server:
         cube = unmix.open_cube(f"{server.url}/scene.hdr")
         data = scene / "scene.img"
         data.write_bytes(bytes(reversed(data.read_bytes())))
         os.utime(data, (time.time() + 5, time.time() + 5))
         with pytest.raises(CubeError, match="changed while it was read"):
-            cube.read(slice(0, 5), np.zeros(10**6, np.uint8))
+            cube.read(slice(400, 405), np.zeros(10**6, np.uint8))
 
 
 class Cut(Exception):
@@ -253,6 +254,83 @@ def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytes
     assert "scene_residual.img" in maps_of(bucket)
     unmix.run(scene / "scene.hdr", overwrite=True, **settings)
     assert maps_of(bucket) == expected, "outputs of the replaced run are gone"
+
+
+class Uploads:
+    """Uploads of a run that can be made to fail after a number of files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from unmix.jobs import run, stored
+
+        self.real, solve = stored.upload, run.SceneRun.fill
+        self.allowed, self.solved = 10**6, 0
+
+        def fill(*words: object) -> object:
+            self.solved += 1
+            return solve(*words)
+
+        monkeypatch.setattr(stored, "upload", self.upload)
+        monkeypatch.setattr(run.SceneRun, "fill", fill)
+
+    def upload(self, file: Path, path: object) -> None:
+        if self.allowed == 0:
+            raise OutputError("cut off")
+        self.allowed -= 1
+        self.real(file, path)
+
+
+def test_upload_of_another_run(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps that wait in a work folder never replace a run that was finished in between, nor are they lost for other options."""
+    upload = Uploads(monkeypatch)
+    settings = {"out_dir": "s3://maps/other", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
+    upload.allowed = 2
+    with pytest.raises(OutputError, match="cut off"):
+        unmix.run(scene / "scene.hdr", **settings)
+    upload.allowed = 100
+    with pytest.raises(OutputError, match="wait in"):
+        unmix.run(scene / "scene.hdr", **settings, method="nnls", skip_existing=True)
+    unmix.run(scene / "scene.hdr", **settings | {"work_dir": tmp_path / "elsewhere"}, method="nnls", overwrite=True)
+    with pytest.raises(OutputError, match="exists already"):
+        unmix.run(scene / "scene.hdr", **settings)
+    assert json.loads(bucket.Object("other/scene_run.json").get()["Body"].read())["method"] == "nnls"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_upload_cut_off_under_overwrite(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on with the maps that are finished, and leaves nothing of the run that it replaces."""
+    upload = Uploads(monkeypatch)
+    settings = {"out_dir": "s3://maps/again", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
+    unmix.run(scene / "scene.hdr", **settings, residual=True)
+    upload.allowed, upload.solved = 2, 0
+    for allowed in (2, 3, 100):
+        upload.allowed = allowed
+        with contextlib.suppress(OutputError):
+            unmix.run(scene / "scene.hdr", **settings, overwrite=True)
+    assert upload.solved == 1
+    record = json.loads(bucket.Object("again/scene_run.json").get()["Body"].read())
+    assert set(maps_of(bucket)) == set(record["digests"]) and "scene_residual.img" not in record["digests"]
+    assert not list((tmp_path / "work").iterdir()), "nothing stays on the disk"
+
+
+def test_what_a_cut_leaves_is_cleared(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps that were uploaded, but not deleted here any more, go with the next run, which is skipped."""
+    from unmix.jobs import stored
+
+    settings = {"out_dir": "s3://maps/left", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
+    with monkeypatch.context() as patch:
+        patch.setattr(stored, "remove", lambda *_: None)
+        unmix.run(scene / "scene.hdr", **settings)
+    assert list((tmp_path / "work").rglob("*.img"))
+    assert unmix.run(scene / "scene.hdr", **settings, skip_existing=True)["skipped"]
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_store_that_cannot_be_written_to(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found out before the work."""
+    upload = Uploads(monkeypatch)
+    with pytest.raises(OutputError, match="no such bucket"):
+        unmix.run(scene / "scene.hdr", out_dir="s3://nobody/maps", count=4, device="cpu", work_dir=tmp_path / "work")
+    assert not upload.solved and not list((tmp_path / "work").iterdir())
 
 
 def test_plan_of_upload(scene: Path, bucket, tmp_path: Path) -> None:
@@ -353,3 +431,152 @@ def test_names_of_urls() -> None:
     assert not is_remote("s3") and not is_remote("/s3://x") and not is_remote("folder/https:/x")
     with pytest.raises(MethodError, match="query"):
         located("https://host/file.nc?signature=1")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3://", "no name of a bucket"),
+        ("s3:///maps/x", "no name of a bucket"),
+        ("s3://bad bucket/x", "no name of a bucket"),
+        ("gs://bucket/x", "is not read"),
+        ("s3://maps/a//b", "empty part"),
+        ("s3://maps/../b", "empty part, . or .."),
+        ("https://h:99999/x", "no name of a server"),
+        ("http://[::1/x", "no name of a server"),
+        ("https://host/x?sig=secret", "query"),
+        ("https://host/x#secret", "query"),
+        ("s3://maps/x?X-Amz-Signature=secret", "query"),
+        ("https://me:secret@host/x", "password"),
+    ],
+)
+@pytest.mark.parametrize("words", [["info", "URL"], ["run", "x.hdr", "-o", "URL"], ["match", "x.hdr", "-e", "URL"],
+                                   ["library", "info", "URL"], ["run", "--list", "URL"], ["verify", "URL"]], ids=" ".join)  # fmt: skip
+def test_bad_urls(tmp_path: Path, url: str, message: str, words: list[str]) -> None:
+    """One line, no secret in it, and no folder of that name."""
+    _, err = command(*[word.replace("URL", url) for word in words], code=2, cwd=tmp_path)
+    assert message in err and "secret" not in err and len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["report"], ["export", "-o", "x"], ["compare", "a"], ["stac"], ["status"], ["verify"]], ids=" ".join
+)
+def test_finished_runs_are_read_on_disk(words: list[str]) -> None:
+    _, err = command(*words, "s3://maps/x", code=2)
+    assert "after they have been downloaded" in err
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:9000"])
+def test_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    _, err = command("info", "s3://elsewhere/x.hdr", code=2)
+    assert "AWS_ENDPOINT_URL" in err
+
+
+def test_server_that_hides_what_it_lacks(scene: Path, tmp_path: Path) -> None:
+    """403 for what is not there, as buckets answer that may not be listed."""
+    with serving(scene, absent=403) as server:
+        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", count=4, device="cpu")
+        _, err = command("info", f"{server.url}/none.img", code=3)
+    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
+    assert "none.img" in err
+
+
+def test_outage(scene: Path, tmp_path: Path) -> None:
+    """A server that is away for some seconds costs these."""
+    with serving(scene, outage=(5, 4.0)) as server:
+        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", count=4, device="cpu")
+    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
+
+
+def test_names_in_urls_are_encoded(scene: Path) -> None:
+    for ending in (".hdr", ".img"):
+        (scene / f"scene{ending}").rename(scene / f"é b#{ending}")
+    with serving(scene) as server:
+        assert unmix.open_cube(f"{server.url}/%C3%A9%20b%23.hdr").lines == 60
+
+
+def test_every_file_may_be_remote(scene: Path, tmp_path: Path) -> None:
+    """Noise, weights, classes, wavelengths, lists and libraries, in every command that reads them."""
+    rng = np.random.default_rng(4)
+    waves = np.arange(400, 2400, 170)
+    local_run(scene, tmp_path / "first")
+    names = [f"em {k + 1}" for k in range(4)]
+    write_csv(scene / "library.csv", rng.random((12, 4)), waves)
+    (scene / "classes.csv").write_text(
+        "name,kind\n" + "".join(f"{name},{'ab'[k % 2]}\n" for k, name in enumerate(names))
+    )
+    (scene / "noise.txt").write_text("0.01\n" * 12)
+    (scene / "weights.txt").write_text("1\n" * 11 + "2\n")
+    write_cube(scene / "noise.hdr", np.full((60, 20, 12), 0.01, np.float32), "bil", wavelength=WAVES)
+    (scene / "axis.txt").write_text("".join(f"{wave}\n" for wave in waves))
+    with h5py.File(scene / "plain.h5", "w") as file:
+        file["cube"] = rng.random((10, 8, 12))
+    (scene / "list.txt").write_text("")
+    trial = ["--device", "cpu", "--overwrite"]
+    commands = [
+        ["run", "B/scene.hdr", "-e", "B/library.csv", "--classes", "B/classes.csv:kind", "--by", "class", *trial],
+        ["run", "B/scene.hdr", "-e", "B/library.csv", "--uncertainty", "--noise", "B/noise.txt", *trial],
+        ["run", "B/scene.hdr", "-e", "B/library.csv", "--uncertainty", "--noise", "B/noise.hdr", *trial],
+        ["run", "B/scene.hdr", "-e", "B/library.csv", "--weights", "B/weights.txt", *trial],
+        ["match", "B/scene.hdr", "-e", "B/library.csv", "--overwrite"],
+    ]
+    with serving(scene) as server:
+        for words in commands:
+            written = {}
+            for base in (str(scene), server.url):
+                out = tmp_path / f"out{len(base)}"
+                command(*[word.replace("B/", f"{base}/") for word in words], "-o", out)
+                written[base] = maps_in(out)
+            assert written[str(scene)] == written[server.url], words
+        (scene / "list.txt").write_text(f"{server.url}/scene.hdr\n")
+        command("run", "--list", f"{server.url}/list.txt", "-n", "4", "--device", "cpu", "-o", tmp_path / "listed")
+        for words in (
+            ["check", "B/scene.hdr", "-e", "B/library.csv"],
+            ["library", "info", "B/library.csv"],
+            ["info", "B/plain.h5", "--dataset", "/cube:yxb", "--wavelengths", "B/axis.txt"],
+            ["bands", "B/library.csv", "-m", "2", "-o", str(tmp_path / "bands"), "--overwrite"],
+        ):
+            texts = {
+                base: command(*[word.replace("B/", f"{base}/") for word in words])[0]
+                for base in (str(scene), server.url)
+            }
+            assert (
+                texts[str(scene)].replace(str(scene), "") == texts[server.url].replace(server.url, "")
+                or words[0] == "check"
+            )
+
+
+def test_little_is_fetched(tmp_path: Path) -> None:
+    """Opening a TIFF, and reading some lines, does not download it."""
+    values = np.random.default_rng(1).random((400, 64, 60), np.float32)
+    tiff_file(tmp_path / "t.tif", values, tiled=True, blockxsize=32, blockysize=32, interleave="pixel")
+    with serving(tmp_path) as server:
+        cube = unmix.open_cube(f"{server.url}/t.tif")
+        cube.read(slice(96, 128), np.zeros(32 * 64 * 60 * 4, np.uint8))
+        ends = [one[2].removeprefix("bytes=").partition("-") for one in server.requests if one[0] == "GET"]
+    assert sum(int(last) - int(first) for first, _, last in ends) < values.nbytes / 5
+
+
+def test_outputs_in_lists_are_left_out(scene: Path, tmp_path: Path) -> None:
+    local_run(scene, scene)
+    with serving(scene) as server:
+        urls = [f"{server.url}/scene.hdr", f"{server.url}/scene_abundance.img"]
+        command("run", *urls, "-n", "4", "--device", "cpu", "-o", tmp_path / "out")
+    assert not list((tmp_path / "out").glob("scene_abundance_*"))
+
+
+def test_copies_are_one_scene(scene: Path, tmp_path: Path) -> None:
+    """Whoever downloads scene and maps can verify them; where the scene is not on a server any more, that is said."""
+    with serving(scene) as server:
+        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", count=4, device="cpu")
+        command("verify", tmp_path / "out/scene", "--cube", f"{server.url}/scene.hdr")
+        for words in (["bands"], ["ppi"], ["mnf"]):
+            _, err = command(*words, f"{server.url}/scene.hdr", code=2)
+            assert "cannot be written beside it" in err
+    command("verify", tmp_path / "out/scene", "--cube", scene / "scene.hdr")
+    data = scene / "scene.img"
+    data.write_bytes(data.read_bytes()[::-1])
+    _, err = command("verify", tmp_path / "out/scene", "--cube", scene / "scene.hdr", code=1)
+    assert "is not what the run read" in err

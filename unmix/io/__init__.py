@@ -10,7 +10,7 @@ from .axis import axis_from_file
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .formats.envi import TIFF_MAGIC
 from .read import brief
-from .remote import located
+from .remote import is_file, located
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
@@ -67,7 +67,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         (module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic)
     )
     has_names = module in ("products", "matlab")
-    axis_file = None if wavelengths is None or (has_names and not os.path.isfile(wavelengths)) else located(wavelengths)
+    axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
         raise MethodError(f"`dataset` is for HDF5 and MATLAB files; {path} is neither")
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))

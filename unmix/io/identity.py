@@ -13,6 +13,7 @@ from ..errors import CubeError
 from . import Cube
 from .read import read_parts
 from .remote import RemotePath
+from .remote.store import fill
 from .window import Window
 
 log = logging.getLogger("unmix")
@@ -85,7 +86,10 @@ def content_of(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         parts = [(np.zeros(length, np.uint8), offset) for offset, length in pieces(size)]
-        read_parts(path, parts)
+        if isinstance(path, RemotePath):
+            fill(path, parts)
+        else:
+            read_parts(path, parts)
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
     for part, _ in parts:

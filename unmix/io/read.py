@@ -102,9 +102,7 @@ def read_parts(path: Path, parts: Sequence[Part]) -> None:
         Where the file cannot be read any more, or ends too early. By then no thread writes to the arrays.
     """
     if isinstance(path, RemotePath):
-        from .remote import store
-
-        return store.fill(path, parts)
+        return path.pages.fill(parts)
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except OSError as error:

@@ -15,16 +15,16 @@ import shutil
 import tempfile
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from ..blocks import cores
 from ..errors import CubeError
+from .formats.chunks import Layout, decoded, filters_of, slab, stored
 from .remote import fetched
 from .write import write_all
 
@@ -33,7 +33,6 @@ PIECE = 16 * 2**20
 # Bytes that all chunks being inflated at a time may take; a chunk that takes more is inflated alone.
 IN_FLIGHT = 256 * 2**20
 LARGEST_CHUNK = 2**30
-DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 def new_scratch(path: Path, size: int) -> Any:
@@ -116,6 +115,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     file = new_scratch(path, data.size * dtype.itemsize)
     filters = filters_of(data)
     order = [axes.index(axis) for axis in "byx"]
+    layout = functools.cache(lambda: Layout.of(data))  # of use only where the file is on a server
     steps = data.chunks or slab(data)
     starts = itertools.product(*(range(0, length, step) for length, step in zip(data.shape, steps)))
 
@@ -124,6 +124,9 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         within = tuple(slice(0, min(step, length - at)) for at, step, length in zip(start, steps, data.shape))
         cube = np.ascontiguousarray(values[within].transpose(order), dtype)
         write_chunk(file.fileno(), cube, [start[axis] for axis in order], [data.shape[axis] for axis in order])
+
+    def stretches_of(group: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+        return layout().stretches_of_chunks(group)
 
     threads = cores()
     if math.prod(steps) * data.dtype.itemsize > LARGEST_CHUNK:
@@ -139,8 +142,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         with ThreadPoolExecutor(threads, "inflate") as pool:
             together = max(1, IN_FLIGHT // (4 * math.prod(steps) * data.dtype.itemsize))
             while group := list(itertools.islice(starts, together)):
-                stretches = functools.partial(stretches_of_chunks, data, group)
-                with fetched(path, stretches):
+                with fetched(path, functools.partial(stretches_of, group)):
                     for start in group:
                         under_way.append(pool.submit(place, start, stored(data, start, steps, filters)))
                         if len(under_way) >= most:  # bounded memory
@@ -151,87 +153,6 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         file.close()
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
-
-
-def stretches_of_chunks(data: Any, starts: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Return the stretches ``(offset, bytes)`` of the file that hold the chunks, or slabs, that begin at ``starts``."""
-    steps = data.chunks or slab(data)
-    windows = ([slice(at, at + step) for at, step in zip(start, steps)] for start in starts)
-    return [one for wanted in windows for one in stretches_of(data, wanted)]
-
-
-def stretches_of(data: Any, wanted: Sequence[slice]) -> list[tuple[int, int]]:
-    """Return the stretches ``(offset, bytes)`` of the file that hold a part of a dataset; of further axes, all is wanted.
-
-    A guess at worst: what is missing from it the library reads for itself.
-    """
-    slices = [*wanted, *(slice(None) for _ in data.shape[len(wanted) :])]
-    bounds = [part.indices(length)[:2] for part, length in zip(slices, data.shape)]
-    if data.chunks:
-        starts = (range(low // step * step, high, step) for (low, high), step in zip(bounds, data.chunks))
-        chunks = (data.id.get_chunk_info_by_coord(start) for start in itertools.product(*starts))
-        return [(chunk.byte_offset, chunk.size) for chunk in chunks if chunk.byte_offset is not None]
-    if data.id.get_offset() is None:
-        return []
-    last = max((axis for axis, (low, high) in enumerate(bounds) if high - low < data.shape[axis]), default=0)
-    size = math.prod(data.shape[last + 1 :]) * data.dtype.itemsize  # of one step along the last axis that is not whole
-    low, high = bounds[last]
-    outer = itertools.product(*(range(*part) for part in bounds[:last]))
-    firsts = (sum(at * math.prod(data.shape[i + 1 : last + 1]) for i, at in enumerate(place)) for place in outer)
-    return [(data.id.get_offset() + (first + low) * size, (high - low) * size) for first in firsts]
-
-
-def filters_of(data: Any) -> list[int] | None:
-    """Return the filters of a dataset's chunks, in the order of writing.
-
-    None where only the HDF5 library can decode a chunk: other filters, checksums, integers that use a part of their bits (seen:
-    12 of 16).
-    """
-    properties = data.id.get_create_plist()
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
-    return filters if plain and set(filters) <= {DEFLATE, SHUFFLE} else None
-
-
-def slab(data: Any) -> tuple[int, ...]:
-    """Return the shape to read at a time from a dataset without chunks: a part of its first axis, about `PIECE` bytes."""
-    size = data.dtype.itemsize * math.prod(data.shape[1:])
-    return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
-
-
-def stored(data: Any, start: tuple[int, ...], steps: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
-    """Return the bytes of a chunk as stored, or its values where the HDF5 library must decode it."""
-    whole_chunk = data.chunks is not None and all(at + n <= length for at, n, length in zip(start, steps, data.shape))
-    if filters is not None and whole_chunk:  # a chunk at the edge may be stored without the filters
-        try:
-            mask, raw = data.id.read_direct_chunk(start)
-            if mask == 0:
-                return bytes(raw)
-        except (OSError, RuntimeError, ValueError, MemoryError):  # MemoryError: the chunk was never written
-            pass  # the library knows the fill value, and other ways of storing
-    padded = np.empty(steps, data.dtype)
-    within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, steps, data.shape))
-    values = data[within]
-    padded[tuple(slice(0, length) for length in values.shape)] = values
-    return padded
-
-
-def decoded(raw: bytes, data: Any, filters: list[int] | None) -> np.ndarray:
-    """Return the values of a chunk; zlib releases Python's lock while it inflates."""
-    size = math.prod(data.chunks) * data.dtype.itemsize
-    for kind in reversed(filters or []):
-        if kind == DEFLATE:
-            inflater = zlib.decompressobj()
-            raw = inflater.decompress(raw, size + 1)
-            if len(raw) == size and not inflater.eof:  # the checksum at the end is still to be read
-                raw += inflater.decompress(inflater.unconsumed_tail, 1)
-            if not inflater.eof:
-                raise ValueError("a chunk is cut short, or inflates to more than it holds")
-        else:
-            raw = np.frombuffer(raw, np.uint8).reshape(data.dtype.itemsize, -1).T.tobytes()
-    if len(raw) != size:
-        raise ValueError(f"a chunk inflates to {len(raw)} bytes, not {size}")
-    return np.frombuffer(raw, data.dtype).reshape(data.chunks)
 
 
 def write_chunk(descriptor: int, cube: np.ndarray, start: list[int], shape: list[int]) -> None:

@@ -21,6 +21,7 @@ from ..io import missing
 from ..io.cube import bytes_per_line, counted, ranges
 from ..io.formats.header import nanometres
 from ..io.identity import Watch
+from ..io.remote import located
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import finite, readable, write_whole
@@ -160,10 +161,10 @@ def read(
     source: str | os.PathLike[str], target: str | os.PathLike[str] | None, budget: int, threads: int | None, reading: dict[str, Any]
 ) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
     """Read the spectra and the target, None if there is none; see `bands_of`."""
-    path = Path(source)
+    path = located(source)
     is_array = not path.exists() and ":" in str(source)
     is_table = is_array or path.suffix.lower() in TABLES or is_library(path, reading.get("dataset"))
-    values = None if target is None else read_target(Path(target))
+    values = None if target is None else read_target(located(target))
     if is_table:
         if any(value not in (None, ()) for key, value in reading.items() if key != "bands"):
             raise MethodError("options for reading a cube are not for a table")
@@ -205,7 +206,7 @@ def read(
 
 def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
     """Read a table of spectra, one in each row, at the bands that ``which`` names; see `bands_of_table`."""
-    path = Path(source)
+    path = located(source)
     waves, names = None, None
     if path.suffix.lower() in (".csv", ".txt") and path.is_file() and all(map(is_number, first_row(path))):
         rows = numeric_rows(path)
@@ -281,13 +282,13 @@ def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target:
 
 def first_row(path: Path) -> list[str]:
     """Return the cells of a CSV file's first line."""
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         return next(csv.reader(file), [""])
 
 
 def numeric_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file; raise `LibraryError` where a cell is not a number or a row has another length."""
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     for i, row in enumerate(rows):
         if len(row) != len(rows[0]):
@@ -303,7 +304,7 @@ def read_target(path: Path) -> dict[str, Any]:
     if path.suffix.lower() not in (".csv", ".txt"):
         raise LibraryError(f"{path}: a target is read from CSV")
     try:
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = [
                 (n, [cell.strip() for cell in row])
                 for n, row in enumerate(csv.reader(file), 1)

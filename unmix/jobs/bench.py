@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io import bytes_per_line
+from ..io.remote import located
 from ..library import fit, load_parts
 from ..methods import choose
 from ..options import Options
@@ -67,7 +68,7 @@ def bench(
         As for `unmix.run`.
     """
     scene, used, missing_value = open_scene(cube, ReadOptions(**reading))
-    library = fit(load_parts(Path(endmembers)), scene, used.index)
+    library = fit(load_parts(located(endmembers)), scene, used.index)
     method_spec, solver_spec = choose(method, solver)
     problem = plan_problem(library, method_spec, solver_spec, used, missing_value, scene.interleave)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)

@@ -15,6 +15,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
+from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..methods import Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
@@ -116,7 +117,7 @@ def check(
     }
     library = None
     if endmembers is not None:
-        library = check_library(Path(endmembers), of_library, scene, used, findings, facts)
+        library = check_library(located(endmembers), of_library, scene, used, findings, facts)
     if library is not None:
         check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
     elif endmembers is None:

@@ -36,6 +36,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
+from ..io.remote import located
 from ..io.window import to_extract_from
 from ..library import Endmembers, fit, load_parts
 from ..methods import Extraction
@@ -181,7 +182,7 @@ def starting_endmembers(
 ) -> Endmembers:  # fmt: skip
     """Return the endmembers that the factorisation starts from: a library, extracted pixels or random ones."""
     if endmembers is not None:
-        return fit(load_parts(Path(endmembers)), scene, used.index)
+        return fit(load_parts(located(endmembers)), scene, used.index)
     if start != "random":
         return extract_endmembers(
             to_extract_from(scene), used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads

@@ -15,6 +15,7 @@ from ..io.cube import by_pixel, counted
 from ..io.formats.header import words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.read import brief
+from ..io.remote import located
 from ..io.window import Window, origin_of
 from ..library import Endmembers
 from ..library.spectra import make
@@ -47,7 +48,7 @@ class Regions:
 def read_file(path: Path) -> bytes:
     """Return the content of a small file; `LibraryError` where it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             raw = file.read(LONGEST_FILE + 1)
     except OSError as error:
         raise LibraryError(f"{path}: cannot be read: {error.strerror or brief(error)}") from None
@@ -189,7 +190,7 @@ def build_library(
     MethodError
         Where the library would have more spectra than `MOST_SPECTRA`.
     """
-    regions = SOURCES[kind](Path(path), scene, column)
+    regions = SOURCES[kind](located(path), scene, column)
     numbers, left_out = regions.numbers.copy(), 0
     for line, samples, _, masked in lines_of(scene, used, nodata, numbers > 0):
         left_out += int(masked.sum())

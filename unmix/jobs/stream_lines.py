@@ -13,9 +13,10 @@ from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
+from ..io.remote import RemotePath
 from ..options import Options
 from ..outputs.raster import Raster
-from ..pipeline import Seconds, stream
+from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
 from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
@@ -131,7 +132,8 @@ def solve_lines(
         done(slot.lines, summary)
 
     with ThreadPoolExecutor(writers, "finish") as pool:
-        stream(block_plan, slots, read, machine, finish, seconds)
+        reading = FETCHING if isinstance(scene.path, RemotePath) else READING
+        stream(block_plan, slots, read, machine, finish, seconds, reading)
     seconds.settle(machine.stages())
 
 

@@ -211,7 +211,7 @@ def load_folder(path: Path) -> list[Endmembers]:
     for file_path in sorted(path.iterdir()):
         if not file_path.is_file():
             continue
-        with open(file_path, "rb") as file:
+        with file_path.open("rb") as file:
             head = file.read(HEAD)
         matching = [entry for entry in formats if entry.is_it(file_path, head)]
         spectra += [entry.load(file_path, read_small(file_path, LONGEST)) for entry in matching][:1]

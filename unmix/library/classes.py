@@ -11,6 +11,7 @@ from ..errors import LibraryError
 from ..io.export import NODATA
 from ..io.formats.header import LONGEST_HEADER, clean
 from ..io.read import brief
+from ..io.remote import located
 from .spectra import SHADE, Endmembers, each_once
 from .table import is_number, read_rows
 
@@ -37,9 +38,9 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
         Where the table cannot be read, has no such column, or lacks a spectrum.
     """
     file, _, column = classes.rpartition(":")
-    table = Path(file) if file else path
+    table = located(file) if file else path
     try:
-        with open(table, "rb") as opened:
+        with table.open("rb") as opened:
             rows = read_rows(table, opened.read(LONGEST_HEADER))
     except OSError as error:
         raise LibraryError(f"{table}: cannot read the classes: {error.strerror or brief(error)}") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import OutputError
 from ..io.identity import is_older
-from ..io.remote import RemotePath
+from ..io.remote import RemotePath, exists, sizes_in
 from ..options import WHEN_SET
 from .atomic import finite
 from .journal import difference
@@ -38,7 +38,7 @@ class CompletedRun:
     def is_done(self, folder: Path, stem: str) -> bool:
         """Return whether the run has finished and no other has begun; needs no lock, so it works in a read-only folder too."""
         begun = not isinstance(folder, RemotePath) and os.path.exists(journal_of(folder, stem))
-        return (folder / (stem + RECORD)).exists() and not begun and self.is_there(folder, stem)
+        return exists(folder / (stem + RECORD)) and not begun and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
         """Return whether all outputs of the run exist with their recorded sizes; the device of the run does not matter.
@@ -79,10 +79,8 @@ class CompletedRun:
             raise OutputError(
                 f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
             )
-        return all(
-            size_of(folder / name) == size if size is not None else (folder / name).exists()
-            for name, size in sizes.items()
-        )
+        found = sizes_in(folder, sizes)
+        return all(name in found and size in (None, found[name]) for name, size in sizes.items())
 
 
 def narrowed(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
@@ -91,11 +89,3 @@ def narrowed(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, An
         key: narrowed(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
         for key, value in template.items()
     }
-
-
-def size_of(path: Path) -> int | None:
-    """Return the size of a file in bytes, or None if it cannot be read."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None

@@ -11,8 +11,8 @@ from typing import Any
 from ..errors import OutputError
 from ..io import Cube, open_cube
 from ..io.export import FORMATS, OutputFormat
+from ..io.remote import sizes_in
 from ..library import BRIGHTNESS, SHADE, Endmembers, load
-from .completed import size_of
 from .journal import read_resume_state
 from .lock import STALE
 from .names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
@@ -109,7 +109,8 @@ class FinishedRun:
     def faults(self) -> list[str]:
         """Return what is missing or has another size than the run wrote, a line each."""
         sizes = self.report.get("sizes") or {}
-        wrong = [name for name, size in sizes.items() if size_of(self.stem.with_name(str(name))) != size]
+        found = sizes_in(self.stem.parent, map(str, sizes))
+        wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]
         return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import OutputError
 from ..io.opening import open_new, open_there
 from ..io.read import brief
+from ..io.remote import VERSIONS
 from ..io.write import write_all
 from .atomic import file_digest, image_digest
 from .names import JOURNAL, MAPS, RECORD, is_ours, type_of
@@ -187,10 +188,15 @@ def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str
 
 
 def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
-    """Return the differences between two identities as text: ``method (nnls, now fcls)``."""
+    """Return the differences between two identities as text: ``method (nnls, now fcls)``.
+
+    The version that a server gave, which a file on a disk does not have, is compared where both have one; else the digests are enough.
+    """
     changes = []
     for key in sorted(resume.keys() | now.keys()):
         before, after = resume.get(key), now.get(key)
+        if key in VERSIONS and (before is None or after is None):
+            continue
         if isinstance(before, dict) and isinstance(after, dict):
             changes += difference(before, after, f"{within}{key} ")
         elif before != after:

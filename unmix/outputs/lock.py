@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from ..errors import OutputError
 from ..io.opening import open_there
@@ -112,6 +112,12 @@ class Lock:
             raise OutputError(
                 f"{self.path}: another run took this scene over, since this one did not renew its lock for ten minutes"
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Delete the lock file, unless another run holds it by now, and close it."""

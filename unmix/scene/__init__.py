@@ -15,7 +15,7 @@ from ..io import Bands, Cube, as_stored, bytes_per_line, open_cube
 from ..io.cube import band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
-from ..io.remote import absolute, located
+from ..io.remote import absolute, is_file, located
 from ..io.window import Mask, Tied, Window
 from .bands import choose_bands, first_bands
 from .part import part_of
@@ -112,8 +112,8 @@ class ReadOptions:
         """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
         paths: dict[str, Any] = {option: absolute_mask(text) for text, option in self.masks if option in SINGLE_MASKS}
         paths["mask_out"] = tuple(map(absolute_mask, self.mask_out))
-        if self.wavelengths is not None and os.path.isfile(self.wavelengths):  # else a name inside the cube's file
-            paths["wavelengths"] = os.path.abspath(self.wavelengths)
+        if self.wavelengths is not None and is_file(self.wavelengths):  # else a name inside the cube's file
+            paths["wavelengths"] = absolute(self.wavelengths)
         return replace(self, **paths)
 
 

@@ -15,7 +15,8 @@ from ..cube import CubeMetadata, as_stored, exact, place_for
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..remote import fetched
-from ..scratch import inflate, stretches_of
+from ..scratch import inflate
+from .chunks import Layout
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
@@ -33,6 +34,11 @@ class Part:
     take: np.ndarray
     gain: float = 1.0
     offset: float = 0.0
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How it lies in the file."""
+        return Layout.of(self.data)
 
 
 @dataclass(eq=False)
@@ -101,7 +107,7 @@ class Hdf5Cube(CubeMetadata):
         """Return the stretches ``(offset, bytes)`` of the file that hold some lines."""
         axis = 1 if self.interleave == "bsq" else 0
         wanted = [slice(None)] * axis + [lines]
-        return [one for part in self.parts for one in stretches_of(part.data, wanted)]
+        return [one for part in self.parts for one in part.layout.stretches(wanted)]
 
     def expect(self, lines: slice) -> None:
         """Do nothing: reading ahead would need the places of chunks in the file."""

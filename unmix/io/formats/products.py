@@ -284,7 +284,7 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
 def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
     """Open the cube in this process; see `open_hdf5`."""
     try:
-        file = h5py.File(path.file if isinstance(path, RemotePath) else path, "r")
+        file = h5py.File(path.open("rb", 0) if isinstance(path, RemotePath) else path, "r")
     except OSError as error:
         raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from .path import RemotePath, first_of
+from .path import VERSIONS, RemotePath, first_of, sizes_in
 
-# Also with one slash, because `Path` makes one of two.
-URL = re.compile(r"(s3|https?):/+(?=[^/])", re.IGNORECASE)
+# Those that can be read also with one slash, because `Path` makes one of two; others so that no folder ``gs:`` is made of one.
+URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_remote(name: str | os.PathLike[str]) -> bool:
-    """Return whether a name is a URL that can be read: ``s3://bucket/key``, ``https://host/path`` or ``http://host/path``."""
+    """Return whether a name is a URL; those that can be read are ``s3://bucket/key``, ``https://host/path``, ``http://host/path``."""
     return isinstance(name, RemotePath) or URL.match(os.fspath(name)) is not None
 
 
@@ -23,16 +23,26 @@ def located(name: str | os.PathLike[str]) -> Path:
     Raises
     ------
     MethodError
-        Where a URL has a query or a password, which would be written into logs and records.
+        Where a URL is of another kind, not well formed, or has a query or a password, which would be written into logs and records.
     """
     if isinstance(name, RemotePath) or not is_remote(name):
         return Path(name) if isinstance(name, str) else name if isinstance(name, Path) else Path(os.fspath(name))
     return RemotePath.of(os.fspath(name))
 
 
+def is_file(name: str | os.PathLike[str]) -> bool:
+    """Return whether a name is that of a file on this machine, or a URL."""
+    return is_remote(name) or os.path.isfile(name)
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is such a file, here or on its server; a name that no system takes is none."""
+    return path.exists() if isinstance(path, RemotePath) else os.path.exists(path)
+
+
 def fetched(path: Path, stretches: Callable[[], Iterable[tuple[int, int]]]) -> AbstractContextManager[None]:
     """Return a context in which stretches ``(offset, bytes)`` of a file are in memory, if it is remote."""
-    return path.file.holding(stretches()) if isinstance(path, RemotePath) else nullcontext()
+    return path.pages.holding(stretches()) if isinstance(path, RemotePath) else nullcontext()
 
 
 def absolute(name: str | os.PathLike[str]) -> str:
@@ -40,4 +50,15 @@ def absolute(name: str | os.PathLike[str]) -> str:
     return str(located(name)) if is_remote(name) else os.path.abspath(name)
 
 
-__all__ = ["RemotePath", "absolute", "fetched", "first_of", "is_remote", "located"]
+__all__ = [
+    "VERSIONS",
+    "RemotePath",
+    "absolute",
+    "exists",
+    "fetched",
+    "first_of",
+    "is_file",
+    "is_remote",
+    "located",
+    "sizes_in",
+]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import CubeError
 from .path import RemotePath
 from .store import PIECE, fill
 
@@ -16,8 +17,8 @@ from .store import PIECE, fill
 PAGE, KEPT = 128 * 2**10, 32 * 2**20
 
 
-class RemoteFile(io.RawIOBase):
-    """An object as a file. Pages that were read are kept a while; `holding` fetches many at once, before a library reads them singly.
+class Pages:
+    """The pages of an object; those that were read are kept a while. `holding` fetches many at once, for a library reads one at a time.
 
     Parameters
     ----------
@@ -27,42 +28,37 @@ class RemoteFile(io.RawIOBase):
     Raises
     ------
     OSError
-        Where there is no such object, or the server does not answer.
+        Where there is no such file, or the server does not answer.
     """
 
     def __init__(self, path: RemotePath) -> None:
-        self.path, self.size, self.place = path, path.version.size, 0
+        self.path, self.size = path, path.version.size
         self.lock = threading.Lock()
         self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
         self.held: dict[int, tuple[np.ndarray, int]] = {}  # pages, and by how many blocks they are held
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.size}[whence]
-        return self.place
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the present place; see `unmix.io.remote.store.fill` for errors."""
-        view = memoryview(buffer).cast("B")
-        first, last = self.place, min(self.place + len(view), self.size)
+    def read(self, first: int, view: memoryview) -> int:
+        """Fill a buffer from an offset; return the number of bytes. See `unmix.io.remote.store.fill` for errors."""
+        last = min(first + len(view), self.size)
         if last <= first:
             return 0
-        pages = self.pages(range(first // PAGE, -(-last // PAGE)))
-        for number, page in pages.items():
+        for number, page in self.get(range(first // PAGE, -(-last // PAGE))).items():
             begin, end = max(first, number * PAGE), min(last, number * PAGE + len(page))
             view[begin - first : end - first] = page[begin - number * PAGE : end - number * PAGE].data
-        self.place = last
         return last - first
 
-    def pages(self, numbers: Iterable[int]) -> dict[int, np.ndarray]:
+    def fill(self, parts: Sequence[tuple[np.ndarray, int]]) -> None:
+        """Fill arrays of bytes from offsets: by way of pages where many short ones lie close together, as in lines of a BSQ cube."""
+        numbers = {n for part, offset in parts for n in range(offset // PAGE, -(-(offset + len(part)) // PAGE))}
+        few = len(numbers) * PAGE <= KEPT // 2
+        if not few or max((len(part) for part, _ in parts), default=0) >= PAGE:
+            return fill(self.path, parts)
+        with self.holding([(offset, len(part)) for part, offset in parts]):
+            for part, offset in parts:
+                if self.read(offset, memoryview(part.data)) != len(part):
+                    raise CubeError(f"{self.path}: ends at byte {self.size}; it was longer when it was opened")
+
+    def get(self, numbers: Iterable[int]) -> dict[int, np.ndarray]:
         """Return pages by their numbers; fetch those that are neither held nor kept."""
         found: dict[int, np.ndarray] = {}
         wanted = sorted(set(numbers))
@@ -108,7 +104,7 @@ class RemoteFile(io.RawIOBase):
             for offset, size in stretches
             for number in range(offset // PAGE, -(-min(offset + size, self.size) // PAGE))
         }
-        pages = self.pages(numbers)
+        pages = self.get(numbers)
         with self.lock:
             for number, page in pages.items():
                 self.held[number] = (page, self.held.get(number, (page, 0))[1] + 1)
@@ -120,3 +116,29 @@ class RemoteFile(io.RawIOBase):
                     page, holders = self.held.pop(number)
                     if holders > 1:
                         self.held[number] = (page, holders - 1)
+
+
+class RemoteFile(io.RawIOBase):
+    """An object as a file, read from its pages; errors as of `Pages`."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages, self.place = pages, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.pages.size}[whence]
+        return self.place
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the present place; see `Pages.read`."""
+        size = self.pages.read(self.place, memoryview(buffer).cast("B"))
+        self.place += size
+        return size

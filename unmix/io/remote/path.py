@@ -1,17 +1,32 @@
 """The place of an object in a store, with the parts of `pathlib.Path` that reading a file needs."""
 
+import contextlib
 import io
 import os
+import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PosixPath
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ...errors import MethodError
 
 if TYPE_CHECKING:
-    from .file import RemoteFile
+    from .file import Pages
+
+# What the names of buckets and servers consist of, for each kind of URL; a server may have a port.
+SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
+# What `Version.identity` may be called in a record.
+VERSIONS = ("etag", "last_modified", "unversioned")
+SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
+
+
+def is_port(host: str) -> bool:
+    """Return whether the port after the name of a server, if any, is one."""
+    return int(host.rpartition("]")[2].partition(":")[2] or 0) < 2**16
 
 
 @dataclass(frozen=True)
@@ -46,22 +61,31 @@ class RemotePath(PosixPath):
     """
 
     _version: Version | None
-    _file: "RemoteFile | None"
+    _pages: "Pages | None"
 
     @classmethod
     def of(cls, url: str) -> "RemotePath":
-        """Return the path of a URL; `MethodError` where it has a query or a password."""
+        """Return the path of a URL; see `unmix.io.remote.located` for errors, which never repeat a password or a query."""
         scheme, _, rest = url.partition(":")
-        if "?" in rest and scheme.lower() != "s3":
-            raise MethodError(
-                f"{url.partition('?')[0]}: has a query after it, as signed URLs have; unmix keeps URLs in its records, so give one "
-                "without, or download the file first"
-            )
-        if "@" in rest.lstrip("/").partition("/")[0]:
+        scheme, rest = scheme.lower(), rest.removeprefix("/").removeprefix("/")
+        host, _, key = rest.partition("/")
+        if scheme not in HOSTS:
+            raise MethodError(f"{scheme}://: is not read; s3://bucket/key, https://host/path and http://host/path are")
+        if "@" in host:
             raise MethodError(
                 "a URL with a password would be written into logs and records; use the server's credentials"
             )
-        return cls(f"{scheme.lower()}:/{rest.lstrip('/')}")
+        shown = f"{scheme}://{re.split('[?#]', rest)[0]}"
+        if SIGNED.search(key) or (scheme != "s3" and re.search("[?#]", rest)):
+            raise MethodError(
+                f"{shown}: has a query after it, as signed URLs have; unmix keeps URLs in its records, so give one without, or "
+                "download the file first"
+            )
+        if not HOSTS[scheme].fullmatch(host) or (scheme != "s3" and not is_port(host)):
+            raise MethodError(f"{shown}: '{host}' is no name of a {'bucket' if scheme == 's3' else 'server'}")
+        if any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")[: None if key else 0]):
+            raise MethodError(f"{shown}: has an empty part, . or .. between its slashes, which unmix cannot name")
+        return cls(f"{scheme}:/{rest}")
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
@@ -71,8 +95,9 @@ class RemotePath(PosixPath):
 
     @property
     def key(self) -> str:
-        """Return the name within the bucket, or the host."""
-        return "/".join(self.parts[2:])
+        """Return the name within the bucket, or the host: there ``%20`` and the like are decoded, since a request encodes them."""
+        name = "/".join(self.parts[2:])
+        return name if self.parts[0] == "s3:" else unquote(name)
 
     @property
     def version(self) -> Version:
@@ -96,7 +121,7 @@ class RemotePath(PosixPath):
         return os.stat_result((stat.S_IFREG | 0o444, 0, 0, 1, 0, 0, version.size, *(int(version.modified or 0),) * 3))
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether the server has it; errors but its absence are raised."""
+        """Return whether the server has it, and we may see it; other errors are raised."""
         try:
             return self.version.size >= 0
         except FileNotFoundError:
@@ -122,24 +147,35 @@ class RemotePath(PosixPath):
         """Return the path itself."""
         return self
 
-    @property
-    def file(self) -> "RemoteFile":
-        """Return the object as a file, the same each time, for a library that reads it piece by piece."""
-        from .file import RemoteFile
+    def samefile(self, other_path: str | os.PathLike[str]) -> bool:
+        """Return whether another path is this URL."""
+        return str(self) == os.fspath(other_path)
 
-        known: RemoteFile | None = getattr(self, "_file", None)
+    @property
+    def pages(self) -> "Pages":
+        """Return the pages of the object, which all files that are opened of it share."""
+        from .file import Pages
+
+        known: Pages | None = getattr(self, "_pages", None)
         if known is None:
-            known = self._file = RemoteFile(self)
+            known = self._pages = Pages(self)
         return known
 
-    def open(self, mode: str = "rb", buffering: int = -1, *_: Any, **how: Any) -> IO[Any]:  # type: ignore[override]
+    def open(  # type: ignore[override]
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:
         """Open the object for reading; see `version` for errors."""
         from .file import RemoteFile
 
-        raw = RemoteFile(self)
+        raw = RemoteFile(self.pages)
         if "b" in mode:
             return raw if buffering == 0 else io.BufferedReader(raw)  # type: ignore[return-value]
-        return io.TextIOWrapper(io.BufferedReader(raw), encoding=how.get("encoding") or "utf-8")
+        return io.TextIOWrapper(io.BufferedReader(raw), encoding or "utf-8", errors, newline)
 
 
 def first_of(folder: Path, names: Iterable[str]) -> list[Path]:
@@ -153,4 +189,20 @@ def first_of(folder: Path, names: Iterable[str]) -> list[Path]:
         return [entry for entry in sorted(folder.iterdir()) if entry.name.lower() in lower]
     from .store import there
 
-    return there([folder / name for name in dict.fromkeys(wanted)])
+    return list(there([folder / name for name in dict.fromkeys(wanted)]))
+
+
+def sizes_in(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return the sizes in bytes of those of some files that a folder has; a server is asked for all at once."""
+    paths: list[Path] = [folder / name for name in names]
+    if isinstance(folder, RemotePath):
+        from .store import there
+
+        return {
+            path.name: path.version.size for path in there([path for path in paths if isinstance(path, RemotePath)])
+        }
+    sizes = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            sizes[path.name] = path.stat().st_size
+    return sizes

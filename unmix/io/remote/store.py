@@ -6,6 +6,7 @@ server that sends fewer bytes than were asked for and says so, as some proxies d
 
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ...errors import CubeError, OutputError
+from ...errors import CubeError, MethodError, OutputError
 from .path import RemotePath, Version
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 PIECE, AT_ONCE = 4 * 2**20, 24
 # A server that sends less than it was asked for is asked for halves, down to this, and unmix gives up after so many times in a row.
 SMALLEST_PIECE, MOST_SHORT = 512, 12
-# Seconds for one request to end, and for one that fails to be repeated in.
-PATIENCE, PERSEVERANCE = 60, 180
+# Seconds for one request to end; for one that fails to be repeated in; and for the first one to a server, whose name may be wrong.
+PATIENCE, PERSEVERANCE, FIRST_PERSEVERANCE = 60, 180, 10
+# A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
+MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
+# The address that a machine of Amazon's has for the credentials of its role.
+ROLES = "169.254.169.254"
 Answer = TypeVar("Answer")
 
 
@@ -48,20 +53,28 @@ def together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
 
 
 @functools.cache
-def store_of(place: str) -> "S3Store | HTTPStore":
-    """Return the client of ``s3://bucket`` or ``https://host``, which takes credentials from the environment as the AWS tools do."""
+def store_of(place: str, perseverance: int = PERSEVERANCE) -> "S3Store | HTTPStore":
+    """Return the client of ``s3://bucket`` or ``https://host``, which takes credentials from the environment as the AWS tools do.
+
+    Raises
+    ------
+    CubeError
+        Where obstore is missing.
+    MethodError
+        Where the environment names a server that is no URL.
+    """
     try:
         from obstore.store import HTTPStore, S3Store
     except ImportError:
         raise CubeError(f"{place}: URLs need obstore: pip install 'unmix[remote]'") from None
     scheme, _, host = place.partition("://")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    endpoint = endpoint_of(place)
     plain = scheme == "http" or (scheme == "s3" and endpoint.startswith("http:"))
     how: dict[str, Any] = {
         "client_options": {"allow_http": plain, "timeout": timedelta(seconds=PATIENCE)},
         "retry_config": {
-            "max_retries": 10,
-            "retry_timeout": timedelta(seconds=PERSEVERANCE),
+            "max_retries": 1000,
+            "retry_timeout": timedelta(seconds=perseverance),
             "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=10), "base": 2},
         },
     }
@@ -70,9 +83,31 @@ def store_of(place: str) -> "S3Store | HTTPStore":
     return HTTPStore.from_url(place, **how)
 
 
+def endpoint_of(place: str) -> str:
+    """Return the server that the environment names for ``s3://``, or nothing; `MethodError` where it is no URL."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if place.startswith("s3:") else ():
+        endpoint = os.environ.get(name)
+        if endpoint is not None and re.match("https?://[^/]", endpoint) is None:
+            raise MethodError(
+                f"{name} is '{endpoint}' in the environment, but has to be a URL, such as https://host:9000"
+            )
+        if endpoint is not None:
+            return endpoint
+    return ""
+
+
+# Servers that have answered once.
+ANSWERED: set[str] = set()
+
+
+def place_of(path: RemotePath) -> str:
+    """Return the URL of the bucket or server that has an object."""
+    return "://".join((path.parts[0].rstrip(":"), path.parts[1]))
+
+
 def client(path: RemotePath) -> "S3Store | HTTPStore":
     """Return the client of the server that has an object."""
-    return store_of("://".join((path.parts[0].rstrip(":"), path.parts[1] if len(path.parts) > 1 else "")))
+    return store_of(place_of(path))
 
 
 def version_of(path: RemotePath) -> Version:
@@ -81,39 +116,45 @@ def version_of(path: RemotePath) -> Version:
     Raises
     ------
     FileNotFoundError
-        Where it has none.
+        Where it has none, or hides whether it has: stores answer 403 to who may read objects but not list them.
     OSError
-        Where it does not answer, or refuses to.
+        Where it does not answer, or wants other credentials.
     """
     import obstore
+    from obstore.exceptions import GenericError, PermissionDeniedError
 
-    store = client(path)
+    place = place_of(path)
+    if not path.key:
+        raise FileNotFoundError(2, "names no file, only where files are", str(path))
+    store = store_of(place, PERSEVERANCE if place in ANSWERED else FIRST_PERSEVERANCE)
     try:
         meta = obstore.head(store, path.key)
-    except FileNotFoundError:
-        raise FileNotFoundError(2, "no such object", str(path)) from None
+    except GenericError as error:
+        raise OSError(5, reason(error), str(path)) from None
+    except (FileNotFoundError, PermissionDeniedError) as error:
+        ANSWERED.add(place)
+        hidden = "no such file, or no right to read it (403)"
+        raise FileNotFoundError(2, "no such file" if isinstance(error, OSError) else hidden, str(path)) from None
     except Exception as error:  # obstore has a class for each kind of failure
         raise OSError(5, reason(error), str(path)) from None
+    ANSWERED.add(place)
     modified = meta["last_modified"].timestamp()  # 0 where the server does not say
     return Version(int(meta["size"]), meta["e_tag"], modified or None)
 
 
-def there(paths: Sequence[RemotePath]) -> list[Path]:
-    """Return the objects that a server has, in the order given; one that it hides from us (403) counts as absent."""
-
-    def has(path: RemotePath) -> bool:
-        try:
-            return path.exists()
-        except PermissionError:
-            return False
-
-    return [path for path, found in zip(paths, together([functools.partial(has, path) for path in paths])) if found]
+def there(paths: Sequence[RemotePath]) -> list[RemotePath]:
+    """Return the objects that a server has, in the order given."""
+    return [path for path, found in zip(paths, together([path.exists for path in paths])) if found]
 
 
 def reason(error: BaseException) -> str:
-    """Return why a request failed, on one line: the first of obstore's paragraphs."""
-    words = " ".join(str(error).partition("\n\n")[0].split())
-    return words if len(words) <= 200 else words[:200] + " …"
+    """Return why a request failed, on one line: the first of obstore's paragraphs, without what the server wrote for programs."""
+    text = str(error).partition("\n\n")[0]
+    if ROLES in text:
+        return "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    text = re.sub(r"^Generic \w+ error: |, max_retries: \d+, retry_timeout: \d+s|:?\s*<.*", "", text, flags=re.DOTALL)
+    words = " ".join(text.split())
+    return words if len(words) <= 300 else words[:300] + " …"
 
 
 def fill(path: RemotePath, parts: Sequence[tuple[np.ndarray, int]]) -> None:
@@ -182,12 +223,33 @@ def upload(file: Path, path: RemotePath) -> None:
     import obstore
 
     try:
-        obstore.put(client(path), path.key, file)
+        whole = file.stat().st_size
+        obstore.put(client(path), path.key, file, chunk_size=max(SMALLEST_PART, -(-whole // MOST_PARTS)))
         size = obstore.head(client(path), path.key)["size"]
+    except OSError as error:
+        raise OutputError(f"{error.filename or path}: uploading failed: {error.strerror or reason(error)}") from None
     except Exception as error:
         raise OutputError(f"{path}: uploading failed: {reason(error)}") from None
-    if size != file.stat().st_size:
-        raise OutputError(f"{path}: {size} bytes arrived of {file.stat().st_size}; the same command uploads them again")
+    if size != whole:
+        raise OutputError(f"{path}: {size} bytes arrived of {whole}; the same command uploads them again")
+
+
+def refuse_unwritable(folder: RemotePath, name: str) -> None:
+    """Raise `OutputError` where an object cannot be put under that name, read and deleted again; before hours of work."""
+    import obstore
+
+    path = folder / name
+    assert isinstance(path, RemotePath)
+    try:
+        obstore.put(client(path), path.key, b"")
+        obstore.head(client(path), path.key)
+        obstore.delete(client(path), path.key)
+    except FileNotFoundError:
+        raise OutputError(f"{folder}: cannot write here: there is no such bucket") from None
+    except Exception as error:
+        raise OutputError(
+            f"{folder}: cannot write, read and delete here, which unmix has to: {reason(error)}"
+        ) from None
 
 
 def delete(path: RemotePath) -> None:

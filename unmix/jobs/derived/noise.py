@@ -10,7 +10,7 @@ from ...errors import CubeError, InputError
 from ...io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
 from ...io.identity import input_id
 from ...io.opening import parted
-from ...io.remote import absolute
+from ...io.remote import absolute, located
 from ...io.window import Window, origin_of
 from ...scene import ReadOptions
 from ...scene.bands import choose_bands
@@ -122,7 +122,7 @@ def noise_of(path: str | os.PathLike[str], scene: Cube, bands: Bands, reading: R
 def is_text(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is text, and no header of ENVI; a file that is not there is taken for one with numbers."""
     try:
-        with open(path, "rb") as file:
+        with located(path).open("rb") as file:
             head = file.read(HEAD)
     except FileNotFoundError:
         return ":" not in os.path.basename(path)
@@ -141,7 +141,7 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
     """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
     try:
-        with open(path, errors="replace") as file:
+        with located(path).open(errors="replace") as file:
             text = file.read(LONGEST_FILE)
     except OSError as error:
         raise InputError(

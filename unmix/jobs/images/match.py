@@ -16,6 +16,7 @@ from ...errors import LibraryError, MethodError
 from ...io.cube import by_pixel, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
+from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
 from ...outputs.names import folder_for, inputs_of
 from ...outputs.plain_map import PlainMap, header_of, new_files
@@ -71,7 +72,7 @@ def match(
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
     waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
     channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
-    parts = prepared(load_parts(Path(endmembers)), Path(endmembers), None, library_scale, select)
+    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select)
     library = Comparable.of(channels, parts, by, continuum)
     if waves is None and any(part.wavelengths is not None for part in parts):
         log.warning(
