@@ -88,10 +88,18 @@ def formats_page() -> str:
         + "\n## Maps\n\n"
         + table(("option", "what", "files of a map"), outputs)
         + "\nGeoTIFF and HDF5 are made from the finished ENVI work file, read back and compared. GDAL finds the map of an HDF5 file\n"
-        "as `NETCDF:STEM_abundance.h5:abundance`.\n"
+        "as `NETCDF:STEM_abundance.h5:abundance`.\n" + QUANTIZE
     )
 
 
+QUANTIZE = """
+`--quantize STEP` stores abundances, sums by class, means over draws (`--monte-carlo`) and residuals as unsigned 16-bit integers:
+a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be negative (residuals, `ucls`, `scls`,
+`mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; one that does not ends the run with
+an error that names the map. ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
+offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
+certificate, `run.json` and the picture are of the values before they are stored.
+"""
 PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
 
 

@@ -224,6 +224,13 @@ running = options.combine(
         help="Endmembers or classes that are red, green and blue in STEM_browse.png.  [default: the three with the largest sums]",
     ),
     click.option(
+        "--quantize",
+        type=float,
+        metavar="STEP",
+        help="Write abundances, sums by class and residuals as 16-bit integers of this step, such as 1e-4, with scale and offset in "
+        "the header; 65535 is no data. A value that does not fit is an error.",
+    ),
+    click.option(
         "--no-browse", "browse", is_flag=True, flag_value=False, default=True, help="Write no STEM_browse.png."
     ),
 )

@@ -18,7 +18,7 @@ NODATA = -9999.0
 # Maps of numbers without a unit.
 SHARES = ("abundance", "fraction", "sigma", "montecarlo", "certificate")
 # Fields of a header that have a word for each band.
-LISTED = ("band names", "wavelength", "fwhm", "bbl")
+LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data offset values")
 # HDF5 allows no attribute above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
 # Names of GDAL's drivers that differ from ours.
@@ -123,6 +123,9 @@ def write_tags(target: Any, fields: dict[str, str], bands: int) -> None:
         target.update_tags(
             1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
         )
+    gain, offset = scaling_of(fields)
+    if gain != 1 or offset != 0:
+        target.scales, target.offsets = [gain] * bands, [offset] * bands
     origin = {key.replace(" ", "_").upper(): value for key, value in origin_fields(fields).items()}
     target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip(), **origin)
     for b, tags in enumerate(tags_of_bands(fields, bands), 1):
@@ -193,6 +196,12 @@ def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
     return [tuple(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
 
 
+def scaling_of(fields: dict[str, str]) -> tuple[float, float]:
+    """Return the step and the offset of a map's values, which all bands share; 1 and 0 where they are stored as they are."""
+    gains, offsets = (words(fields, f"data {name} values") or [] for name in ("gain", "offset"))
+    return float(gains[0]) if gains else 1.0, float(offsets[0]) if offsets else 0.0
+
+
 def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
     """Return for each band its name, and its wavelength, FWHM and good-band flag where the header has them."""
     tags = [{"name": name} for name in words(fields, "band names") or [""] * bands]
@@ -229,6 +238,9 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         )
         data.attrs["_FillValue"] = np.array([blank], values.dtype)
         data.attrs["long_name"] = np.bytes_(fields.get("description", "").strip().encode()[:LONGEST_ATTRIBUTE])
+        gain, offset = scaling_of(fields)
+        if gain != 1 or offset != 0:
+            data.attrs["scale_factor"], data.attrs["add_offset"] = gain, offset
         if name.removesuffix("_ortho") in SHARES:
             data.attrs["units"] = np.bytes_("1")
         classes = words(fields, "class names")

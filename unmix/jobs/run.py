@@ -25,11 +25,10 @@ from ..outputs.completed import CompletedRun
 from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
 from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
+from ..outputs.map_type import ORTHO, map_type
 from ..outputs.names import (
     LIBRARY,
-    ORTHO,
     RECORD,
-    blank_of,
     file_of,
     folder_for,
     inputs_of,
@@ -255,6 +254,7 @@ class SceneRun:
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
             "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
+            "itemsizes": {name: map_type(name, options).dtype.itemsize for name in maps},
             "warnings": self.warnings,
             "l1": None if self.penalty is None else {"l1": self.penalty.l1, "chosen_by": self.penalty.chosen_by},
             "l21": None if self.rows is None else self.rows.to_dict(),
@@ -412,7 +412,7 @@ class SceneRun:
         placed = int(np.prod(placement.shape)) if placement is not None else 0
         outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + converted) + 2**20)
         for name, count in maps.items():
-            outputs.raster(name, scene.lines, scene.samples, count)
+            outputs.raster(name, scene.lines, scene.samples, count, map_type(name, options))
         summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
         lost = sum(self.noise.lost) if isinstance(self.noise, NoiseCube) else 0
         if lost:
@@ -445,13 +445,13 @@ def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
 def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:
     """Make ``STEM_name_ortho`` from the finished ``STEM_name``, some lines at a time."""
     source = outputs.rasters[name]
-    swath = np.memmap(source.path, source.kind, "r", shape=(source.lines, source.bands, source.samples))
+    swath = source.stored()
     lines, samples = placement.shape
-    target = outputs.raster(name + ORTHO, lines, samples, bands)
+    target = outputs.raster(name + ORTHO, lines, samples, bands, source.kind)
     bytes_of_line = samples * (12 * bands + 40)  # values gathered and transposed, and the indices of their pixels
     if bytes_of_line > max(memory, SMALLEST_BLOCK):
         raise MethodError(f"`memory` {memory} bytes is too small: one line of the map needs {bytes_of_line}")
     step = max(1, min(lines, memory // bytes_of_line))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
-        target.write(part, placement.place(swath, part, blank_of(name)))
+        target.write_stored(part, placement.place(swath, part, source.kind.blank))

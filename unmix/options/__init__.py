@@ -19,7 +19,7 @@ from .contradictions import OF_EXTRACTION, refuse_contradictions
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -112,6 +112,9 @@ class Options:
         File format of the maps; a key of `unmix.io.export.FORMATS`.
     ortho : bool
         Also write the maps of a swath orthorectified by its lookup table (EMIT), as ``STEM_abundance_ortho`` and so on.
+    quantize : float, optional
+        Write abundances, sums by class, means over draws and residuals as 16-bit integers of this step, half the size. The offset is
+        0, or where values may be negative −32767 steps; 65535 is no data. All else, the certificate too, is of the values themselves.
     top : int, optional
         Write only this many abundances of each pixel, the largest first, to ``STEM_abundance``, and the numbers of their endmembers to
         ``STEM_index`` (from 1; 0 where there is none).
@@ -175,6 +178,7 @@ class Options:
     certificate: bool = False
     format: str = "envi"
     ortho: bool = False
+    quantize: float | None = None
     top: int | None = None
     browse: bool = True
     rgb: str | None = None
@@ -353,6 +357,7 @@ class Options:
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({"tag": list(self.tag)} if self.tag else {})
+            | ({} if self.quantize is None else {"quantize": self.quantize})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 

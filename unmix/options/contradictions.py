@@ -37,6 +37,10 @@ def refuse_contradictions(options: "Options") -> None:
 
 def refuse_run(options: "Options") -> None:
     """Refuse numbers that no run can have."""
+    if options.quantize is not None and not 0 < options.quantize < math.inf:
+        raise MethodError(f"`quantize` {options.quantize:g}: must be a number above 0, such as 1e-4")
+    if options.quantize is not None and options.l21 is not None:
+        raise MethodError("`quantize` does not go with `l21`, whose proof needs the abundances as they are")
     if options.top is not None and options.top < 1:
         raise MethodError(f"`top` {options.top}: must be at least 1")
     if not options.max_delta > 0:

@@ -15,6 +15,7 @@ from ..io.remote import sizes_in
 from ..library import BRIGHTNESS, SHADE, Endmembers, load
 from .journal import read_resume_state
 from .lock import STALE
+from .map_type import decoded
 from .names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 
 
@@ -90,7 +91,11 @@ class FinishedRun:
         return self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
 
     def open(self, name: str) -> Cube:
-        """Open a map; `CubeError` where it cannot be read."""
+        """Open a map, of which values are read also where it is stored otherwise; `CubeError` where it cannot be read."""
+        return decoded(self.open_stored(name))
+
+    def open_stored(self, name: str) -> Cube:
+        """Open a map as it is stored; `CubeError` where it cannot be read."""
         dataset = self.form.dataset
         return open_cube(self.file_of(name), dataset and dataset.format(name))
 

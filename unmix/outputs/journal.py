@@ -24,7 +24,8 @@ from ..io.read import brief
 from ..io.remote import VERSIONS
 from ..io.write import write_all
 from .atomic import file_digest, image_digest
-from .names import JOURNAL, MAPS, RECORD, is_ours, type_of
+from .map_type import type_of
+from .names import JOURNAL, MAPS, RECORD, is_ours
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -208,8 +209,10 @@ def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") ->
 def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
     """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
     assert resume.about is not None
+    sizes = resume.about.get("itemsizes", {})
     for name, (lines, samples, bands) in resume.about["rasters"].items():
-        path, line = folder / f"{stem}_{name}.img.part", type_of(name).itemsize * samples * bands
+        itemsize = int(sizes.get(name, type_of(name).dtype.itemsize))
+        path, line = folder / f"{stem}_{name}.img.part", itemsize * samples * bands
         if len(resume.checks[name]) > lines:
             raise ValueError(f"it counts more lines of {path.name} than the raster has")
         with open(path, "rb") as file:

@@ -8,17 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import MethodError
 from ..io import Cube
-from ..io.export import FORMATS, NODATA, OutputFormat
+from ..io.export import FORMATS, OutputFormat
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.identity import files_of
 from ..io.opening import parted
 from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
+from .map_type import ORTHO
 
 MAPS = (
     "abundance",
@@ -34,9 +33,6 @@ MAPS = (
     "class",
     "unweighted",
 )
-ORTHO = "_ortho"  # follows the name of an orthorectified map
-# The types of values of maps that are not float32, and what stands for no data in them; -9999 in the others.
-TYPES, BLANKS = {"class": np.dtype("u1")}, {"class": 0}
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
@@ -51,16 +47,6 @@ def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, br
 
 # The suffixes of the outputs of all possible runs.
 SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS.values() for suffix in suffixes_of(MAPS, form, True, True)))
-
-
-def type_of(name: str) -> np.dtype[Any]:
-    """Return the type of a map's values, as stored."""
-    return TYPES.get(name.removesuffix(ORTHO), np.dtype("<f4"))
-
-
-def blank_of(name: str) -> float:
-    """Return what stands for no data in a map."""
-    return BLANKS.get(name.removesuffix(ORTHO), NODATA)
 
 
 def is_ours(name: Any, stem: str) -> bool:

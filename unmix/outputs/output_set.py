@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import OutputError
 from ..io.export import FORMATS, OutputFormat
 from ..io.fields import DTYPES
@@ -24,6 +22,7 @@ from .atomic import file_digest, finite, flush, readable, record_digest, signals
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 from .lock import Lock
+from .map_type import MapType, Values, type_of
 from .names import (
     BROWSE,
     LIBRARY,
@@ -36,7 +35,6 @@ from .names import (
     of_a_run,
     parts_of,
     refuse_inputs,
-    type_of,
 )
 from .raster import Raster
 
@@ -220,10 +218,10 @@ class Outputs:
                 "room or use `out_dir`"
             )
 
-    def raster(self, name: str, lines: int, samples: int, bands: int) -> Raster:
+    def raster(self, name: str, lines: int, samples: int, bands: int, kind: MapType | None = None) -> Raster:
         """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
         checks = None if self.resume is None else self.resume.checks.get(name)
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, type_of(name))
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, kind or type_of(name))
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
@@ -319,15 +317,15 @@ class Outputs:
             "bands": raster.bands,
             "header offset": 0,
             "file type": "ENVI Standard",
-            "data type": next(code for code, kind in DTYPES.items() if kind == raster.kind),
+            "data type": next(code for code, kind in DTYPES.items() if kind == raster.kind.dtype),
             "interleave": "bil",
             "byte order": 0,
         }
         write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
 
-    def values(self) -> dict[str, np.ndarray]:
-        """Return what is written of each map, as memory maps (lines, bands, samples)."""
-        return {name: raster.values() for name, raster in self.rasters.items()}
+    def values(self) -> dict[str, Values]:
+        """Return the values that are written of each map."""
+        return {name: Values(raster.stored(), raster.kind) for name, raster in self.rasters.items()}
 
     def write_browse(self, image: bytes) -> None:
         """Write ``STEM_browse.png``."""

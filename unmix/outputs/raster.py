@@ -3,15 +3,15 @@
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..io.opening import open_new, open_there
 from ..io.write import write_all
 from .atomic import digest_of
+from .map_type import MapType
 
-FLOAT32 = np.dtype("<f4")
+FLOAT32 = MapType()
 
 
 class Raster:
@@ -23,7 +23,7 @@ class Raster:
 
     def __init__(
         self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
-        kind: np.dtype[Any] = FLOAT32,
+        kind: MapType = FLOAT32,
     ) -> None:  # fmt: skip
         self.path, self.lines, self.samples, self.bands, self.kind = path, lines, samples, bands, kind
         self.checks = np.zeros(lines, np.uint32)
@@ -35,15 +35,28 @@ class Raster:
     @property
     def line_bytes(self) -> int:
         """Bytes of a line."""
-        return self.kind.itemsize * self.bands * self.samples
+        return self.kind.dtype.itemsize * self.bands * self.samples
 
-    def values(self) -> np.ndarray:
-        """Return what is written, as a memory map (lines, bands, samples)."""
-        return np.memmap(self.path, self.kind, "r", shape=(self.lines, self.bands, self.samples))
+    def stored(self) -> np.ndarray:
+        """Return what is written, as it is stored, as a memory map (lines, bands, samples)."""
+        return np.memmap(self.path, self.kind.dtype, "r", shape=(self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32, if known."""
-        values = np.ascontiguousarray(values, self.kind)
+        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32, if known.
+
+        Raises
+        ------
+        OutputError
+            Where a value does not fit the type of the map.
+        """
+        stored = self.kind.encode(
+            values, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start + 1}"
+        )
+        self.write_stored(lines, stored, None if self.kind.step else checks)
+
+    def write_stored(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
+        """Write a block as it is stored; see `write`."""
+        values = np.ascontiguousarray(values, self.kind.dtype)
         block, line = values.reshape(-1).view(np.uint8), self.line_bytes
         if checks is None:
             rows = block.reshape(-1, line)

@@ -26,7 +26,8 @@ from ..problem import WARN_CONDITION, Problem
 from ..scene import ReadOptions
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge, kappas_of
-from .names import ORTHO, blank_of, suffixes_of, type_of
+from .map_type import ORTHO, map_type
+from .names import suffixes_of
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
@@ -81,8 +82,8 @@ def map_headers(
     placed = {} if scene.placement is None else scene.placement.fields
     for name in outputs.rasters:
         location = placed if name.endswith(ORTHO) else map_fields
-        blank: dict[str, str | list[str]] = {"data ignore value": f"{blank_of(name):g}"}
-        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **blank, **location, **origin})
+        stored = outputs.rasters[name].kind.header(outputs.rasters[name].bands)
+        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **stored, **location, **origin})
 
 
 def acquisition_of(scene: Cube) -> dict[str, str]:
@@ -172,7 +173,7 @@ def plan_only(
         "bytes_to_read": scene.lines * bytes_per_line(scene),
         "bytes_to_write": scene.lines
         * scene.samples
-        * sum(type_of(name).itemsize * count for name, count in bands.items())
+        * sum(map_type(name, options).dtype.itemsize * count for name, count in bands.items())
         or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],

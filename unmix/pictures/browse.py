@@ -1,6 +1,7 @@
 """Compose a run's browse image: three maps as red, green and blue, clear where pixels are masked."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -96,12 +97,12 @@ def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[st
     return of_shares(shown, masked | (shown == NODATA).any(axis=0))
 
 
-def browse_of(maps: Mapping[str, np.ndarray], bands: Sequence[int]) -> bytes:
+def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
     """Return the browse image of a run, at most `MOST` pixels wide and high: of larger scenes every k-th line and sample.
 
     Parameters
     ----------
-    maps : mapping of arrays (lines, bands, samples)
+    maps : mapping of arrays (lines, bands, samples), or of what can be sliced like them
         The run's maps; read as far as they are shown.
     bands : sequence of int
         See `bands_shown`.

@@ -25,7 +25,7 @@ from ...io import Cube
 from ...library import Endmembers
 from ...options import Options
 from ...outputs.lock import holds
-from ...outputs.names import type_of
+from ...outputs.map_type import map_type
 from ...outputs.raster import Raster
 from ...pipeline import Seconds
 from ...problem import Problem
@@ -222,7 +222,12 @@ def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
         rasters = {}
         for name, file in task.rasters.items():
             rasters[name] = Raster(
-                Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32), type_of(name)
+                Path(file.path),
+                file.lines,
+                file.samples,
+                file.bands,
+                np.empty(0, np.uint32),
+                map_type(name, task.options),
             )
             stack.callback(rasters[name].file.close)
         # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.

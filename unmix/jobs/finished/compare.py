@@ -17,7 +17,7 @@ from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...outputs.finished import FinishedRun
-from ...outputs.names import ORTHO
+from ...outputs.map_type import ORTHO, decoded
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
@@ -242,7 +242,7 @@ def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
         run = FinishedRun.of(path)
     except OutputError as error:
         try:
-            cube = open_cube(path)
+            cube = decoded(open_cube(path))
         except (InputError, OSError):
             raise error from None
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)

@@ -31,6 +31,7 @@ KINDS = {
 }  # fmt: skip
 PROJECTION = "https://stac-extensions.github.io/projection/v2.0.0/schema.json"
 FILE = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
+RASTER = "https://stac-extensions.github.io/raster/v2.0.0/schema.json"
 PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 
 
@@ -81,6 +82,8 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
     }  # fmt: skip
     for name in [*run.report["digests"], run.stem.name + RECORD]:
         item.add_asset(name.removeprefix(f"{run.stem.name}_"), asset_of(run, name))
+    if any("raster:scale" in asset.extra_fields for asset in item.assets.values()):
+        item.stac_extensions.append(RASTER)
     target = run.stem.with_name(run.stem.name + ITEM)
     text = json.dumps(item.to_dict(include_self_link=False), indent=1, ensure_ascii=False)
     try:
@@ -211,8 +214,11 @@ def asset_of(run: FinishedRun, name: str) -> Any:
     about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{digest}"}
     title = name.removeprefix(f"{run.stem.name}_").rpartition(".")[0].replace("_", " ")
     if role == "data":
-        cube = run.open(name.removeprefix(f"{run.stem.name}_").rpartition(".")[0])
+        cube = run.open_stored(name.removeprefix(f"{run.stem.name}_").rpartition(".")[0])
         names = run.band_names(title, cube.bands) if title == "abundance" else []
         about |= {"data_type": cube.dtype.name, "nodata": cube.nodata}
+        if cube.gain is not None:
+            lowest = 0.0 if cube.offset is None else float(cube.offset[0])
+            about |= {"raster:scale": float(cube.gain[0]), "raster:offset": lowest}
         about |= {"bands": [{"name": one} for one in names]} if names else {}
     return pystac.Asset(f"./{quote(name)}", title, None, kind, [role], about)

@@ -9,7 +9,7 @@ from ...io import Bands, Cube, bytes_per_line, spectra
 from ...io.window import origin_of
 from ...library import Endmembers
 from ...methods import Method
-from ...outputs.names import blank_of
+from ...outputs.map_type import type_of
 from ...problem import Weighting
 from ...scene import ReadOptions, name_for
 from ..derived.noise import NoiseCube
@@ -36,7 +36,7 @@ def check_scatter(
         origin = origin_of(scene)
         wrong["means and deviations over draws"] = draws.wrong(
             maps.line("montecarlo", line)[:, places], best, Y, np.full(len(places), origin[0] + line), origin[1] + places,
-            lambda drawn, E: reference(drawn, E, method, report["solver"]),
+            lambda drawn, E: reference(drawn, E, method, report["solver"]), maps.blur("montecarlo"),
         )  # fmt: skip
     for what, which in wrong.items():
         verdict.accuse(maps.stem, line, places[which], f"its {what} do not match the cube")
@@ -82,7 +82,7 @@ def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) ->
     places = places[maps.line("rmse", line)[0, places] == NODATA]
     for name in ("fraction", "sigma", "montecarlo", "class", "unweighted"):
         if name in maps:
-            wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
+            wrong = (maps.line(name, line)[:, places] != type_of(name).blank).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
 
 
@@ -91,7 +91,8 @@ def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict
     sums = maps.line("fraction", line)[:count, places].astype(float)
     chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
     of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
-    wrong = np.where(chosen > 0, of_chosen < most - TOLERANCE * np.maximum(1, np.abs(most)), most > TOLERANCE)
+    limit = TOLERANCE * np.maximum(1, np.abs(most)) + 2 * maps.blur("fraction")
+    wrong = np.where(chosen > 0, of_chosen < most - limit, most > limit)
     verdict.accuse(maps.stem, line, places[wrong | (chosen > count)], "its class has not the largest sum")
 
 
@@ -113,5 +114,5 @@ def check_fractions(
     compared = np.ones_like(expected, bool)
     compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
     tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
-    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected))
+    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected)) + maps.blur("fraction")
     verdict.accuse(maps.stem, line, places[(off & compared).any(axis=0)], "its sums by class do not match the cube")

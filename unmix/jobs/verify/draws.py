@@ -47,7 +47,7 @@ class DrawCheck:
 
     def wrong(
         self, written: np.ndarray, A: np.ndarray, Y: np.ndarray, lines: np.ndarray, samples: np.ndarray,
-        solve: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        solve: Callable[[np.ndarray, np.ndarray], np.ndarray], blur: float = 0.0,
     ) -> np.ndarray:  # fmt: skip
         """Return which pixels have other means or deviations than their draws, (n,) bool; as many are looked at as time is left for.
 
@@ -62,6 +62,8 @@ class DrawCheck:
             Their places in the scene.
         solve : callable
             Returns abundances (n, p) from pixels (n, L) and spectra (L, p).
+        blur : float
+            By how much what is written may be off, because it is stored in steps.
         """
         wrong = np.zeros(len(A), bool)
         count = min(len(A), self.left // self.map.choice.draws)
@@ -78,5 +80,5 @@ class DrawCheck:
         Y, A = np.ascontiguousarray(Y[some]), np.ascontiguousarray(A[some])
         expected = self.map.of_pixels(Y, A, lines[some], samples[some], solve_again)
         off = np.abs(written[:, some].T - expected)
-        wrong[some] = clear & ~(off <= TOLERANCE * np.abs(expected) + LEAST).all(axis=1)
+        wrong[some] = clear & ~(off <= TOLERANCE * np.abs(expected) + LEAST + blur).all(axis=1)
         return wrong

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...io import Cube, bytes_per_line
 from ...outputs.finished import FinishedRun
+from ...outputs.map_type import QUANTIZED
 
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6
@@ -57,6 +58,11 @@ class Maps:
     def stem(self) -> Path:
         """The beginning of their names."""
         return self.run.stem
+
+    def blur(self, name: str) -> float:
+        """Return by how much the values of a map may differ from what they stand for, because they are stored in steps."""
+        step = self.run.report.get("asked", {}).get("quantize")
+        return 0.5 * float(step) if step is not None and name in QUANTIZED else 0.0
 
     def line(self, name: str, line: int) -> np.ndarray:
         """Return one line of a map, float32 (bands, samples)."""

@@ -64,6 +64,7 @@ class ModelCheck:
             ]
             for size in range(1, self.choice.sizes[1] + 1)
         }
+        self.blur = 0.0  # what fractions may be off that are stored in steps
         self.slack = 0.0  # what a limit on the RMSE may be off, as a share of the pixel's
         self.margin = 0.0  # what a fraction may be off
         self.count = sum(len(models) for parts in self.models.values() for models in parts)
@@ -151,6 +152,7 @@ class ModelCheck:
         names = ("model", "fraction", "rmse", *(["spread"] if "spread" in maps else []))
         written = {name: maps.line(name, line)[:, places] for name in names}
         wrong: dict[int, str] = {}
+        self.blur = maps.blur("fraction")
         worst, within = 0.0, float(report["asked"].get("within", 0.0))
         for n, place in enumerate(places):
             if masked[n]:
@@ -175,7 +177,7 @@ class ModelCheck:
         expected = self.sums.fractions(a[None, :, None], none)[0, :, 0]
         numbers = self.sums.models(a[None, :, None], none)[0, :, 0]
         off = float(np.abs(written["fraction"] - expected).max())
-        near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
         if abs(float(written["rmse"][0]) - rmse) > 1e-6 * rmse + 2e-8 * size:
             return np.inf
         if near and np.array_equal(numbers, written["model"]):
@@ -194,6 +196,7 @@ class ModelCheck:
             a[columns] = fitted
             expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
             is_as_good = float(np.sqrt(np.square(y - A @ fitted).mean())) <= rmse + SAME_RMSE * size
-            if is_as_good and np.abs(fractions - expected).max() <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+            limit = TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
+            if is_as_good and np.abs(fractions - expected).max() <= limit:
                 return True
         return False

@@ -19,7 +19,8 @@ from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.journal import difference
-from ...outputs.names import MAPS, ORTHO, RECORD, blank_of
+from ...outputs.map_type import ORTHO, type_of
+from ...outputs.names import MAPS, RECORD
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
 from .derived import (
@@ -93,7 +94,7 @@ def verify_report(
     maps = Maps(FinishedRun(stem, report))
     if method is not None and "fit" in report:
         for name, recorded, counted in recounted(
-            report, maps.line, "index" in maps or method is MESMA, "certificate" in maps
+            report, maps, "index" in maps or method is MESMA, "certificate" in maps
         ):
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
@@ -200,7 +201,7 @@ def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, ver
             if name + ORTHO not in maps:
                 continue
             placed = maps.line(name + ORTHO, int(line)).copy()
-            wrong = (placed[:, ~has_pixel] != blank_of(name)).any()
+            wrong = (placed[:, ~has_pixel] != type_of(name).blank).any()
             for row in np.unique(y[has_pixel]):
                 cells = has_pixel & (y == row)
                 wrong |= not np.array_equal(placed[:, cells], maps.line(name, int(row))[:, x[cells]], equal_nan=True)
@@ -234,6 +235,7 @@ def check_line(
     rmse = maps.line("rmse", line)[0, places]
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
+    blur = maps.blur("abundance")
     best = abundance[~masked].astype(float) if method is None else reference(Y[~masked], E, method, solver, penalty)
     residual = (Y[~masked] - best @ E.T)[:, :L]
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
@@ -243,15 +245,15 @@ def check_line(
         index = maps.line("index", line)[:, places].T[~masked].astype(int)
         best_at_index = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
         best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
-        elsewhere = np.abs(np.where(index > 0, best_at_index, 0) - found_a) / np.maximum(1, np.abs(found_a))
-    off = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
+        elsewhere = beyond(np.where(index > 0, best_at_index, 0) - found_a, blur) / np.maximum(1, np.abs(found_a))
+    off = (beyond(found_a - best_a, blur) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     if penalty is not None and "index" not in maps:
-        off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty)] = 0.0
+        off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
-    fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked])
+    fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked], blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
     dropped = unclear & ~complete
@@ -263,7 +265,7 @@ def check_line(
     if "residual" in maps:
         written = maps.line("residual", line)[:, places].T * report.get("weights", 1.0)
         size = (np.abs(Y[~masked]) + np.abs(best) @ np.abs(E).T)[:, :L]
-        limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True)
+        limit = 1e-6 * size.max(axis=1, initial=0, keepdims=True) + maps.blur("residual") * report.get("weights", 1.0)
         wrong[~masked] |= (np.abs(written[~masked] - residual) > limit).any(axis=1)
     if "certificate" in maps and SOLVERS[solver].exact:
         kappa = maps.line("certificate", line)[0, places]
@@ -280,9 +282,20 @@ def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:
     return float(report["l1"]["lambda"]) * np.array(np.ones(p) if asked["weights"] is None else asked["weights"])
 
 
-def as_good(Y: np.ndarray, E: np.ndarray, A: np.ndarray, best: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Return which abundances (n, p) cost no more than others: where a penalty is below rounding, it cannot choose between them."""
+def beyond(off: np.ndarray, blur: float) -> np.ndarray:
+    """Return by how much differences exceed those of values that are stored in steps."""
+    return np.maximum(np.abs(off) - blur, 0.0)
+
+
+def as_good(
+    Y: np.ndarray, E: np.ndarray, A: np.ndarray, best: np.ndarray, penalty: np.ndarray, blur: float = 0.0
+) -> np.ndarray:
+    """Return which abundances (n, p) cost no more than others: where a penalty is below rounding, it cannot choose between them.
+
+    ``blur`` is by how much each abundance may be off: near the optimum that costs no more than its square.
+    """
     costs = [0.5 * np.square(Y - some @ E.T).sum(axis=1) + some @ penalty for some in (A, best)]
+    costs[1] += 0.5 * (blur * np.sqrt(np.square(E).sum(axis=0)).sum()) ** 2
     return np.asarray(costs[0] <= costs[1] + SAME_COST * np.square(Y).sum(axis=1)) & (A >= 0).all(axis=1)
 
 
@@ -296,12 +309,12 @@ def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np
 
 
 def is_answer(
-    A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, method: Method | None, rmse: np.ndarray
-) -> np.ndarray:
-    """Return which abundances (n, p) satisfy the constraints and, where all are known, leave the RMSE that was written; bool (n,)."""
+    A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, method: Method | None, rmse: np.ndarray, blur: float = 0.0
+) -> np.ndarray:  # fmt: skip
+    """Return which abundances (n, p), ``blur`` off at most, are feasible and, where all are known, leave the RMSE that was written."""
     if method is None:
         return np.ones(len(A), bool)
-    limit = TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1))
+    limit = TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1)) + blur * A.shape[1]
     good = np.isfinite(A).all(axis=1)
     good &= (A.min(axis=1) >= -limit) if method.nonnegative else True
     over = A.sum(axis=1) - 1

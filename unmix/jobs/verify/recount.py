@@ -1,6 +1,6 @@
 """Count again from a run's maps what its record says of its pixels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,21 +8,20 @@ import numpy as np
 from ...certificate import CERTIFIED
 from ...io.export import NODATA
 from ...summary import THERE
+from .maps import Maps
 
 # Relative: sums of float32 are taken in another order, and maps hold float32 of the record's float64.
 TOLERANCE = 1e-5
-# Returns a line of a map, by the map's name and the line's number, as float32 (bands, samples).
-Line = Callable[[str, int], np.ndarray]
 
 
-def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
+def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
     """Yield each number of the record that the maps determine: its name, the recorded value and the one counted in the maps.
 
     Parameters
     ----------
     report : dict
         The record.
-    line_of : callable
+    maps : Maps
     top : bool
         Whether only the largest abundances were written, so that those of each endmember cannot be counted.
     certificate : bool
@@ -31,7 +30,8 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
     pixels, lines = report["pixels"], int(report["lines"])
     solved, largest = 0, 0.0
     p = len(report["endmembers"]["names"])
-    sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros(p, int)
+    sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros((3, p), int)
+    blur, line_of = maps.blur("abundance"), maps.line
     kappas, deltas = [], []
     for line in range(lines):
         rmse = line_of("rmse", line)[0]
@@ -42,7 +42,7 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
             a = line_of("abundance", line)[:, is_solved].astype(float)
             sums += a.sum(axis=1)
             maxima = np.maximum(maxima, a.max(axis=1, initial=-np.inf))
-            present += (a > THERE).sum(axis=1)
+            present += [(a > THERE + off).sum(axis=1) for off in (0.0, blur, -blur)]
         if certificate:
             certificates = line_of("certificate", line)[:, is_solved]
             kappas.append(certificates[0])
@@ -61,9 +61,11 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
         yield "kappa_histogram", sum(report["kappa_histogram"]["counts"]), solved
     for j, recorded in enumerate(report["abundances"] if not top and solved else ()):
         name = f"abundances of {recorded['name']}: "
-        yield name + "mean", recorded["mean"], sums[j] / solved
-        yield name + "maximum", recorded["maximum"], maxima[j]
-        yield name + "share_above_1_percent", recorded["share_above_1_percent"], present[j] / solved
+        shares = present[:, j] / solved
+        yield name + "mean", recorded["mean"], nearest(recorded["mean"], sums[j] / solved, blur)
+        yield name + "maximum", recorded["maximum"], nearest(recorded["maximum"], maxima[j], blur)
+        share = recorded["share_above_1_percent"]
+        yield name + "share_above_1_percent", share, share if shares[1] <= share <= shares[2] else shares[0]
     if certificate:
         kappa, delta = np.concatenate(kappas), np.concatenate(deltas)
         yield "worst_kappa", report["worst_kappa"], float(kappa.max(initial=0))
@@ -75,6 +77,11 @@ def recounted(report: dict[str, Any], line_of: Line, top: bool, certificate: boo
             failed, certified = int((~kappa_small).sum()), int(both_small.sum())
             yield "pixels failed", (min if low else max)(pixels["failed"], failed), failed if low else pixels["failed"]
             yield "pixels certified", (max if low else min)(pixels["certified"], certified), pixels["certified"]
+
+
+def nearest(said: Any, found: float, blur: float) -> float:
+    """Return the number nearest to a recorded one that a counted one may stand for, which may be so much off."""
+    return float(np.clip(said, found - blur, found + blur)) if blur and said is not None else found
 
 
 def differs(said: Any, found: Any) -> bool:

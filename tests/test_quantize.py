@@ -1,0 +1,192 @@
+"""`--quantize`: maps of 16-bit integers, whose values are those of float32 maps to half a step."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from conftest import write_cube
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli import unmix as command
+
+import unmix
+from unmix.errors import MethodError, OutputError
+from unmix.outputs.finished import FinishedRun
+from unmix.outputs.map_type import NODATA, MapType, type_of
+
+STEP = 1e-4
+WAVES = "{" + ", ".join(map(str, range(400, 2400, 170))) + "}"
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene with masked pixels, and a library with classes."""
+    rng = np.random.default_rng(5)
+    E = rng.random((12, 5))
+    values = rng.dirichlet(np.ones(5), (40, 30)) @ E.T + 0.01 * rng.standard_normal((40, 30, 12))
+    values[3, 4:9] = -1
+    header = {"wavelength": WAVES, "data ignore value": "-1"}
+    write_cube(tmp_path / "s.hdr", values.astype(np.float32), "bil", **header)
+    rows = [",".join(["name", "class", *map(str, range(400, 2400, 170))])]
+    rows += [",".join([f"e{j}", "ab"[j % 2], *map(repr, E[:, j].tolist())]) for j in range(5)]
+    (tmp_path / "lib.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def values_of(stem, name):
+    """All values of a map of a run, (lines, samples, bands), float32, by the reader of the other commands."""
+    cube = FinishedRun.of(stem).open(name)
+    from unmix.io import bytes_per_line
+    from unmix.io.cube import by_pixel
+
+    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * bytes_per_line(cube), np.uint8))
+    return by_pixel(raw, cube.interleave).copy()
+
+
+@given(st.lists(st.floats(0, 6.5534), min_size=1, max_size=50), st.sampled_from([1e-4, 1e-3, 0.25]))
+def test_values_to_half_a_step(numbers, step):
+    kind = type_of("abundance", step)
+    values = np.array([*numbers, NODATA], np.float32)
+    back = kind.decode(kind.encode(values, lambda: ""))
+    assert back[-1] == NODATA
+    assert np.all(np.abs(back[:-1].astype(float) - values[:-1]) <= step * (0.5 + 1e-6) + 6.5 * 6e-8)
+
+
+@pytest.mark.parametrize("value", [-1e-4, 6.5536, np.nan, np.inf, -np.inf])
+def test_what_does_not_fit_is_named(value):
+    with pytest.raises(OutputError, match=r"x: .* does not fit `quantize` 0.0001, which holds 0 to 6.5534"):
+        type_of("abundance", STEP).encode(np.array([0.5, value], np.float32), lambda: "x")
+
+
+def test_float32_is_left_alone():
+    values = np.array([-1.5, 1e9], np.float32)
+    assert np.array_equal(MapType().encode(values, lambda: ""), values)
+    assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
+
+
+@pytest.mark.parametrize("form", ["envi", "geotiff", "cog", "hdf5", "netcdf"])
+@pytest.mark.parametrize("method", ["fcls", "scls"])
+def test_same_values_in_every_format(scene, form, method, device):
+    """Abundances, residuals and sums are those of a float32 run to half a step, and verify solves them again."""
+    pytest.importorskip("rasterio")
+    options = {"endmembers": scene / "lib.csv", "method": method, "residual": True, "by": "class", "device": device}
+    plain = unmix.run(scene / "s.hdr", out_dir=scene / "plain", **options)
+    report = unmix.run(scene / "s.hdr", out_dir=scene / "narrow", quantize=STEP, format=form, **options)
+    for name in ("abundance", "residual", "fraction", "rmse"):
+        wide, narrow = values_of(scene / "plain/s", name), values_of(scene / "narrow/s", name)
+        masked = wide == NODATA
+        assert np.array_equal(masked, narrow == NODATA) and masked[3, 4:9].all()
+        limit = 0 if name == "rmse" else 0.5 * STEP * (1 + 1e-3)
+        assert np.abs(wide.astype(float) - narrow)[~masked].max() <= limit
+    assert plain["worst_kappa"] == report["worst_kappa"] and plain["abundances"] == report["abundances"]
+    assert report["asked"]["quantize"] == STEP
+    command("verify", scene / "narrow/s", "--all")
+    command("compare", scene / "narrow/s", scene / "plain/s")
+    imread = pytest.importorskip("matplotlib.image").imread
+    pictures = [imread(scene / each / "s_browse.png") for each in ("plain", "narrow")]
+    assert np.abs(pictures[0] - pictures[1]).max() <= 1.01 / 255
+
+
+@pytest.mark.parametrize("form", ["geotiff", "netcdf"])
+def test_others_read_the_values(scene, form):
+    """GDAL, and whoever reads NetCDF by the CF conventions, find scale, offset and nodata where they look for them."""
+    rasterio = pytest.importorskip("rasterio")
+    options = {"endmembers": scene / "lib.csv", "method": "scls", "quantize": STEP, "format": form, "device": "cpu"}
+    unmix.run(scene / "s.hdr", out_dir=scene / form, **options)
+    expected = values_of(scene / form / "s", "abundance").transpose(2, 0, 1)
+    if form == "geotiff":
+        with rasterio.open(scene / form / "s_abundance.tif") as opened:
+            stored, scale, offset, blank = opened.read(), opened.scales[0], opened.offsets[0], opened.nodata
+    else:
+        with h5py.File(scene / form / "s_abundance.nc") as opened:
+            data = opened["abundance"]
+            stored, blank = data[:], data.attrs["_FillValue"][0]
+            scale, offset = (float(data.attrs[name]) for name in ("scale_factor", "add_offset"))
+    assert stored.dtype == np.uint16 and blank == 65535 and np.array_equal(stored == blank, expected == NODATA)
+    np.testing.assert_allclose((stored * scale + offset)[stored != blank], expected[stored != blank], atol=1e-6)
+
+
+def test_export_keeps_the_steps(scene):
+    rasterio = pytest.importorskip("rasterio")
+    unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=STEP, device="cpu")
+    command("export", scene / "q/s", "-o", scene / "tif", "-f", "geotiff", "--split")
+    with rasterio.open(scene / "tif/s_abundance_e1.tif") as opened:
+        assert opened.scales == (STEP,) and opened.nodata == 65535
+        assert np.array_equal(opened.read(1), np.fromfile(scene / "q/s_abundance.img", "<u2").reshape(40, 5, 30)[:, 1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"top": 2}, {"by": "class", "class_map": True, "monte_carlo": 5}, {"certificate": True, "uncertainty": True}],
+    ids=str,
+)
+def test_beside_other_options(scene, options):
+    unmix.run(
+        scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=STEP, device="cpu", **options
+    )
+    command("verify", scene / "q/s", "--all")
+    command("report", scene / "q/s")
+
+
+def test_mesma(scene):
+    command("mesma", scene / "s.hdr", "-e", scene / "lib.csv", "--levels", "2-3", "--quantize", STEP, "-o", scene / "m")
+    assert np.fromfile(scene / "m/s_fraction.img", "<u2").max() == 65535
+    command("verify", scene / "m/s", "--all")
+
+
+def test_one_step_off_is_found(scene):
+    """A value that is a step off is no rounding."""
+    from unmix.jobs.verify import outputs
+
+    unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=STEP, device="cpu")
+    stored = np.fromfile(scene / "q/s_abundance.img", "<u2").reshape(40, 5, 30)
+    line, band, sample = np.argwhere((stored > 2000) & (stored < 60000))[0]
+    stored[line, band, sample] += 2
+    stored.tofile(scene / "q/s_abundance.img")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "check_digests", lambda *_: None)
+        _, err = command("verify", scene / "q/s", "--all", code=1)
+    assert f"line {line}, sample {sample}: does not match the cube" in err
+
+
+def test_a_value_that_does_not_fit_ends_the_run(scene):
+    """The message names the map, and nothing has a final name."""
+    _, err = command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", "1e-6", "-o", scene / "q", code=1)
+    assert "s_abundance.img" in err and "--quantize 1e-06" in err and len(err.strip().splitlines()) <= 2
+    assert not (scene / "q").exists() or not list((scene / "q").glob("*.img"))
+    for bad in ("0", "-1", "nan", "inf"):
+        command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
+    with pytest.raises(MethodError, match="l21"):
+        unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", l21=0.1, quantize=STEP)
+
+
+def test_resumed(scene):
+    """A run that is cut off goes on to the same bytes; one with another step does not go on with it."""
+
+    class Cut(Exception):
+        pass
+
+    def stop(step):
+        if step.done >= step.total // 3:
+            raise Cut
+
+    options = {"endmembers": scene / "lib.csv", "quantize": STEP, "device": "cpu", "memory": 30_000}
+    unmix.run(scene / "s.hdr", out_dir=scene / "whole", **options)
+    with pytest.raises(Cut):
+        unmix.run(scene / "s.hdr", out_dir=scene / "cut", progress=stop, **options)
+    with pytest.raises(OutputError, match="quantize"):
+        unmix.run(scene / "s.hdr", out_dir=scene / "cut", **options | {"quantize": 2 * STEP})
+    assert unmix.run(scene / "s.hdr", out_dir=scene / "cut", **options)["resumed_from"] > 0
+    assert (scene / "cut/s_abundance.img").read_bytes() == (scene / "whole/s_abundance.img").read_bytes()
+    record = json.loads((scene / "cut/s_run.json").read_text())
+    assert record["sizes"]["s_abundance.img"] == 40 * 30 * 5 * 2
+
+
+@pytest.mark.slow
+def test_on_a_cluster(scene):
+    pytest.importorskip("distributed")
+    options = ["-e", scene / "lib.csv", "--quantize", STEP]
+    command("batch", scene / "s.hdr", *options, "--workers", 2, "-o", scene / "many")
+    command("run", scene / "s.hdr", *options, "-o", scene / "one", "--device", "cpu")
+    assert (scene / "many/s_abundance.img").read_bytes() == (scene / "one/s_abundance.img").read_bytes()

@@ -1,0 +1,132 @@
+"""How the values of a map are stored: float32, or integers that a step and an offset make values of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..errors import OutputError
+from ..io import Cube
+from ..io.cube import place_for
+from ..io.export import NODATA
+from ..options import Options
+
+ORTHO = "_ortho"  # follows the name of an orthorectified map
+FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
+# The maps that `quantize` narrows: those of many bands whose values are of a size that is known before the run.
+QUANTIZED = ("abundance", "fraction", "montecarlo", "residual")
+# The largest integer that stands for a value, and what stands for no data.
+LARGEST, BLANK = 65_534, 65_535
+
+
+@dataclass(frozen=True)
+class MapType:
+    """How the values of a map are stored.
+
+    Attributes
+    ----------
+    dtype : dtype
+    blank : float
+        What stands for no data, as stored.
+    step, offset : float
+        A value is ``offset + step · stored``; a step of 0 means that values are stored as they are.
+    """
+
+    dtype: np.dtype[Any] = FLOAT32
+    blank: float = NODATA
+    step: float = 0.0
+    offset: float = 0.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value that can be stored."""
+        return self.offset, self.offset + self.step * LARGEST
+
+    def encode(self, values: np.ndarray, name: Callable[[], str]) -> np.ndarray:
+        """Return values, `NODATA` where there are none, as they are stored; ``name`` says of what they are.
+
+        Raises
+        ------
+        OutputError
+            Where a value does not fit.
+        """
+        if not self.step:
+            return np.ascontiguousarray(values, self.dtype)
+        stored = np.rint((np.asarray(values, np.float64) - self.offset) / self.step)
+        absent = values == np.float32(NODATA)
+        wrong = ~(absent | ((stored >= 0) & (stored <= LARGEST)))
+        if wrong.any():
+            low, high = self.ends
+            raise OutputError(
+                f"{name()}: {values[wrong][0]:.6g} does not fit `quantize` {self.step:g}, which holds {low:.6g} to {high:.6g}; use a "
+                "larger step, or none"
+            )
+        return np.where(absent, BLANK, stored).astype(self.dtype)
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """Return stored values as float32, `NODATA` where there are none."""
+        values = (stored * self.step + self.offset).astype(np.float32)
+        values[stored == BLANK] = NODATA
+        return values
+
+    def header(self, bands: int) -> dict[str, str | list[str]]:
+        """Return the fields of a header that say how its map is stored."""
+        scaling: dict[str, str | list[str]] = {}
+        if self.step:
+            scaling = {"data gain values": [repr(self.step)] * bands, "data offset values": [repr(self.offset)] * bands}
+        return {"data ignore value": f"{self.blank:g}", **scaling}
+
+
+def type_of(name: str, quantize: float | None = None, signed: bool = False) -> MapType:
+    """Return how a map is stored: by its name, the step of the run, if any, and whether its abundances may be negative."""
+    plain = name.removesuffix(ORTHO)
+    if plain == "class":
+        return MapType(np.dtype("u1"), 0)
+    if quantize is None or plain not in QUANTIZED:
+        return MapType()
+    lowest = -quantize * (LARGEST // 2) if signed or plain == "residual" else 0.0
+    return MapType(UINT16, BLANK, quantize, lowest)
+
+
+def map_type(name: str, options: Options) -> MapType:
+    """Return how a run stores a map."""
+    signed = options.choice is not None or not options.method_spec.nonnegative
+    return type_of(name, options.quantize, signed)
+
+
+class Values:
+    """The values of a map that is being written, (lines, bands, samples): what is asked for is decoded."""
+
+    def __init__(self, stored: np.ndarray, kind: MapType) -> None:
+        self.stored, self.kind, self.shape = stored, kind, stored.shape
+
+    def __getitem__(self, part: Any) -> np.ndarray:
+        return self.kind.decode(self.stored[part]) if self.kind.step else self.stored[part]
+
+
+class Decoded:
+    """A map with the values that its integers stand for: a cube of float32 whose other attributes are those of the file."""
+
+    def __init__(self, cube: Cube, kind: MapType) -> None:
+        self.__dict__.update({each.name: getattr(cube, each.name) for each in fields(cube)})  # type: ignore[arg-type]
+        self.cube, self.kind = cube, kind
+        self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float32), NODATA, None, None
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines; see `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)  # type: ignore[arg-type]
+        stored = np.empty(filled.size, self.cube.dtype)
+        filled[...] = self.kind.decode(self.cube.read(lines, stored.view(np.uint8)))
+        return filled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cube, name)
+
+
+def decoded(cube: Cube) -> Cube:
+    """Return a map as it is, or with the values that its integers stand for, where `quantize` made them."""
+    if cube.dtype != UINT16 or cube.gain is None or cube.nodata != BLANK:
+        return cube
+    lowest = 0.0 if cube.offset is None else float(cube.offset[0])
+    return Decoded(cube, MapType(UINT16, BLANK, float(cube.gain[0]), lowest))  # type: ignore[return-value]
