@@ -8,7 +8,7 @@ DATA ?= $(or $(UNMIX_DATA),../shared/data)
 # 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
-.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check docs site data clean
+.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +58,12 @@ fuzz: $(VENV)/ready  ## ten thousand damaged inputs; ten minutes
 
 release-check: $(VENV)/ready  ## what is to be true of a release: wheel, source archive, a read-only root (as root)
 	tests/release.sh $(BIN)/python
+
+# uv, a tool of its own, resolves for all systems and Pythons at once.
+lock: $(VENV)/ready  ## the newest versions of everything that pyproject.toml asks for, with digests, to .ci/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --custom-compile-command 'make lock' \
+	    $(addprefix --extra ,geo stac plot xarray superpixels remote dask) pyproject.toml -o .ci/requirements.lock
 
 docs: $(VENV)/ready
 	$(BIN)/python -m unmix_cli.docs docs

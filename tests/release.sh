@@ -24,6 +24,13 @@ for package in "$work"/dist/*.whl "$work"/dist/*.tar.gz; do
     (cd "$work" && venv/bin/python -c "import unmix, unmix_cli, pathlib; assert (pathlib.Path(unmix.__file__).parent / 'py.typed').exists()")
     "$work/venv/bin/unmix" --version
 done
+"$work/tools/bin/pip" install -q py-rattler-build
+"$work/tools/bin/python" -c "import rattler_build, sys; rattler_build.Stage0Recipe.from_file(sys.argv[1]).render(rattler_build.VariantConfig(), rattler_build.RenderConfig())" "$root/.ci/conda/recipe.yaml"
+say "the conda recipe is sound"
+
+rm -rf "$work/venv" && "$python" -m venv "$work/venv" && "$work/venv/bin/pip" install -q --require-hashes -r "$root/.ci/requirements.lock"
+"$work/venv/bin/pip" install -q --no-deps --no-index "$work"/dist/*.whl && "$work/venv/bin/pip" check
+say "installed from the lock file, every package by its digest"
 mkdir -p "$work/data" && cp "$root"/data/demo* "$work/data/"
 "$work/venv/bin/unmix" run "$work/data/demo.hdr" -o "$work/plain" --quiet
 "$work/venv/bin/unmix" verify "$work/plain/demo" --all
