@@ -8,7 +8,7 @@ DATA ?= $(or $(UNMIX_DATA),../shared/data)
 # 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
-.PHONY: demo test test-all test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
+.PHONY: demo test test-all test-rest test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ test: $(VENV)/ready  ## the quick tier: the same each time, and no clusters, kil
 
 test-all: $(VENV)/ready  ## everything, real scenes where they are; SEED=N draws the random examples of an earlier run again
 	UNMIX_DATA=$(DATA) $(PYTEST) --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
+
+test-rest: $(VENV)/ready  ## what `make test` leaves out, and its random examples again with others
+	UNMIX_DATA=$(DATA) $(PYTEST) -m "slow or real or hypothesis" --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
 
 test-real: $(VENV)/ready  ## real scenes; fails where they are absent
 	UNMIX_DATA=$(DATA) UNMIX_REQUIRE_DATA=1 $(BIN)/pytest -q -m real
