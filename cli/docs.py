@@ -98,7 +98,7 @@ a value is offset + STEP × integer, and 65535 is no data. The offset is 0; wher
 `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; one that does not ends the run with
 an error that names the map. ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
 offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
-certificate, `run.json` and the picture are of the values before they are stored.
+certificate and `run.json` are of the values before they are stored.
 """
 PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
 

@@ -38,6 +38,6 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     if not as_json and not verdict.faults:
         print_out(
             f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
-            "(float32 rounding: 6e-08); every file is what the run wrote"
+            f"({verdict.rounding}); every file is what the run wrote"
         )
     return 1 if verdict.faults else 0

@@ -155,7 +155,7 @@ def test_a_value_that_does_not_fit_ends_the_run(scene):
     _, err = command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", "1e-6", "-o", scene / "q", code=1)
     assert "s_abundance.img" in err and "--quantize 1e-06" in err and len(err.strip().splitlines()) <= 2
     assert not (scene / "q").exists() or not list((scene / "q").glob("*.img"))
-    for bad in ("0", "-1", "nan", "inf"):
+    for bad in ("0", "-1", "nan", "inf", "0.2"):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
     with pytest.raises(MethodError, match="l21"):
         unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", l21=0.1, quantize=STEP)
@@ -190,3 +190,40 @@ def test_on_a_cluster(scene):
     command("batch", scene / "s.hdr", *options, "--workers", 2, "-o", scene / "many")
     command("run", scene / "s.hdr", *options, "-o", scene / "one", "--device", "cpu")
     assert (scene / "many/s_abundance.img").read_bytes() == (scene / "one/s_abundance.img").read_bytes()
+
+
+def test_nothing_is_kept_of_a_run_that_cannot_end(scene):
+    """A value that does not fit in a late line: another step may begin at once."""
+    values = np.fromfile(scene / "s.img", "<f4").reshape(40, 12, 30)
+    values[35] *= 30
+    values.tofile(scene / "s.img")
+    words = [
+        "run",
+        scene / "s.hdr",
+        "-e",
+        scene / "lib.csv",
+        "--method",
+        "nnls",
+        "--memory",
+        "30000",
+        "-o",
+        scene / "q",
+    ]
+    _, err = command(*words, "--quantize", "1e-4", code=1)
+    assert "does not fit" in err and "lines are done" not in err
+    command(*words, "--quantize", "1e-3")
+
+
+def test_maps_of_others_are_compared_by_their_gains(scene):
+    """Each band by its own, of any type."""
+    unmix.run(scene / "s.hdr", out_dir=scene / "one", endmembers=scene / "lib.csv", device="cpu")
+    truth = values_of(scene / "one/s", "abundance").transpose(0, 2, 1).astype(float)
+    gains = np.array([1e-4, 2e-4, 1e-3, 5e-4, 1e-4])[None, :, None]
+    stored = np.where(truth == NODATA, -1, np.rint((truth - 0.5) / gains)).astype("<i2")
+    fields = {"data gain values": "{1e-4, 2e-4, 1e-3, 5e-4, 1e-4}", "data offset values": "{0.5, 0.5, 0.5, 0.5, 0.5}"}
+    names = "{e0, e1, e2, e3, e4}"
+    write_cube(
+        scene / "t.hdr", stored.transpose(0, 2, 1), "bil", **{"band names": names, "data ignore value": "-1"}, **fields
+    )
+    pairs = unmix.compare(scene / "one/s", scene / "t.hdr")["pairs"]
+    assert max(abs(pair["rmse"]) for pair in pairs) < 5e-4

@@ -580,3 +580,30 @@ def test_copies_are_one_scene(scene: Path, tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[::-1])
     _, err = command("verify", tmp_path / "out/scene", "--cube", scene / "scene.hdr", code=1)
     assert "is not what the run read" in err
+
+
+@pytest.mark.parametrize(("at_once", "ends_well"), [(2**20, True), (4096, True), (7, False), (0, False)])
+def test_older_obstore_hands_out_short_answers(monkeypatch: pytest.MonkeyPatch, at_once: int, ends_well: bool) -> None:
+    """What arrived is kept and the rest asked for; whoever sends next to nothing is given up."""
+    from unmix.io.remote import located, store
+    from unmix.io.remote.path import Version
+
+    content = bytes(range(256)) * 128
+    path = located("https://host/key")
+    path._version = Version(len(content), None, None)  # type: ignore[attr-defined]
+
+    class Answer:
+        def __init__(self, first: int, last: int) -> None:
+            self.part = content[first : min(last, first + at_once)]
+
+        def bytes(self) -> bytes:
+            return self.part
+
+    monkeypatch.setattr(obstore, "get", lambda _, key, options: Answer(*options["range"]))
+    part = np.zeros(len(content), np.uint8)
+    if ends_well:
+        store.fill_part(path, part, 0)
+        assert part.tobytes() == content
+    else:
+        with pytest.raises(CubeError, match="sends less than it is asked for"):
+            store.fill_part(path, part, 0)

@@ -23,6 +23,10 @@ class OutputError(UnmixError):
     """An output exists already or cannot be written, or the disk is too small (exit code 1)."""
 
 
+class StepError(OutputError):
+    """A value does not fit the steps in which its map is stored; no later line of the run can change that."""
+
+
 class MethodError(UnmixError):
     """An option is unknown, has an invalid value, or contradicts another one (exit code 2)."""
 

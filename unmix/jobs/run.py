@@ -401,16 +401,16 @@ class SceneRun:
         """Begin or continue the maps, and let the executor fill them; raise `CubeError` where every pixel is masked."""
         scene, options, outputs = self.scene, self.options, self.outputs
         placement = scene.placement if options.ortho else None
-        bands = sum(maps.values())
-        size = 4 * scene.lines * scene.samples * bands
-        if size > LARGE and options.top is None and maps.get("abundance", 0) > bands / 2:
+        pixel = sum(map_type(name, options).dtype.itemsize * count for name, count in maps.items())  # bytes
+        size = scene.lines * scene.samples * pixel
+        if size > LARGE and options.top is None and maps.get("abundance", 0) > sum(maps.values()) / 2:
             log.info(
                 f"{scene.path}: writes {size / 1e9:.1f} GB, {maps['abundance']} abundances a pixel; `top` writes the largest only"
             )
         # Work files and the files converted from them are on disk together until all are made.
-        converted = bands if outputs.form.convert else 0
+        times = 2 if outputs.form.convert else 1
         placed = int(np.prod(placement.shape)) if placement is not None else 0
-        outputs.check_space(4 * (scene.lines * scene.samples + placed) * (bands + converted) + 2**20)
+        outputs.check_space((scene.lines * scene.samples + placed) * pixel * times + 2**20)
         for name, count in maps.items():
             outputs.raster(name, scene.lines, scene.samples, count, map_type(name, options))
         summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
@@ -447,11 +447,11 @@ def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, mem
     source = outputs.rasters[name]
     swath = source.stored()
     lines, samples = placement.shape
-    target = outputs.raster(name + ORTHO, lines, samples, bands, source.kind)
+    target = outputs.raster(name + ORTHO, lines, samples, bands, source.map_type)
     bytes_of_line = samples * (12 * bands + 40)  # values gathered and transposed, and the indices of their pixels
     if bytes_of_line > max(memory, SMALLEST_BLOCK):
         raise MethodError(f"`memory` {memory} bytes is too small: one line of the map needs {bytes_of_line}")
     step = max(1, min(lines, memory // bytes_of_line))
     for line in range(0, lines, step):
         part = slice(line, min(line + step, lines))
-        target.write_stored(part, placement.place(swath, part, source.kind.blank))
+        target.write_stored(part, placement.place(swath, part, source.map_type.blank))

@@ -35,10 +35,16 @@ def refuse_contradictions(options: "Options") -> None:
         refuse(options)
 
 
+# The largest step of abundances that leaves anything of them.
+LARGEST_STEP = 0.1
+
+
 def refuse_run(options: "Options") -> None:
     """Refuse numbers that no run can have."""
-    if options.quantize is not None and not 0 < options.quantize < math.inf:
-        raise MethodError(f"`quantize` {options.quantize:g}: must be a number above 0, such as 1e-4")
+    if options.quantize is not None and not 0 < options.quantize <= LARGEST_STEP:
+        raise MethodError(
+            f"`quantize` {options.quantize:g}: must be above 0 and at most {LARGEST_STEP:g}, such as 1e-4"
+        )
     if options.quantize is not None and options.l21 is not None:
         raise MethodError("`quantize` does not go with `l21`, whose proof needs the abundances as they are")
     if options.top is not None and options.top < 1:

@@ -1,14 +1,14 @@
 """How the values of a map are stored: float32, or integers that a step and an offset make values of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import OutputError
+from ..errors import StepError
 from ..io import Cube
-from ..io.cube import place_for
+from ..io.cube import by_pixel, place_for
 from ..io.export import NODATA
 from ..options import Options
 
@@ -48,7 +48,7 @@ class MapType:
 
         Raises
         ------
-        OutputError
+        StepError
             Where a value does not fit.
         """
         if not self.step:
@@ -58,7 +58,7 @@ class MapType:
         wrong = ~(absent | ((stored >= 0) & (stored <= LARGEST)))
         if wrong.any():
             low, high = self.ends
-            raise OutputError(
+            raise StepError(
                 f"{name()}: {values[wrong][0]:.6g} does not fit `quantize` {self.step:g}, which holds {low:.6g} to {high:.6g}; use a "
                 "larger step, or none"
             )
@@ -95,38 +95,41 @@ def map_type(name: str, options: Options) -> MapType:
     return type_of(name, options.quantize, signed)
 
 
+def blank_of(name: str) -> float:
+    """Return what stands for no data in a map as it is read."""
+    return type_of(name).blank
+
+
 class Values:
     """The values of a map that is being written, (lines, bands, samples): what is asked for is decoded."""
 
-    def __init__(self, stored: np.ndarray, kind: MapType) -> None:
-        self.stored, self.kind, self.shape = stored, kind, stored.shape
+    def __init__(self, stored: np.ndarray, map_type: MapType) -> None:
+        self.stored, self.map_type, self.shape = stored, map_type, stored.shape
 
     def __getitem__(self, part: Any) -> np.ndarray:
-        return self.kind.decode(self.stored[part]) if self.kind.step else self.stored[part]
+        return self.map_type.decode(self.stored[part]) if self.map_type.step else self.stored[part]
 
 
 class Decoded:
-    """A map with the values that its integers stand for: a cube of float32 whose other attributes are those of the file."""
+    """A map whose header has gains and offsets, with the values that they make: a cube of float32, like the file in all else."""
 
-    def __init__(self, cube: Cube, kind: MapType) -> None:
-        self.__dict__.update({each.name: getattr(cube, each.name) for each in fields(cube)})  # type: ignore[arg-type]
-        self.cube, self.kind = cube, kind
+    def __init__(self, cube: Cube) -> None:
+        self.cube = cube
         self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float32), NODATA, None, None
-
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)  # type: ignore[arg-type]
-        stored = np.empty(filled.size, self.cube.dtype)
-        filled[...] = self.kind.decode(self.cube.read(lines, stored.view(np.uint8)))
-        return filled
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cube, name)
 
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines; see `unmix.io.cube.Cube.read`."""
+        cube, filled = self.cube, place_for(self, lines, out)  # type: ignore[arg-type]
+        stored = by_pixel(cube.read(lines, np.empty(filled.size * cube.dtype.itemsize, np.uint8)), cube.interleave)
+        values = stored * (1.0 if cube.gain is None else cube.gain) + (0.0 if cube.offset is None else cube.offset)
+        values[np.zeros(stored.shape, bool) if cube.nodata is None else stored == cube.nodata] = NODATA
+        by_pixel(filled, cube.interleave)[...] = values
+        return filled
+
 
 def decoded(cube: Cube) -> Cube:
-    """Return a map as it is, or with the values that its integers stand for, where `quantize` made them."""
-    if cube.dtype != UINT16 or cube.gain is None or cube.nodata != BLANK:
-        return cube
-    lowest = 0.0 if cube.offset is None else float(cube.offset[0])
-    return Decoded(cube, MapType(UINT16, BLANK, float(cube.gain[0]), lowest))  # type: ignore[return-value]
+    """Return a map as it is, or where its header has gains and offsets, with the values that they make."""
+    return cube if cube.gain is None and cube.offset is None else Decoded(cube)  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
+from ..errors import OutputError, StepError
 from ..io.export import FORMATS, OutputFormat
 from ..io.fields import DTYPES
 from ..io.formats.header import format_header
@@ -148,7 +148,8 @@ class Outputs:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Remove unfinished files, or keep them if a later run can resume; turn an `OSError` into an `OutputError`."""
         if self.lock.ours:
-            self.keep_for_resume() if self.prepare_resume() else self.abandon()
+            can_resume = not isinstance(error, StepError) and self.prepare_resume()
+            self.keep_for_resume() if can_resume else self.abandon()
         else:
             self.close_only()
         if isinstance(error, OSError):
@@ -218,10 +219,10 @@ class Outputs:
                 "room or use `out_dir`"
             )
 
-    def raster(self, name: str, lines: int, samples: int, bands: int, kind: MapType | None = None) -> Raster:
+    def raster(self, name: str, lines: int, samples: int, bands: int, map_type: MapType | None = None) -> Raster:
         """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
         checks = None if self.resume is None else self.resume.checks.get(name)
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, kind or type_of(name))
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, map_type or type_of(name))
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
@@ -317,7 +318,7 @@ class Outputs:
             "bands": raster.bands,
             "header offset": 0,
             "file type": "ENVI Standard",
-            "data type": next(code for code, kind in DTYPES.items() if kind == raster.kind.dtype),
+            "data type": next(code for code, kind in DTYPES.items() if kind == raster.map_type.dtype),
             "interleave": "bil",
             "byte order": 0,
         }
@@ -325,7 +326,7 @@ class Outputs:
 
     def values(self) -> dict[str, Values]:
         """Return the values that are written of each map."""
-        return {name: Values(raster.stored(), raster.kind) for name, raster in self.rasters.items()}
+        return {name: Values(raster.stored(), raster.map_type) for name, raster in self.rasters.items()}
 
     def write_browse(self, image: bytes) -> None:
         """Write ``STEM_browse.png``."""

@@ -11,7 +11,7 @@ from ..io.write import write_all
 from .atomic import digest_of
 from .map_type import MapType
 
-FLOAT32 = MapType()
+AS_IT_IS = MapType()
 
 
 class Raster:
@@ -23,9 +23,9 @@ class Raster:
 
     def __init__(
         self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
-        kind: MapType = FLOAT32,
+        map_type: MapType = AS_IT_IS,
     ) -> None:  # fmt: skip
-        self.path, self.lines, self.samples, self.bands, self.kind = path, lines, samples, bands, kind
+        self.path, self.lines, self.samples, self.bands, self.map_type = path, lines, samples, bands, map_type
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # those of the lines that an earlier run wrote
             self.checks[: len(checks)] = checks
@@ -35,28 +35,28 @@ class Raster:
     @property
     def line_bytes(self) -> int:
         """Bytes of a line."""
-        return self.kind.dtype.itemsize * self.bands * self.samples
+        return self.map_type.dtype.itemsize * self.bands * self.samples
 
     def stored(self) -> np.ndarray:
         """Return what is written, as it is stored, as a memory map (lines, bands, samples)."""
-        return np.memmap(self.path, self.kind.dtype, "r", shape=(self.lines, self.bands, self.samples))
+        return np.memmap(self.path, self.map_type.dtype, "r", shape=(self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32, if known.
 
         Raises
         ------
-        OutputError
+        StepError
             Where a value does not fit the type of the map.
         """
-        stored = self.kind.encode(
+        stored = self.map_type.encode(
             values, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start + 1}"
         )
-        self.write_stored(lines, stored, None if self.kind.step else checks)
+        self.write_stored(lines, stored, None if self.map_type.step else checks)
 
     def write_stored(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block as it is stored; see `write`."""
-        values = np.ascontiguousarray(values, self.kind.dtype)
+        values = np.ascontiguousarray(values, self.map_type.dtype)
         block, line = values.reshape(-1).view(np.uint8), self.line_bytes
         if checks is None:
             rows = block.reshape(-1, line)

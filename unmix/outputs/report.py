@@ -82,7 +82,7 @@ def map_headers(
     placed = {} if scene.placement is None else scene.placement.fields
     for name in outputs.rasters:
         location = placed if name.endswith(ORTHO) else map_fields
-        stored = outputs.rasters[name].kind.header(outputs.rasters[name].bands)
+        stored = outputs.rasters[name].map_type.header(outputs.rasters[name].bands)
         outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **stored, **location, **origin})
 
 

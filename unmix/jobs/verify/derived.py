@@ -9,7 +9,7 @@ from ...io import Bands, Cube, bytes_per_line, spectra
 from ...io.window import origin_of
 from ...library import Endmembers
 from ...methods import Method
-from ...outputs.map_type import type_of
+from ...outputs.map_type import blank_of
 from ...problem import Weighting
 from ...scene import ReadOptions, name_for
 from ..derived.noise import NoiseCube
@@ -82,7 +82,7 @@ def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) ->
     places = places[maps.line("rmse", line)[0, places] == NODATA]
     for name in ("fraction", "sigma", "montecarlo", "class", "unweighted"):
         if name in maps:
-            wrong = (maps.line(name, line)[:, places] != type_of(name).blank).any(axis=0)
+            wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
 
 

@@ -31,6 +31,8 @@ class Verdict:
         Largest differences, relative to max(1, a) and to the pixel's norm.
     faults : list of str
         One line each; empty where everything is right.
+    rounding : str
+        How much an abundance is off at most because of how it is stored.
     """
 
     by: str = "scipy"
@@ -38,6 +40,7 @@ class Verdict:
     worst_abundance: float = 0.0
     worst_rmse: float = 0.0
     faults: list[str] = field(default_factory=list)
+    rounding: str = "float32 rounding: 6e-08"
 
     def accuse(self, stem: Path, line: int, places: Iterable[int], what: str) -> None:
         """Add a fault for each of some pixels of a line, as long as there are fewer than `MOST_FAULTS`."""

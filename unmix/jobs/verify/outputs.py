@@ -19,7 +19,7 @@ from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.atomic import file_digest, finite, image_digest, record_digest
 from ...outputs.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.journal import difference
-from ...outputs.map_type import ORTHO, type_of
+from ...outputs.map_type import ORTHO, blank_of
 from ...outputs.names import MAPS, RECORD
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
@@ -92,6 +92,8 @@ def verify_report(
     if verdict.faults:
         return verdict
     maps = Maps(FinishedRun(stem, report))
+    if maps.blur("abundance"):
+        verdict.rounding = f"half a step: {maps.blur('abundance'):g}"
     if method is not None and "fit" in report:
         for name, recorded, counted in recounted(
             report, maps, "index" in maps or method is MESMA, "certificate" in maps
@@ -201,7 +203,7 @@ def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, ver
             if name + ORTHO not in maps:
                 continue
             placed = maps.line(name + ORTHO, int(line)).copy()
-            wrong = (placed[:, ~has_pixel] != type_of(name).blank).any()
+            wrong = (placed[:, ~has_pixel] != blank_of(name)).any()
             for row in np.unique(y[has_pixel]):
                 cells = has_pixel & (y == row)
                 wrong |= not np.array_equal(placed[:, cells], maps.line(name, int(row))[:, x[cells]], equal_nan=True)
@@ -247,6 +249,9 @@ def check_line(
         best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
         elsewhere = beyond(np.where(index > 0, best_at_index, 0) - found_a, blur) / np.maximum(1, np.abs(found_a))
     off = (beyond(found_a - best_a, blur) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
+    whole = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(
+        axis=1, initial=0
+    )  # with what the steps explain
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     if penalty is not None and "index" not in maps:
         off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
@@ -260,7 +265,8 @@ def check_line(
     wrong[~masked] |= (off > TOLERANCE) | (rmse_off > 1e-6 * truth + 2e-8 * length / np.sqrt(L))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
-    verdict.worst_abundance = max(verdict.worst_abundance, float(off.max(initial=0)))
+    shown = np.where(off > 0, off + blur, np.where(unclear, 0.0, whole))
+    verdict.worst_abundance = max(verdict.worst_abundance, float(shown.max(initial=0)))
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
         written = maps.line("residual", line)[:, places].T * report.get("weights", 1.0)
