@@ -40,7 +40,7 @@ HOUSE = {
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (
         ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",
-         "_version"),
+         "compiled", "_version"),
         {"numpy"},
     ),
     "pictures": (("outputs", "io", "errors"), {"numpy"}),

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import write_cube
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
 
@@ -14,6 +14,7 @@ import unmix
 from unmix.errors import MethodError, OutputError
 from unmix.outputs.finished import FinishedRun
 from unmix.outputs.map_type import NODATA, MapType, type_of
+from unmix.outputs.raster import encoded
 
 STEP = 1e-4
 WAVES = "{" + ", ".join(map(str, range(400, 2400, 170))) + "}"
@@ -44,11 +45,12 @@ def values_of(stem, name):
     return by_pixel(raw, cube.interleave).copy()
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 6.5534), min_size=1, max_size=50), st.sampled_from([1e-4, 1e-3, 0.25]))
 def test_values_to_half_a_step(numbers, step):
     kind = type_of("abundance", step)
     values = np.array([*numbers, NODATA], np.float32)
-    back = kind.decode(kind.encode(values, lambda: ""))
+    back = kind.decode(encoded(values, kind, lambda: ""))
     assert back[-1] == NODATA
     assert np.all(np.abs(back[:-1].astype(float) - values[:-1]) <= step * (0.5 + 1e-6) + 6.5 * 6e-8)
 
@@ -56,12 +58,12 @@ def test_values_to_half_a_step(numbers, step):
 @pytest.mark.parametrize("value", [-1e-4, 6.5536, np.nan, np.inf, -np.inf])
 def test_what_does_not_fit_is_named(value):
     with pytest.raises(OutputError, match=r"x: .* does not fit `quantize` 0.0001, which holds 0 to 6.5534"):
-        type_of("abundance", STEP).encode(np.array([0.5, value], np.float32), lambda: "x")
+        encoded(np.array([0.5, value], np.float32), type_of("abundance", STEP), lambda: "x")
 
 
 def test_float32_is_left_alone():
     values = np.array([-1.5, 1e9], np.float32)
-    assert np.array_equal(MapType().encode(values, lambda: ""), values)
+    assert np.array_equal(encoded(values, MapType(), lambda: ""), values)
     assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
 
 
@@ -69,7 +71,8 @@ def test_float32_is_left_alone():
 @pytest.mark.parametrize("method", ["fcls", "scls"])
 def test_same_values_in_every_format(scene, form, method, device):
     """Abundances, residuals and sums are those of a float32 run to half a step, and verify solves them again."""
-    pytest.importorskip("rasterio")
+    if form in ("geotiff", "cog"):
+        pytest.importorskip("rasterio")
     options = {"endmembers": scene / "lib.csv", "method": method, "residual": True, "by": "class", "device": device}
     plain = unmix.run(scene / "s.hdr", out_dir=scene / "plain", **options)
     report = unmix.run(scene / "s.hdr", out_dir=scene / "narrow", quantize=STEP, format=form, **options)
@@ -91,7 +94,7 @@ def test_same_values_in_every_format(scene, form, method, device):
 @pytest.mark.parametrize("form", ["geotiff", "netcdf"])
 def test_others_read_the_values(scene, form):
     """GDAL, and whoever reads NetCDF by the CF conventions, find scale, offset and nodata where they look for them."""
-    rasterio = pytest.importorskip("rasterio")
+    rasterio = pytest.importorskip("rasterio") if form == "geotiff" else None
     options = {"endmembers": scene / "lib.csv", "method": "scls", "quantize": STEP, "format": form, "device": "cpu"}
     unmix.run(scene / "s.hdr", out_dir=scene / form, **options)
     expected = values_of(scene / form / "s", "abundance").transpose(2, 0, 1)

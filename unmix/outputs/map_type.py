@@ -1,12 +1,10 @@
 """How the values of a map are stored: float32, or integers that a step and an offset make values of."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import StepError
 from ..io import Cube
 from ..io.cube import by_pixel, place_for
 from ..io.export import NODATA
@@ -42,27 +40,6 @@ class MapType:
     def ends(self) -> tuple[float, float]:
         """The least and the largest value that can be stored."""
         return self.offset, self.offset + self.step * LARGEST
-
-    def encode(self, values: np.ndarray, name: Callable[[], str]) -> np.ndarray:
-        """Return values, `NODATA` where there are none, as they are stored; ``name`` says of what they are.
-
-        Raises
-        ------
-        StepError
-            Where a value does not fit.
-        """
-        if not self.step:
-            return np.ascontiguousarray(values, self.dtype)
-        stored = np.rint((np.asarray(values, np.float64) - self.offset) / self.step)
-        absent = values == np.float32(NODATA)
-        wrong = ~(absent | ((stored >= 0) & (stored <= LARGEST)))
-        if wrong.any():
-            low, high = self.ends
-            raise StepError(
-                f"{name()}: {values[wrong][0]:.6g} does not fit `quantize` {self.step:g}, which holds {low:.6g} to {high:.6g}; use a "
-                "larger step, or none"
-            )
-        return np.where(absent, BLANK, stored).astype(self.dtype)
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """Return stored values as float32, `NODATA` where there are none."""
