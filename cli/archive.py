@@ -168,11 +168,8 @@ def read_list(path: Path) -> list[Path]:
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
-    return [
-        located(os.fsdecode(name).strip() if is_remote(os.fsdecode(name)) else os.fsdecode(name))
-        for name in names
-        if name.strip()
-    ]
+    texts = [os.fsdecode(name) for name in names if name.strip()]
+    return [located(text.strip() if is_remote(text) else text) for text in texts]
 
 
 def unique_scenes(

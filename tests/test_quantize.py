@@ -230,3 +230,18 @@ def test_maps_of_others_are_compared_by_their_gains(scene):
     )
     pairs = unmix.compare(scene / "one/s", scene / "t.hdr")["pairs"]
     assert max(abs(pair["rmse"]) for pair in pairs) < 5e-4
+
+
+def test_verify_says_what_the_steps_take(scene):
+    """The deviation that is shown is the whole one, beside the half step that explains it; tags do not repeat the scaling."""
+    from unmix.jobs.verify import verify
+
+    unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=1e-3, device="cpu")
+    verdict = verify(scene / "q/s", everything=True)
+    assert 4e-4 < verdict.worst_abundance <= 5.1e-4 and verdict.rounding == "half a step: 0.0005"
+    command("export", scene / "q/s", "-o", scene / "nc", "-f", "netcdf")
+    with h5py.File(scene / "nc/s_abundance.nc") as file:
+        assert (
+            not [name for name in file.attrs if name.startswith("data_")]
+            and file["abundance"].attrs["scale_factor"] == 1e-3
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError, OutputError
-from .fields import DTYPES, origin_fields
+from .fields import DTYPES, origin_fields, scaling
 from .formats.header import centres_of, format_header, geotransform, read_header, words
 
 TILE = 256
@@ -108,7 +108,7 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
         with work_dataset(image, header, name) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
-            write_tags(target, fields, bands)
+            write_tags(target, fields, bands, header)
             for line in range(0, lines, TILE):
                 window = ((line, min(line + TILE, lines)), (0, samples))
                 for b in range(bands):
@@ -116,16 +116,16 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
         check_tiff(out, values)
 
 
-def write_tags(target: Any, fields: dict[str, str], bands: int) -> None:
+def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) -> None:
     """Write what a header says of a map and its bands into an open dataset of rasterio."""
     if colours_of(fields):
         target.write_colormap(1, dict(enumerate(colours_of(fields))))
         target.update_tags(
             1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
         )
-    gain, offset = scaling_of(fields)
-    if gain != 1 or offset != 0:
-        target.scales, target.offsets = [gain] * bands, [offset] * bands
+    gain, offset = scaling(fields, bands, header)
+    if gain is not None and offset is not None:  # of a map in steps
+        target.scales, target.offsets = gain.tolist(), offset.tolist()
     origin = {key.replace(" ", "_").upper(): value for key, value in origin_fields(fields).items()}
     target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip(), **origin)
     for b, tags in enumerate(tags_of_bands(fields, bands), 1):
@@ -164,7 +164,7 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
         source = opened.enter_context(work_dataset(image, header, name))
         copy(source, virtual, driver="VRT")
         with rasterio.open(virtual, "r+") as target:
-            write_tags(target, fields, values.shape[1])
+            write_tags(target, fields, values.shape[1], header)
         copy(
             virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
@@ -194,12 +194,6 @@ def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
     """Return red, green and blue of each class of a classification; of other maps none."""
     numbers = [int(word) for word in words(fields, "class lookup") or []]
     return [tuple(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
-
-
-def scaling_of(fields: dict[str, str]) -> tuple[float, float]:
-    """Return the step and the offset of a map's values, which all bands share; 1 and 0 where they are stored as they are."""
-    gains, offsets = (words(fields, f"data {name} values") or [] for name in ("gain", "offset"))
-    return float(gains[0]) if gains else 1.0, float(offsets[0]) if offsets else 0.0
 
 
 def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
@@ -238,9 +232,9 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         )
         data.attrs["_FillValue"] = np.array([blank], values.dtype)
         data.attrs["long_name"] = np.bytes_(fields.get("description", "").strip().encode()[:LONGEST_ATTRIBUTE])
-        gain, offset = scaling_of(fields)
-        if gain != 1 or offset != 0:
-            data.attrs["scale_factor"], data.attrs["add_offset"] = gain, offset
+        gain, offset = scaling(fields, bands, header)
+        if gain is not None and offset is not None:  # of a map in steps, which all its bands share
+            data.attrs["scale_factor"], data.attrs["add_offset"] = float(gain[0]), float(offset[0])
         if name.removesuffix("_ortho") in SHARES:
             data.attrs["units"] = np.bytes_("1")
         classes = words(fields, "class names")

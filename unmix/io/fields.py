@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import CubeError
 from .cube import as_stored
 from .formats.header import axis_in_names, axis_in_nanometres, number, numbers
-from .remote import first_of
+from .remote import files_named
 
 log = logging.getLogger("unmix")
 # ENVI's code of each data type that is read; 6 and 9 are complex.
@@ -36,7 +36,7 @@ ACQUISITION = ("acquisition time", "sensor type", "sun azimuth", "sun elevation"
 OF_ENVI = (
     *MAP_FIELDS, "description", "samples", "lines", "bands", "header offset", "file type", "data type", "interleave", "byte order",
     "band names", "default bands", "data ignore value", "wavelength", "wavelength units", "fwhm", "bbl", "classes", "class names",
-    "class lookup",
+    "class lookup", "data gain values", "data offset values",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def origin_fields(fields: Mapping[str, str]) -> dict[str, str]:
 def header_beside(path: Path) -> Path | None:
     """Return the header in the folder of a data file: its name, or its stem, with ``.hdr``, in upper or lower case; or None."""
     names = path.name + ".hdr", path.stem + ".hdr"
-    there = first_of(path.parent, [name[:-4] + ending for name in names for ending in (".hdr", ".HDR")])
+    there = files_named(path.parent, [name[:-4] + ending for name in names for ending in (".hdr", ".HDR")])
     found = (entry for name in names for entry in there if entry.name.lower() == name.lower() and entry.is_file())
     return next(found, None)
 

@@ -254,7 +254,6 @@ class SceneRun:
             "endmembers": None if self.library is not None else endmembers.to_dict(),
             "passes": passes,
             "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in maps.items()},
-            "itemsizes": {name: map_type(name, options).dtype.itemsize for name in maps},
             "warnings": self.warnings,
             "l1": None if self.penalty is None else {"l1": self.penalty.l1, "chosen_by": self.penalty.chosen_by},
             "l21": None if self.rows is None else self.rows.to_dict(),

@@ -9,7 +9,7 @@ from ..errors import LibraryError
 from ..io.cube import as_stored
 from ..io.fields import DTYPES, header_beside
 from ..io.formats.header import axis_in_nanometres, number, numbers, read_header, whole, words
-from ..io.remote import first_of
+from ..io.remote import files_named
 from .spectra import Endmembers, make
 from .table import places_of
 
@@ -27,7 +27,7 @@ def data_of(path: Path, header: Path) -> Path:
             raise LibraryError(f"{path}: {header.name} beside it is the header of another file")
         return path
     spelt = [stem + ending for plain in ENDINGS for ending in (plain, plain.upper())]
-    beside = [p for p in first_of(header.parent, spelt) if p.is_file() and p != header]
+    beside = [p for p in files_named(header.parent, spelt) if p.is_file() and p != header]
     if len(beside) != 1:
         raise LibraryError(f"{header}: no single data file {stem}, {stem}.sli or {stem}.lib beside it")
     return beside[0]

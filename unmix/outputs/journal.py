@@ -209,9 +209,9 @@ def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") ->
 def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
     """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
     assert resume.about is not None
-    sizes = resume.about.get("itemsizes", {})
+    step = resume.identity.get("asked", {}).get("quantize")
     for name, (lines, samples, bands) in resume.about["rasters"].items():
-        itemsize = int(sizes.get(name, type_of(name).dtype.itemsize))
+        itemsize = type_of(name, step).dtype.itemsize
         path, line = folder / f"{stem}_{name}.img.part", itemsize * samples * bands
         if len(resume.checks[name]) > lines:
             raise ValueError(f"it counts more lines of {path.name} than the raster has")

@@ -42,10 +42,8 @@ class MapType:
         return self.offset, self.offset + self.step * LARGEST
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
-        """Return stored values as float32, `NODATA` where there are none."""
-        values = (stored * self.step + self.offset).astype(np.float32)
-        values[stored == BLANK] = NODATA
-        return values
+        """Return what stored integers stand for; see `values_of`."""
+        return values_of(stored, self.step, self.offset, self.blank)
 
     def header(self, bands: int) -> dict[str, str | list[str]]:
         """Return the fields of a header that say how its map is stored."""
@@ -53,6 +51,14 @@ class MapType:
         if self.step:
             scaling = {"data gain values": [repr(self.step)] * bands, "data offset values": [repr(self.offset)] * bands}
         return {"data ignore value": f"{self.blank:g}", **scaling}
+
+
+def values_of(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -> np.ndarray:
+    """Return ``offset + gain · stored`` as float32, `NODATA` where ``blank`` is stored; gain and offset may be of each band (last)."""
+    values = (stored * gain + offset).astype(np.float32)
+    if blank is not None:
+        values[stored == blank] = NODATA
+    return values
 
 
 def type_of(name: str, quantize: float | None = None, signed: bool = False) -> MapType:
@@ -101,9 +107,8 @@ class Decoded:
         """Read whole lines; see `unmix.io.cube.Cube.read`."""
         cube, filled = self.cube, place_for(self, lines, out)  # type: ignore[arg-type]
         stored = by_pixel(cube.read(lines, np.empty(filled.size * cube.dtype.itemsize, np.uint8)), cube.interleave)
-        values = stored * (1.0 if cube.gain is None else cube.gain) + (0.0 if cube.offset is None else cube.offset)
-        values[np.zeros(stored.shape, bool) if cube.nodata is None else stored == cube.nodata] = NODATA
-        by_pixel(filled, cube.interleave)[...] = values
+        gain, offset = 1.0 if cube.gain is None else cube.gain, 0.0 if cube.offset is None else cube.offset
+        by_pixel(filled, cube.interleave)[...] = values_of(stored, gain, offset, cube.nodata)
         return filled
 
 

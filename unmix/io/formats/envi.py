@@ -14,7 +14,7 @@ from ..cube import INTERLEAVES, Cube, Kind, exact
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..placement import Placement
 from ..read import Scratch, announce, fill_all, read_parts
-from ..remote import first_of
+from ..remote import files_named
 from .header import read_header, whole
 
 KIND = Kind(
@@ -72,7 +72,9 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
     """
     stem = header.name[:-4]
     names = [stem + spelt for ending in endings for spelt in (ending, ending.upper())]
-    candidates = [entry for entry in first_of(header.parent, names) if entry != header and entry.name.startswith(stem)]
+    candidates = [
+        entry for entry in files_named(header.parent, names) if entry != header and entry.name.startswith(stem)
+    ]
     if candidates and not any(entry.is_file() for entry in candidates):
         raise CubeError(f"{candidates[0]}: is no file; {header.name} has no other data file beside it")
     candidates = [entry for entry in candidates if entry.is_file()]

@@ -20,7 +20,7 @@ from ...errors import CubeError
 from ..cube import CubeMetadata, Kind, as_stored, exact, place_for
 from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
-from ..remote import RemotePath, fetched, first_of
+from ..remote import RemotePath, fetched, files_named
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
 
 PLAIN = Kind(
@@ -328,7 +328,7 @@ def enmap(cube: GeoTiffCube) -> None:
         return
     wanted = product[1] + "-METADATA.XML"
     own = cube.path.name[: len(product[1])] + "-METADATA.XML"
-    xml = next(iter(first_of(cube.path.parent, [own, own.removesuffix(".XML") + ".xml"])), None)
+    xml = next(iter(files_named(cube.path.parent, [own, own.removesuffix(".XML") + ".xml"])), None)
     if xml is None:
         cube.problems.append(f"{cube.path}: {wanted} is not beside it: no wavelengths, and only the TIFF's own scale")
         return

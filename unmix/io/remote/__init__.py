@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from .path import VERSIONS, RemotePath, first_of, sizes_in
+from .path import VERSIONS, RemotePath, files_named, sizes_in
 
 # Those that can be read also with one slash, because `Path` makes one of two; others so that no folder ``gs:`` is made of one.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -56,7 +56,7 @@ __all__ = [
     "absolute",
     "exists",
     "fetched",
-    "first_of",
+    "files_named",
     "is_file",
     "is_remote",
     "located",

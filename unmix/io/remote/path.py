@@ -21,6 +21,7 @@ SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
 # What `Version.identity` may be called in a record.
 VERSIONS = ("etag", "last_modified", "unversioned")
+# What a query holds that gives its bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
 
 
@@ -178,7 +179,7 @@ class RemotePath(PosixPath):
         return io.TextIOWrapper(io.BufferedReader(raw), encoding or "utf-8", errors, newline)
 
 
-def first_of(folder: Path, names: Iterable[str]) -> list[Path]:
+def files_named(folder: Path, names: Iterable[str]) -> list[Path]:
     """Return the files of a folder with one of these names, in upper or lower case; sorted.
 
     A server may not list what it has, so all spellings in lower and upper case are asked for, at once.

@@ -248,10 +248,8 @@ def check_line(
         best_at_index = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
         best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
         elsewhere = beyond(np.where(index > 0, best_at_index, 0) - found_a, blur) / np.maximum(1, np.abs(found_a))
-    off = (beyond(found_a - best_a, blur) / np.maximum(1, np.abs(best_a))).max(axis=1, initial=0)
-    whole = (np.abs(found_a - best_a) / np.maximum(1, np.abs(best_a))).max(
-        axis=1, initial=0
-    )  # with what the steps explain
+    apart, size_a = np.abs(found_a - best_a), np.maximum(1, np.abs(best_a))
+    off, whole = ((each / size_a).max(axis=1, initial=0) for each in (beyond(apart, blur), apart))
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     if penalty is not None and "index" not in maps:
         off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
@@ -265,7 +263,7 @@ def check_line(
     wrong[~masked] |= (off > TOLERANCE) | (rmse_off > 1e-6 * truth + 2e-8 * length / np.sqrt(L))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
-    shown = np.where(off > 0, off + blur, np.where(unclear, 0.0, whole))
+    shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
     verdict.worst_abundance = max(verdict.worst_abundance, float(shown.max(initial=0)))
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
