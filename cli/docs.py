@@ -96,7 +96,9 @@ QUANTIZE = """
 `--quantize STEP` stores abundances, sums by class, means over draws (`--monte-carlo`) and residuals as unsigned 16-bit integers:
 a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be negative (residuals, `ucls`, `scls`,
 `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; one that does not ends the run with
-an error that names the map. ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
+an error that names the map. Residuals are in the scene's unit, so their step has the power of ten that brings the largest value of
+the endmembers to above 0.2 and at most 2: it is STEP for reflectance from 0 to 1, and 10 000 STEP for reflectance times 10 000.
+ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
 offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
 certificate and `run.json` are of the values before they are stored.
 """

@@ -30,6 +30,7 @@ from unmix.jobs.distributed.executor import ClusterExecutor  # noqa: E402
 from unmix.jobs.distributed.scheduling import WorkerPool  # noqa: E402
 from unmix.outputs.journal import read_resume_state  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
+from unmix.outputs.map_type import MapType  # noqa: E402
 
 MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
 HOW = {"count": 4, "device": "cpu", "certificate": True, "memory": "4M"}
@@ -260,7 +261,7 @@ def test_a_straggler_does_not_touch_a_later_run(tmp_path):
     """A unit that begins when its run is long over finds another's lock, and leaves the files of that name alone."""
     path, lock = tmp_path / "s_rmse.img.part", Lock(tmp_path / "s_run.lock")
     path.write_bytes(bytes(4 * 20))
-    place = {"rmse": unit.MapFile(str(path), 1, 20, 1)}
+    place = {"rmse": unit.MapFile(str(path), 1, 20, 1, MapType())}
     task = unit.SceneTask("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
     with unit.opened(task):
         pass

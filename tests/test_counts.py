@@ -1,4 +1,4 @@
-"""What a GPU adds up, and its CRC-32 of lines, against the host's own."""
+"""What a GPU adds up, its CRC-32 of lines and its integers, against the host's own."""
 
 import zlib
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_certificate import masked
 
-from unmix.certificate import CERTIFIED, FARTHEST, MASKED, PARTLY, SOLVED
+from unmix.certificate import CERTIFIED, FARTHEST, MASKED, NODATA, PARTLY, SOLVED
 from unmix.devices import count_gpus
 from unmix.summary import count_block
 
@@ -41,7 +41,8 @@ def test_against_the_host(samples):
     }
     masked(results)
     counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
-    Counter(p, samples, FARTHEST).launch({name: cuda.to_device(values) for name, values in results.items()}, counts, 0)
+    on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
+    Counter(p, samples, FARTHEST).launch(on_gpu, counts, {}, 0)
     found = Counts(*(values.copy_to_host() for values in counts))
 
     own = count_block(results, CERTIFIED, FARTHEST)
@@ -60,3 +61,35 @@ def test_against_the_host(samples):
     np.testing.assert_allclose(found.sums, own.sums, rtol=1e-12)
     for name, checks in (("abundance", found.abundance), ("rmse", found.rmse)):
         assert checks.tolist() == [zlib.crc32(line.tobytes()) for line in results[name]]
+
+
+@pytest.mark.parametrize(
+    "samples", [1, 7, 129]
+)  # lines of an odd number of integers, and of fewer than threads, among them
+@pytest.mark.parametrize("step, offset", [(1e-4, 0.0), (0.1, -3276.7), (3e-7, -0.01)])
+def test_integers_are_those_of_the_host(samples, step, offset):
+    from unmix.compiled.cuda import cuda
+    from unmix.solvers.pixels.cuda_fast.stored import Checker, encode
+    from unmix.steps import BLANK, LARGEST, to_integers
+
+    random, n, p = np.random.default_rng(samples), 3, 5
+    values = (offset + step * random.uniform(0, LARGEST, (n, p, samples))).astype(np.float32)
+    halves = offset + step * (
+        random.integers(0, LARGEST, p) + 0.5
+    )  # half a step from two integers, as near as float32 has it
+    values[0, :, 0] = halves
+    values[1, 0, 0] = NODATA
+    odd = [-np.inf, np.inf, np.nan, offset - step, offset + step * (LARGEST + 2)]
+    values[2, :, -1] = odd
+    expected, misfits = np.empty(values.shape, np.uint16), []
+    for line in range(n):
+        misfits.append(to_integers(values[line].reshape(-1), expected[line].reshape(-1), step, offset) >= 0)
+    stored, pixels = cuda.device_array(values.shape, np.uint16), cuda.to_device(np.zeros((n, 4), np.int32))
+    encode(cuda.to_device(values), step, offset, stored, pixels, 0)
+    found = stored.copy_to_host()
+    np.testing.assert_array_equal(found, expected)
+    assert found[1, 0, 0] == BLANK and misfits == [False, False, True]
+    assert pixels.copy_to_host()[:, 3].tolist() == [0, 0, len(odd)]
+    checks = cuda.device_array(n, np.uint32)
+    Checker(p * samples, 16).launch(stored, checks, 0)
+    assert checks.copy_to_host().tolist() == [zlib.crc32(line.tobytes()) for line in expected]

@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -57,7 +57,7 @@ def test_values_to_half_a_step(numbers, step):
 
 @pytest.mark.parametrize("value", [-1e-4, 6.5536, np.nan, np.inf, -np.inf])
 def test_what_does_not_fit_is_named(value):
-    with pytest.raises(OutputError, match=r"x: .* does not fit `quantize` 0.0001, which holds 0 to 6.5534"):
+    with pytest.raises(OutputError, match=r"x: .* does not fit steps of 0.0001, which hold 0 to 6.5534; use a larger"):
         encoded(np.array([0.5, value], np.float32), type_of("abundance", STEP), lambda: "x")
 
 
@@ -156,7 +156,12 @@ def test_one_step_off_is_found(scene):
 def test_a_value_that_does_not_fit_ends_the_run(scene):
     """The message names the map, and nothing has a final name."""
     _, err = command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", "1e-6", "-o", scene / "q", code=1)
-    assert "s_abundance.img" in err and "--quantize 1e-06" in err and len(err.strip().splitlines()) <= 2
+    assert (
+        "s_abundance.img" in err
+        and "steps of 1e-06" in err
+        and "--quantize, or none" in err
+        and len(err.strip().splitlines()) <= 2
+    )
     assert not (scene / "q").exists() or not list((scene / "q").glob("*.img"))
     for bad in ("0", "-1", "nan", "inf", "0.2"):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
@@ -245,3 +250,63 @@ def test_verify_says_what_the_steps_take(scene):
             not [name for name in file.attrs if name.startswith("data_")]
             and file["abundance"].attrs["scale_factor"] == 1e-3
         )
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("twins", [False, True], ids=["", "doubtful"])
+def test_integers_of_each_device_are_those_of_its_values(tmp_path, device, twins):
+    """Also where pixels are solved again on the host, whose lines it then stores."""
+    rng = np.random.default_rng(7)
+    E = rng.random((12, 3)) + 0.1
+    if twins:
+        E[:, 2] = E[:, 1] * (1 + 1e-5 * rng.standard_normal(12))
+    A = rng.dirichlet(np.ones(3), (6, 7))
+    A[::2, :, 2] = 0  # in these lines no pixel is in doubt for the twins
+    values = (A @ E.T + 0.01 * rng.standard_normal((6, 7, 12))).astype(np.float32)
+    values[3, 2] = -1
+    path, library = (
+        write_cube(tmp_path / "x.hdr", values, **{"data ignore value": "-1"}),
+        write_csv(tmp_path / "e.csv", E),
+    )
+    options = {"endmembers": library, "device": device, "residual": True, "memory": "20K", "browse": False}
+    for name, step in (("wide", None), ("narrow", STEP)):
+        report = unmix.run(path, out_dir=tmp_path / name, quantize=step, **options)
+        assert report["pixels"]["certified"] == 41
+    for name, bands in (("abundance", 3), ("residual", 12)):
+        wide = np.fromfile(tmp_path / f"wide/x_{name}.img", "<f4").reshape(6, bands, 7)
+        narrow = np.fromfile(tmp_path / f"narrow/x_{name}.img", "<u2").reshape(6, bands, 7)
+        assert np.array_equal(narrow, encoded(wide, type_of(name, STEP), lambda: ""))
+    command("verify", tmp_path / "narrow/x", "--all")
+
+
+@pytest.mark.sim
+def test_each_device_names_what_does_not_fit(tmp_path, device):
+    E = np.eye(3, dtype=np.float32) + 0.1
+    values = np.full((4, 6, 3), 0.5, np.float32)
+    values[2, 3] = [80, 3, 3]
+    path, library = write_cube(tmp_path / "x.hdr", values), write_csv(tmp_path / "e.csv", E)
+    with pytest.raises(OutputError, match=r"x_abundance.img: .* does not fit steps of 0.001, which hold 0 to 65.534"):
+        unmix.run(path, endmembers=library, method="nnls", device=device, quantize=1e-3, out_dir=tmp_path / "q")
+    assert not list((tmp_path / "q").glob("*"))
+    unmix.run(path, endmembers=library, method="nnls", device=device, quantize=1e-2, out_dir=tmp_path / "q")
+
+
+UNITS = [(1, 1.9, 1e-4), (1, 2.1, 1e-3), (10_000, 0.9, 1.0), (1000, 0.25, 0.1), (0.01, 1.0, 1e-6)]
+
+
+@pytest.mark.parametrize("unit, largest, step", UNITS)
+def test_residuals_have_steps_of_the_scene_s_unit(tmp_path, unit, largest, step):
+    """So that one option serves reflectance from 0 to 1 and reflectance times 10 000."""
+    rng = np.random.default_rng(3)
+    E = rng.uniform(0.1, 1, (12, 3))
+    E *= largest / E.max()
+    values = unit * (rng.dirichlet(np.ones(3), (5, 6)) @ E.T + 0.2 * rng.standard_normal((5, 6, 12)))
+    path, library = write_cube(tmp_path / "x.hdr", values), write_csv(tmp_path / "e.csv", unit * E)
+    options = {"endmembers": library, "device": "cpu", "residual": True, "method": "fcls"}
+    unmix.run(path, out_dir=tmp_path / "wide", **options)
+    unmix.run(path, out_dir=tmp_path / "narrow", quantize=STEP, **options)
+    cube = FinishedRun.of(tmp_path / "narrow/x").open_stored("residual")
+    assert np.all(cube.gain == step) and np.all(cube.offset == -32767 * step)
+    wide, narrow = values_of(tmp_path / "wide/x", "residual"), values_of(tmp_path / "narrow/x", "residual")
+    assert np.abs(wide.astype(float) - narrow).max() <= 0.501 * step
+    command("verify", tmp_path / "narrow/x", "--all")

@@ -17,6 +17,8 @@ from .compiled.simd import Width
 
 # State of a pixel, set by `unmix.solvers.pixels.gather`: solved; not solved since some used bands are nodata; or all of them.
 SOLVED, PARTLY, MASKED = 0, 1, 2
+# Abundances, RMSE and the rest of a pixel that is not solved.
+NODATA = -9999.0
 # The largest κ of a certified pixel. Solvers reach 1e-14; a limit of 1e-6 accepts wrong supports, with abundances off by 1e-2.
 CERTIFIED = 1e-10
 # The largest δ of a certified pixel, unless the user sets `max_delta`.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .certificate import CERTIFIED, MASKED, MOST_DELTA, SOLVED
+from .certificate import CERTIFIED, MASKED, MOST_DELTA, NODATA, SOLVED
 from .compiled.jit import compiled
 
 # The most failed pixels that a report lists.
@@ -25,7 +25,6 @@ HISTOGRAMS = {"misfit": BINS, "kappas": KAPPA_BINS}
 # An endmember is present in a pixel where its abundance is above `THERE`. A pixel with an abundance above `CORNER` and a relative RMSE
 # above `POOR` lies outside the simplex of the endmembers, next to that endmember.
 THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
-NODATA = -9999.0  # abundance and RMSE of masked pixels
 
 
 @compiled

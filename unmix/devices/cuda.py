@@ -49,7 +49,7 @@ class Cuda:
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.close()  # the slots of an earlier run
-        solver = self.solver_for(problem, line.samples)
+        solver, (L, p) = self.solver_for(problem, line.samples), problem.E.shape
         need = self.bytes_needed(problem, line, block_plan)
         try:
             with self.gpu:
@@ -60,7 +60,9 @@ class Cuda:
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
                 self.counter: Any = (
-                    solver.countable(problem.E.shape[1], line.samples, line.counted) if counted else None
+                    solver.countable(p, line.samples, line.counted, L if line.residual else 0, line.steps)
+                    if counted
+                    else None
                 )
                 self.device_slots = {id(slot): DeviceSlot(self, slot, problem, line) for slot in slots}
                 if len(block_plan) > block_plan.slots and not simulated():
@@ -170,7 +172,7 @@ class Cuda:
                 download_began.record(device_slot.stream)
                 download()
                 finished.record(device_slot.stream)
-                slot.counts = device_slot.counted(slot)
+                slot.counts, slot.integers = device_slot.counted(slot), device_slot.encoded(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
@@ -219,12 +221,17 @@ class DeviceSlot:
         self.buffer = cuda.device_array(slot.buffer.shape, np.uint8)
         self.full = {name: cuda.device_array(values.shape, values.dtype) for name, values in slot.full.items()}
         self.counts: Any = None
+        self.integers: dict[str, Any] = {}
+        self.integers_home: dict[str, np.ndarray] = {}
         if device.counter is not None:
             from ..solvers.pixels.cuda_fast.tally import Counts, count_shapes
 
             fields = count_shapes(len(slot.full["rmse"]), problem.E.shape[1])
             self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
             self.counts_home = Counts(*(device.pinned(shape, kind) for kind, shape in fields))
+            stored = line.integers(len(slot.full["rmse"]), problem)
+            self.integers = {name: cuda.device_array(shape, kind) for name, (kind, shape) in stored.items()}
+            self.integers_home = {name: device.pinned(shape, kind) for name, (kind, shape) in stored.items()}
         self.stream = cuda.stream()
         # Begin and end of upload, kernels and download.
         self.events = [cuda.event() for _ in range(6)]
@@ -266,6 +273,7 @@ class DeviceSlot:
         raw = self.buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
         results = {name: self.full[name][:n] for name in slot.results}
         counts = self.counts and type(self.counts)(*(values[:n] for values in self.counts))
+        integers = {name: values[:n] for name, values in self.integers.items()}
         home = [name for name in results if counts is None or name in self.home]
 
         def upload() -> None:
@@ -275,12 +283,14 @@ class DeviceSlot:
             if device.solves:
                 device.solver.launch(raw, results, device.compute)
             if device.solves and counts is not None:
-                device.counter.launch(results, counts, device.compute)
+                device.counter.launch(results, counts, integers, device.compute)
 
         def download() -> None:
             self.bring(slot, home)
             for values, target in zip(counts or (), self.counted(slot) or ()):
                 values.copy_to_host(target, stream=self.stream)
+            for name, target in self.encoded(slot).items():
+                integers[name].copy_to_host(target, stream=self.stream)
 
         return upload, solve, download
 
@@ -289,6 +299,12 @@ class DeviceSlot:
         assert slot.results is not None
         n = len(slot.results["rmse"])
         return self.counts and type(self.counts)(*(values[:n] for values in self.counts_home))
+
+    def encoded(self, slot: Slot) -> dict[str, np.ndarray]:
+        """Return the host buffers for the integers of the block in the slot."""
+        assert slot.results is not None
+        n = len(slot.results["rmse"])
+        return {name: values[:n] for name, values in self.integers_home.items()}
 
     def bring(self, slot: Slot, names: list[str]) -> None:
         """Enqueue the download of these results."""

@@ -1,6 +1,6 @@
 """Blocks in flight: the layout of a line, the buffers, and the interface of a device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,7 +17,8 @@ class Line:
     ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is that
     of the stored values. ``home`` names the results that are always copied back from a GPU. If ``counted`` is a δ, a GPU may count
     what `unmix.summary.Summary` adds up; the other results are then copied back only for blocks with a pixel whose δ is above it
-    or whose κ is not certified.
+    or whose κ is not certified. Such a GPU also makes the integers of results that are stored as such: ``steps`` has their step and
+    offset (`unmix.steps`), by name.
     """
 
     samples: int
@@ -27,6 +28,7 @@ class Line:
     dtype: Any = np.float64
     home: tuple[str, ...] = ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")
     counted: float | None = None
+    steps: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Return type and shape of every result of a block: the fields of `unmix.solvers.pixels.tile.Results` in order."""
@@ -43,10 +45,15 @@ class Line:
             "residual": (self.real, (lines if self.residual else 0, L, self.samples)),
         }
 
+    def integers(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
+        """Return type and shape of the integers of a block, by the names of their results."""
+        shapes = self.results(lines, problem)
+        return {name: (np.uint16, shapes[name][1]) for name in self.steps}
+
     def bytes_in_flight(self, problem: Problem) -> int:
         """Return the bytes of one line in a slot, stored values and results together."""
-        shapes = self.results(1, problem).values()
-        return self.stored_bytes + sum(int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in shapes)
+        arrays = [*self.results(1, problem).values(), *self.integers(1, problem).values()]
+        return self.stored_bytes + sum(int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in arrays)
 
 
 @dataclass
@@ -70,6 +77,8 @@ class Slot:
     counts : Counts or None
         Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it has all
         results. None where the host counts everything.
+    integers : dict of arrays
+        Results as the integers that are stored, where the device made them, by name.
     """
 
     buffer: np.ndarray
@@ -79,6 +88,7 @@ class Slot:
     results: dict[str, np.ndarray] | None = None
     ticket: Any = None
     counts: Any = None
+    integers: dict[str, np.ndarray] = field(default_factory=dict)
 
     def hold(self, lines: slice, raw: np.ndarray) -> None:
         """Set the block that is in the buffer: its lines and stored values."""

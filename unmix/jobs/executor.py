@@ -75,7 +75,7 @@ class LocalExecutor:
     ) -> tuple[Summary, Seconds]:
         """See `solve_lines`."""
         began = time.perf_counter()
-        slots = self.machine.open(problem, line_of(scene, self.options), block_plan)
+        slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
         summary = outputs.summary()
 

@@ -25,7 +25,7 @@ from ..outputs.completed import CompletedRun
 from ..outputs.decide import Fresh, Publish, Resume, Skip, decide
 from ..outputs.journal import ResumeState
 from ..outputs.judgement import collected_warnings
-from ..outputs.map_type import ORTHO, map_type
+from ..outputs.map_type import ORTHO, map_type, type_of
 from ..outputs.names import (
     LIBRARY,
     RECORD,
@@ -400,7 +400,7 @@ class SceneRun:
         """Begin or continue the maps, and let the executor fill them; raise `CubeError` where every pixel is masked."""
         scene, options, outputs = self.scene, self.options, self.outputs
         placement = scene.placement if options.ortho else None
-        pixel = sum(map_type(name, options).dtype.itemsize * count for name, count in maps.items())  # bytes
+        pixel = sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in maps.items())  # bytes
         size = scene.lines * scene.samples * pixel
         if size > LARGE and options.top is None and maps.get("abundance", 0) > sum(maps.values()) / 2:
             log.info(
@@ -411,7 +411,7 @@ class SceneRun:
         placed = int(np.prod(placement.shape)) if placement is not None else 0
         outputs.check_space((scene.lines * scene.samples + placed) * pixel * times + 2**20)
         for name, count in maps.items():
-            outputs.raster(name, scene.lines, scene.samples, count, map_type(name, options))
+            outputs.raster(name, scene.lines, scene.samples, count, map_type(name, options, problem))
         summary, seconds = self.executor.solve(scene, problem, block_plan, outputs, self.progress)
         lost = sum(self.noise.lost) if isinstance(self.noise, NoiseCube) else 0
         if lost:

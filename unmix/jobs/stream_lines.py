@@ -15,6 +15,7 @@ from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.remote import RemotePath
 from ..options import Options
+from ..outputs.map_type import map_type
 from ..outputs.raster import Raster
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
@@ -25,20 +26,30 @@ from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
+# The results of which a GPU that counts makes the CRC-32 of lines, the residual only where it is wanted.
+CHECKED = ("abundance", "rmse", "residual")
 
 
-def line_of(scene: Cube, options: Options) -> Line:
+def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     """Return what one line of the scene takes in a slot."""
     if options.needs_float64:  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
-    limit = farthest(options.max_delta)
-    return Line(scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, home=home, counted=limit)
+    kinds = {
+        name: map_type(name, options, problem)
+        for name in ("abundance", "residual")
+        if options.top is None or name == "residual"
+    }
+    steps = {name: (kind.step, kind.offset) for name, kind in kinds.items() if kind.step}
+    return Line(
+        scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=farthest(options.max_delta), steps=steps,
+        home=tuple(name for name in home if name not in steps),
+    )  # fmt: skip
 
 
 def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> BlockPlan:
     """Return how the scene is cut into blocks, by the bounds on host and GPU memory."""
-    line = line_of(scene, options)
+    line = line_of(scene, problem, options)
     piece = scene.samples * scene.dtype.itemsize if scene.interleave == "bsq" else None
     chunk = min(scene.lines_together, scene.lines)
     slots = options.streams * machine.count
@@ -87,11 +98,12 @@ def solve_lines(
         """Solve doubtful pixels of a block's lines again, summarise the lines where the GPU has not, and write them."""
         raw, results, counts = slot.part(start, stop, problem.interleave)
         part, first = Summary(), slot.lines.start + start
+        integers = {name: values[start:stop] for name, values in slot.integers.items()}
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
             if counts.pixels[:, 3].any():
-                part = look_again(first, raw, results, counts, problem, options)
-            checks = {"rmse": counts.rmse} | ({"abundance": counts.abundance} if options.top is None else {})
+                part, integers = look_again(first, raw, results, counts, problem, options), {}
+            checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
             is_rescued = problem.solver.exact and problem.choice is None
             part.rescued = rescue(problem, raw, results, options.max_delta, threads) if is_rescued else 0
@@ -107,7 +119,8 @@ def solve_lines(
             part.add(first, results, options.max_delta)
         maps = maps_of(results, options) | further
         for name, raster in rasters.items():
-            raster.write(slice(first, first + stop - start), maps[name], checks.get(name))
+            write = raster.write_stored if name in integers else raster.write
+            write(slice(first, first + stop - start), integers.get(name, maps[name]), checks.get(name))
         return part
 
     def finish(slot: Slot) -> None:
@@ -157,7 +170,7 @@ def look_again(
         rows[:, :columns] = values[:, :columns]
         if name == "steps":
             rows[:, -1] += values[:, columns:].sum(axis=1).astype(rows.dtype)
-    for name in ("abundance", "rmse"):
+    for name in CHECKED if results["residual"].size else CHECKED[:2]:
         for line in changed:
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part

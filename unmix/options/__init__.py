@@ -114,7 +114,8 @@ class Options:
         Also write the maps of a swath orthorectified by its lookup table (EMIT), as ``STEM_abundance_ortho`` and so on.
     quantize : float, optional
         Write abundances, sums by class, means over draws and residuals as 16-bit integers of this step, half the size. The offset is
-        0, or where values may be negative −32767 steps; 65535 is no data. Record and certificate are of the values themselves.
+        0, or where values may be negative −32767 steps; 65535 is no data. For residuals the step is of reflectance from 0 to 1: see
+        docs/formats.md. Record and certificate are of the values themselves.
     top : int, optional
         Write only this many abundances of each pixel, the largest first, to ``STEM_abundance``, and the numbers of their endmembers to
         ``STEM_index`` (from 1; 0 where there is none).

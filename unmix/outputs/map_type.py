@@ -1,5 +1,6 @@
 """How the values of a map are stored: float32, or integers that a step and an offset make values of."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,13 @@ from ..io import Cube
 from ..io.cube import by_pixel, place_for
 from ..io.export import NODATA
 from ..options import Options
+from ..problem import Problem
+from ..steps import BLANK, LARGEST
 
 ORTHO = "_ortho"  # follows the name of an orthorectified map
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
 # The maps that `quantize` narrows: those of many bands whose values are of a size that is known before the run.
 QUANTIZED = ("abundance", "fraction", "montecarlo", "residual")
-# The largest integer that stands for a value, and what stands for no data.
-LARGEST, BLANK = 65_534, 65_535
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,19 @@ def type_of(name: str, quantize: float | None = None, signed: bool = False) -> M
     return MapType(UINT16, BLANK, quantize, lowest)
 
 
-def map_type(name: str, options: Options) -> MapType:
-    """Return how a run stores a map."""
+def map_type(name: str, options: Options, problem: Problem) -> MapType:
+    """Return how a run stores a map.
+
+    Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from 0 to 1, so it
+    has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
+    """
     signed = options.choice is not None or not options.method_spec.nonnegative
-    return type_of(name, options.quantize, signed)
+    step = options.quantize
+    if step is not None and name.removesuffix(ORTHO) == "residual":
+        spectra = (problem.weighting or problem).endmembers.matrix
+        power = math.ceil(math.log10(np.abs(spectra).max() / 2.0))
+        step = float(f"{step * 10.0**power:.12g}")
+    return type_of(name, step, signed)
 
 
 def blank_of(name: str) -> float:

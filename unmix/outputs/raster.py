@@ -4,36 +4,17 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..compiled.jit import compiled
 from ..errors import StepError
-from ..io.export import NODATA
 from ..io.opening import open_new, open_there
 from ..io.write import write_all
+from ..steps import to_integers
 from .atomic import digest_of
-from .map_type import BLANK, LARGEST, MapType
+from .map_type import MapType
 
 AS_IT_IS = MapType()
-
-
-@compiled
-def to_steps(values: Any, stored: Any, step: float, offset: float, nodata: float, largest: int, blank: int) -> int:
-    """Store values (n,) as integers (n,) of 16 bits, ``blank`` for ``nodata``; return the last that does not fit, −1 if all do.
-
-    Compiled, because the host's writing bounds a run on a GPU: in NumPy, with arrays in between, it took as long again.
-    """
-    misfit = -1
-    for i in range(len(values)):
-        number = np.rint((np.float64(values[i]) - offset) / step)
-        if values[i] == nodata:
-            number = np.float64(blank)
-        elif not 0.0 <= number <= largest:
-            misfit, number = i, 0.0
-        stored[i] = np.uint16(number)
-    return misfit
 
 
 def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> np.ndarray:
@@ -49,12 +30,12 @@ def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> n
     values = np.ascontiguousarray(values)
     stored = np.empty(values.shape, map_type.dtype)
     flat = values.reshape(-1)
-    misfit = to_steps(flat, stored.reshape(-1), map_type.step, map_type.offset, NODATA, LARGEST, BLANK)
+    misfit = to_integers(flat, stored.reshape(-1), map_type.step, map_type.offset)
     if misfit >= 0:
         low, high = map_type.ends
         raise StepError(
-            f"{name()}: {flat[misfit]:.6g} does not fit `quantize` {map_type.step:g}, which holds {low:.6g} to {high:.6g}; use a "
-            "larger step, or none"
+            f"{name()}: {flat[misfit]:.6g} does not fit steps of {map_type.step:g}, which hold {low:.6g} to {high:.6g}; use a larger "
+            "`quantize`, or none"
         )
     return stored
 

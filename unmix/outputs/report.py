@@ -26,7 +26,7 @@ from ..problem import WARN_CONDITION, Problem
 from ..scene import ReadOptions
 from ..summary import Summary
 from .judgement import abundances_of, fit_of, judge, kappas_of
-from .map_type import ORTHO, map_type
+from .map_type import ORTHO, type_of
 from .names import suffixes_of
 from .output_set import Outputs
 
@@ -173,7 +173,7 @@ def plan_only(
         "bytes_to_read": scene.lines * bytes_per_line(scene),
         "bytes_to_write": scene.lines
         * scene.samples
-        * sum(map_type(name, options).dtype.itemsize * count for name, count in bands.items())
+        * sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in bands.items())
         or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],

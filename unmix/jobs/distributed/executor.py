@@ -127,7 +127,9 @@ class ClusterExecutor:
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         maps = {
-            name: worker.MapFile(str(raster.path.absolute()), raster.lines, raster.samples, raster.bands)
+            name: worker.MapFile(
+                str(raster.path.absolute()), raster.lines, raster.samples, raster.bands, raster.map_type
+            )
             for name, raster in rasters.items()
         }
         return worker.SceneTask(str(scene.path.absolute()), self.options, problem, maps, lock)
@@ -203,7 +205,7 @@ class ClusterExecutor:
 
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
         """Cut the scene into units of whole chunks and about `unit_bytes`; into one if each worker would inflate the whole file."""
-        line = line_of(scene, self.options).bytes_in_flight(problem)
+        line = line_of(scene, problem, self.options).bytes_in_flight(problem)
         plan_blocks(scene.lines, line, self.options.budget, 1)  # raises here, not on a worker, if `memory` is too small
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)

@@ -25,7 +25,7 @@ from ...io import Cube
 from ...library import Endmembers
 from ...options import Options
 from ...outputs.lock import holds
-from ...outputs.map_type import map_type
+from ...outputs.map_type import MapType
 from ...outputs.raster import Raster
 from ...pipeline import Seconds
 from ...problem import Problem
@@ -42,12 +42,13 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class MapFile:
-    """A map that is being written: its file, and its size."""
+    """A map that is being written: its file, its size, and how its values are stored."""
 
     path: str
     lines: int
     samples: int
     bands: int
+    map_type: MapType
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,11 @@ class WorkerState:
             self.key, self.open = "", ()  # releases the last scene's buffers
             scene = open_pixels(task.cube, task.options.reading)  # the bands are in the problem
             block_plan = block_plan_of(scene, task.problem, task.options, machine)
-            self.open = (scene, block_plan, machine.open(task.problem, line_of(scene, task.options), block_plan))
+            self.open = (
+                scene,
+                block_plan,
+                machine.open(task.problem, line_of(scene, task.problem, task.options), block_plan),
+            )
             self.key = task.lock[1]
         return machine, *self.open
 
@@ -227,7 +232,7 @@ def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
                 file.samples,
                 file.bands,
                 np.empty(0, np.uint32),
-                map_type(name, task.options),
+                file.map_type,
             )
             stack.callback(rasters[name].file.close)
         # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.

@@ -8,7 +8,6 @@ import numpy as np
 
 from ...io import Cube, bytes_per_line
 from ...outputs.finished import FinishedRun
-from ...outputs.map_type import QUANTIZED
 
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6
@@ -55,6 +54,7 @@ class Maps:
 
     run: FinishedRun
     opened: dict[str, Cube] = field(default_factory=dict)
+    blurs: dict[str, float] = field(default_factory=dict)
     held: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)
 
     @property
@@ -64,8 +64,10 @@ class Maps:
 
     def blur(self, name: str) -> float:
         """Return by how much the values of a map may differ from what they stand for, because they are stored in steps."""
-        step = self.run.report.get("asked", {}).get("quantize")
-        return 0.5 * float(step) if step is not None and name in QUANTIZED else 0.0
+        if name not in self.blurs:
+            gain = self.run.open_stored(name).gain if self.run.has(name) else None
+            self.blurs[name] = 0.0 if gain is None else 0.5 * float(np.max(gain))
+        return self.blurs[name]
 
     def line(self, name: str, line: int) -> np.ndarray:
         """Return one line of a map, float32 (bands, samples)."""

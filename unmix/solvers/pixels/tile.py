@@ -18,6 +18,7 @@ from ...certificate import (
     MARGIN,
     MASKED,
     MULTIPLIER,
+    NODATA,
     PARTLY,
     SCALE,
     SOLVED,
@@ -37,8 +38,6 @@ from .mesma.search import search_function as models_function
 from .multiplicative import multiplicative
 from .scalar import Plan, Work
 from .working_set import members_of, working_set_function
-
-NODATA = -9999.0
 
 
 class Tile(NamedTuple):

@@ -1,28 +1,26 @@
-"""Compute the totals of a run and the CRC-32 of its lines on the GPU, where the results are.
+"""Compute the totals of a run on the GPU, where the results are, and what is stored of them.
 
-On the host both took longer than all reading, copying and writing together (10 million pixels: 0.34 s against 0.20), and κ, δ, steps
-and states crossed the bus for them alone. A block of which pixels are solved again is counted on the host (`unmix.summary`).
+On the host counting and checking took longer than all reading, copying and writing together (10 million pixels: 0.34 s against 0.20),
+and κ, δ, steps and states crossed the bus for them alone. A block of which pixels are solved again is counted on the host
+(`unmix.summary`).
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int32, uint32
+from numba import float64, int32
 
 from ....certificate import CERTIFIED, MASKED, SOLVED
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
 from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
 from ..scalar import STEPS_PER_ENDMEMBER
-
-# Threads per line; a power of two.
-THREADS = 128
-# zlib's CRC-32: lowest bit first; the register starts as all ones and is inverted at the end.
-POLYNOMIAL, ONES = 0xEDB88320, 0xFFFFFFFF
+from .stored import THREADS, Checker, encode
 
 
 class Counts(NamedTuple):
-    """The counts of a block of n lines, as arrays on the GPU or on the host; all but the last two as in `unmix.summary.Counts`."""
+    """The counts of a block of n lines, as arrays on the GPU or on the host; all but the last three as in `unmix.summary.Counts`."""
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
@@ -33,8 +31,9 @@ class Counts(NamedTuple):
     most: Any  # (n, p) float64: the largest of them
     there: Any  # (n, p) int32: number of them above `unmix.summary.THERE`
     outside: Any  # (n, p) int32: above `CORNER`, where the relative RMSE is above `POOR`
-    abundance: Any  # (n,) uint32: CRC-32 of each line of the abundances
+    abundance: Any  # (n,) uint32: CRC-32 of each line of the abundances, as they are stored
     rmse: Any  # (n,) uint32: the same of the RMSE
+    residual: Any  # (n,) uint32: the same of the residuals, if wanted
 
 
 def count_shapes(lines: int, p: int) -> Counts:
@@ -44,7 +43,7 @@ def count_shapes(lines: int, p: int) -> Counts:
     return Counts(
         (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),
         (np.int32, (lines, KAPPA_BINS)), (np.float64, each), (np.float64, each), (np.int32, each), (np.int32, each),
-        (np.uint32, (lines,)), (np.uint32, (lines,)),
+        *((np.uint32, (lines,)),) * 3,
     )  # fmt: skip
 
 
@@ -152,106 +151,38 @@ def count_kernel(p: int) -> Any:
     return count_block
 
 
-@functools.cache
-def check_kernel() -> Any:
-    """Return the kernel that computes the CRC-32 of lines; a block of threads per line.
+class Counter:
+    """Counts and checks blocks of lines of ``samples`` pixels, and makes the integers that are stored.
 
-    A CRC is linear. Each thread takes every `THREADS`-th word: it advances its CRC by that many words (``stride``, four tables of a
-    byte each) before it adds the next. Finally it advances its CRC to the end of the line (``to_end``), and all are added.
+    Parameters
+    ----------
+    p, samples : int
+    farthest : float
+        A δ above it is doubtful.
+    L : int
+        Bands of the residuals; 0 without them.
+    steps : mapping of str to (float, float)
+        Step and offset of the results that are stored as integers.
     """
 
-    @cuda_kernel
-    def check_lines(words, stride, to_end, before, out):
-        table = cuda.shared.array((4, 256), uint32)
-        part = cuda.shared.array(THREADS, uint32)
-        line, t = cuda.grid(1) // THREADS, cuda.grid(1) % THREADS
-        for i in range(t, 1024, THREADS):
-            table[i // 256, i % 256] = stride[i // 256, i % 256]
-        cuda.syncthreads()
-        n = words.shape[1]
-        crc = uint32(0)
-        for i in range(t, n, THREADS):
-            crc = uint32(
-                table[0, crc & 255]
-                ^ table[1, (crc >> 8) & 255]
-                ^ table[2, (crc >> 16) & 255]
-                ^ table[3, crc >> 24]
-                ^ words[line, i]
-            )
-        moved = uint32(0)
-        for bit in range(32):
-            moved = uint32(moved ^ (to_end[t, bit] if (crc >> bit) & 1 else 0))
-        part[t] = moved
-        cuda.syncthreads()
-        half = THREADS // 2
-        while half > 0:
-            if t < half:
-                part[t] = part[t] ^ part[t + half]
-            cuda.syncthreads()
-            half //= 2
-        if t == 0:
-            out[line] = part[0] ^ before
-
-    return check_lines
-
-
-def moved_by(words: np.ndarray) -> np.ndarray:
-    """Return the CRC that each of the 32 bits of a CRC becomes after some numbers of words of zeros, (n,); (n, 32) uint32."""
-    power = np.array([crc_of_bit(bit) for bit in range(32)], np.uint32)
-    result = np.tile(np.uint32(1) << np.arange(32, dtype=np.uint32), (len(words), 1))
-    while words.any():
-        odd = words & 1 == 1
-        result[odd] = apply(power, result[odd].ravel()).reshape(-1, 32)
-        power, words = apply(power, power), words >> 1
-    return result
-
-
-def crc_of_bit(bit: int) -> int:
-    """Return what one bit of a CRC becomes after 32 bits of zeros."""
-    value = 1 << bit
-    for _ in range(32):
-        value = value >> 1 ^ (POLYNOMIAL if value & 1 else 0)
-    return value
-
-
-def apply(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Multiply a matrix over GF(2), given by its columns (32,) as uint32, with each of some values."""
-    bits = values[:, None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)
-    return np.bitwise_xor.reduce(bits * matrix, axis=1).astype(np.uint32)
-
-
-class Checker:
-    """Computes the CRC-32 of lines of ``words`` 32-bit words each."""
-
-    def __init__(self, words: int) -> None:
-        stride, start = moved_by(np.array([THREADS, words]))
-        tables = [apply(stride, np.arange(256, dtype=np.uint32) << np.uint32(8 * k)) for k in range(4)]
-        # Distance in words from the last word that thread t takes to the end of the line, that word included.
-        last = [words - (t + (words - 1 - t) // THREADS * THREADS) if t < words else 0 for t in range(THREADS)]
-        self.stride = cuda.to_device(np.stack(tables))
-        self.to_end = cuda.to_device(moved_by(np.array(last)))
-        self.before = np.uint32(int(apply(start, np.array([ONES], np.uint32))[0]) ^ ONES)
-
-    def launch(self, values: Any, out: Any, stream: Any) -> None:
-        """Compute the CRC-32 of each line of a float32 array (n, ·, samples) into ``out`` (n,)."""
-        words = values.reshape((values.shape[0], values.size // values.shape[0])).view(np.uint32)
-        check_kernel()[words.shape[0], THREADS, stream](words, self.stride, self.to_end, self.before, out)
-
-
-class Counter:
-    """Counts and checks blocks of lines of ``samples`` pixels and p endmembers; δ above ``farthest`` is doubtful."""
-
-    def __init__(self, p: int, samples: int, farthest: float) -> None:
-        self.farthest = farthest
+    def __init__(
+        self, p: int, samples: int, farthest: float, L: int = 0, steps: Mapping[str, tuple[float, float]] | None = None
+    ) -> None:
+        self.farthest, self.steps = farthest, steps or {}
         self.kernel = count_kernel(p)
-        self.checkers = Checker(p * samples), Checker(samples)
+        bands = {"abundance": p, "rmse": 1} | ({"residual": L} if L else {})
+        self.checkers = {
+            name: Checker(count * samples, 16 if name in self.steps else 32) for name, count in bands.items()
+        }
 
-    def launch(self, results: dict[str, Any], counts: Counts, stream: Any) -> None:
-        """Fill ``counts``, device arrays for as many lines as ``results`` has."""
+    def launch(self, results: dict[str, Any], counts: Counts, integers: dict[str, Any], stream: Any) -> None:
+        """Fill ``counts`` and ``integers``, device arrays for as many lines as ``results`` has."""
         names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
         bits, kappa_bits = results["relative"].view(np.int32), results["kappa"].view(np.int64)
         self.kernel[len(results["state"]), THREADS, stream](
             *(results[name] for name in names), bits, kappa_bits, self.farthest, *counts[:9]
         )
-        for checker, name in zip(self.checkers, ("abundance", "rmse")):
-            checker.launch(results[name], getattr(counts, name), stream)
+        for name, checker in self.checkers.items():
+            if name in self.steps:
+                encode(results[name], *self.steps[name], integers[name], counts.pixels, stream)
+            checker.launch(integers.get(name, results[name]), getattr(counts, name), stream)
