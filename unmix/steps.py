@@ -14,7 +14,7 @@ MISFIT = -1
 
 
 @compiled
-def integer_of(value, step, offset):
+def integer_of(value: Any, step: float, offset: float) -> int:
     """Return the integer that stands for a value, `BLANK` for `NODATA`, `MISFIT` if there is none."""
     if value == NODATA:
         return BLANK
