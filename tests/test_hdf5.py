@@ -1,13 +1,18 @@
 """Products in HDF5, written by `products` from their documentation and read as any cube."""
 
+import zlib
+
 import h5py
 import numpy as np
 import products
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import unmix
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, open_cube, scratch, spectra
+from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.io.formats.decoder import Decoder
 from unmix.io.formats.header import geotransform
 from unmix.jobs.solve import open_array
 from unmix.jobs.verify import verify
@@ -83,7 +88,7 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
     direct, _ = read_all(open_cube(tmp_path / "s.h5", dataset))
     monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
     taken = []
-    monkeypatch.setattr("unmix.io.scratch.stored", lambda *a, call=scratch.stored: (taken.append(a[1]), call(*a))[1])
+    monkeypatch.setattr(Decoder, "values", lambda *a, call=Decoder.values: (taken.append(a[1]), call(*a))[1])
     cube = open_cube(tmp_path / "s.h5", dataset)
     assert (cube.interleave, cube.lines_together) == ("bsq", 1)
     found, _ = read_all(cube)
@@ -306,3 +311,70 @@ def test_links_within_a_file_and_out_of_matlab(tmp_path):
         file["g/b"] = h5py.ExternalLink("s.h5", "/x")
     with pytest.raises(unmix.InputError, match="'g/b' is a link into another file"):
         open_array(f"{tmp_path}/a.h5:/a")
+
+
+def inflaters():
+    """The modules that inflate, by name."""
+    return {"zlib": zlib, "isal": pytest.importorskip("isal.isal_zlib")}
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_chunks_are_decoded_as_the_library_does(tmp_path_factory, data):
+    """Any part of any dataset that is compressed, among them edges and chunks that were never written."""
+    draw = data.draw
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=3, max_size=3)))
+    chunks = tuple(draw(st.integers(1, length)) for length in shape)
+    dtype = np.dtype(draw(st.sampled_from(["<i2", ">i2", "u1", "<f4", ">f8"])))
+    wanted = []
+    for length in shape:
+        first = draw(st.integers(0, length - 1))
+        wanted.append(slice(first, draw(st.integers(first + 1, length))))
+    values = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 200, shape).astype(dtype)
+    path = tmp_path_factory.mktemp("d") / "s.h5"
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(chunks)
+        properties.set_fill_value(np.array(7, dtype))
+        if draw(st.booleans()):
+            properties.set_shuffle()
+        properties.set_deflate(draw(st.integers(0, 9)))
+        low = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(dtype), h5py.h5s.create_simple(shape), properties)
+        written = draw(st.integers(0, shape[0]))
+        h5py.Dataset(low)[:written] = values[:written]
+    with h5py.File(path) as file, pytest.MonkeyPatch.context() as patch:
+        for module in inflaters().values():
+            patch.setattr("unmix.io.formats.decoder.deflate", module)
+            out = np.zeros(tuple(one.stop - one.start for one in wanted), dtype.newbyteorder("="))
+            Decoder.of(file["x"]).fill(wanted, out)
+            np.testing.assert_array_equal(out, file["x"][tuple(wanted)])
+
+
+@pytest.mark.parametrize("layout", ["yxb", "ybx", "byx"])
+@pytest.mark.parametrize("inflater", ["zlib", "isal"])
+def test_a_damaged_chunk_is_an_error(tmp_path, monkeypatch, layout, inflater):
+    """In a chunk in the middle, and in one at the edge, which the library is asked about too; others are read."""
+    monkeypatch.setattr("unmix.io.formats.decoder.WORTHWHILE", 0)
+    monkeypatch.setattr("unmix.io.formats.decoder.deflate", inflaters()[inflater])
+    values = np.random.default_rng(0).integers(0, 999, (10, 10, 10)).astype(np.int16)
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("cube", data=values, chunks=(4, 4, 4), compression="gzip", shuffle=True)
+        axis = layout.index("y")
+        places = {}
+        made.id.chunk_iter(lambda one: places.update({one.chunk_offset[axis]: one.byte_offset}))
+    whole = open_cube(path, f"/cube:{layout}")
+    out = np.empty(2000, np.uint8)
+    lines = slice(4, 8)
+    expected = whole.read(lines, np.empty(800, np.uint8)).copy()
+    np.testing.assert_array_equal(expected, np.take(values, range(4, 8), axis))
+    raw = bytearray(path.read_bytes())
+    for first in (0, 8):
+        for k in range(6):
+            raw[places[first] + 4 + k] ^= 0xFF
+    path.write_bytes(raw)
+    damaged = open_cube(path, f"/cube:{layout}")
+    for first in (0, 8):
+        with pytest.raises(CubeError, match=f"lines {first + 1} to"):
+            damaged.read(slice(first, min(first + 4, 10)), out)
+    np.testing.assert_array_equal(damaged.read(lines, np.empty(800, np.uint8)), expected)

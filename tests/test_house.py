@@ -31,7 +31,7 @@ HOUSE = {
     "solvers/nmf": (("compiled", "errors"), {"numpy", "numba"}),
     "solvers/bands": (("compiled",), {"numpy", "numba"}),
     "solvers/pixels": (("compiled", "certificate", "summary", "steps", "solvers/nnls", "solvers/nnqp"), {"numpy", "numba"}),
-    "io": (("errors", "blocks"), {"numpy", "h5py", "scipy", "rasterio", "obstore"}),
+    "io": (("errors", "blocks"), {"numpy", "h5py", "scipy", "rasterio", "obstore", "isal"}),
     "library": (("io", "errors"), {"numpy", "scipy"}),
     "scene": (("io", "library", "errors"), {"numpy"}),
     "options": (("scene", "methods", "io", "library", "errors", "blocks", "certificate"), set()),

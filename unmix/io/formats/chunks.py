@@ -1,20 +1,15 @@
-"""Chunks of an HDF5 dataset: where they lie in the file, as they are stored, and their values."""
+"""Where the values of an HDF5 dataset lie in its file."""
 
 import itertools
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import h5py
-import numpy as np
 
 from ..read import PIECE
 
 # Chunks whose places in the file are kept, 200 bytes each; those of larger datasets are looked up as they are needed.
 MOST_PLACES = 100_000
-DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 @dataclass(frozen=True)
@@ -88,54 +83,7 @@ class Layout:
         return [(self.offset + (first + low) * size, (high - low) * size) for first in firsts]
 
 
-def filters_of(data: Any) -> list[int] | None:
-    """Return the filters of a dataset's chunks, in the order of writing.
-
-    None where only the HDF5 library can decode a chunk: other filters, checksums, integers that use a part of their bits (seen:
-    12 of 16).
-    """
-    properties = data.id.get_create_plist()
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
-    return filters if plain and set(filters) <= {DEFLATE, SHUFFLE} else None
-
-
 def slab(data: Any) -> tuple[int, ...]:
     """Return the shape to read at a time from a dataset without chunks: a part of its first axis, about `PIECE` bytes."""
     size = data.dtype.itemsize * math.prod(data.shape[1:])
     return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
-
-
-def stored(data: Any, start: tuple[int, ...], steps: tuple[int, ...], filters: list[int] | None) -> bytes | np.ndarray:
-    """Return the bytes of a chunk as stored, or its values where the HDF5 library must decode it."""
-    whole_chunk = data.chunks is not None and all(at + n <= length for at, n, length in zip(start, steps, data.shape))
-    if filters is not None and whole_chunk:  # a chunk at the edge may be stored without the filters
-        try:
-            mask, raw = data.id.read_direct_chunk(start)
-            if mask == 0:
-                return bytes(raw)
-        except (OSError, RuntimeError, ValueError, MemoryError):  # MemoryError: the chunk was never written
-            pass  # the library knows the fill value, and other ways of storing
-    padded = np.empty(steps, data.dtype)
-    within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, steps, data.shape))
-    values = data[within]
-    padded[tuple(slice(0, length) for length in values.shape)] = values
-    return padded
-
-
-def decoded(raw: bytes, data: Any, filters: list[int] | None) -> np.ndarray:
-    """Return the values of a chunk; zlib releases Python's lock while it inflates."""
-    size = math.prod(data.chunks) * data.dtype.itemsize
-    for kind in reversed(filters or []):
-        if kind == DEFLATE:
-            inflater = zlib.decompressobj()
-            raw = inflater.decompress(raw, size + 1)
-            if len(raw) == size and not inflater.eof:  # the checksum at the end is still to be read
-                raw += inflater.decompress(inflater.unconsumed_tail, 1)
-            if not inflater.eof:
-                raise ValueError("a chunk is cut short, or inflates to more than it holds")
-        else:
-            raw = np.frombuffer(raw, np.uint8).reshape(data.dtype.itemsize, -1).T.tobytes()
-    if len(raw) != size:
-        raise ValueError(f"a chunk inflates to {len(raw)} bytes, not {size}")
-    return np.frombuffer(raw, data.dtype).reshape(data.chunks)

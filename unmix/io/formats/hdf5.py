@@ -17,6 +17,7 @@ from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
 from .chunks import Layout
+from .decoder import Decoder
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
@@ -39,6 +40,20 @@ class Part:
     def layout(self) -> Layout:
         """How it lies in the file."""
         return Layout.of(self.data)
+
+    @functools.cached_property
+    def decoder(self) -> Decoder:
+        """Decodes its chunks."""
+        return Decoder.of(self.data)
+
+    def read(self, lines: slice) -> np.ndarray:
+        """Return some lines, the first axis of the dataset."""
+        if not self.decoder.is_worthwhile:
+            return np.asarray(self.data[lines])
+        _, *others = self.decoder.shape
+        out = np.empty((lines.stop - lines.start, *others), self.decoder.dtype)
+        self.decoder.fill([lines, *(slice(0, length) for length in others)], out)
+        return out
 
 
 @dataclass(eq=False)
@@ -81,8 +96,11 @@ class Hdf5Cube(CubeMetadata):
         return exact(self, filled)
 
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
-        """Read lines of the only dataset, at most `MOST_CHUNKS` chunks at a time."""
-        data, axis = self.parts[0].data, 1 if self.interleave == "bsq" else 0
+        """Read lines of the only dataset, its chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
+        data, axis, decoder = self.parts[0].data, 1 if self.interleave == "bsq" else 0, self.parts[0].decoder
+        if decoder.is_worthwhile:
+            decoder.fill([lines if i == axis else slice(0, length) for i, length in enumerate(decoder.shape)], filled)
+            return
         step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
             data.chunks[axis] if data.chunks else filled.shape[axis]
         )
@@ -97,7 +115,7 @@ class Hdf5Cube(CubeMetadata):
         empty = np.ones((filled.shape[0], filled.shape[2]), bool)
         first = 0
         for part in self.parts:
-            stored = part.data[lines][:, part.take]
+            stored = part.read(lines)[:, part.take]
             empty &= (stored == 0).all(axis=1)
             filled[:, first : first + len(part.take)] = stored * part.gain + part.offset
             first += len(part.take)
