@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     """
     if threading.active_count() > 1 or not hasattr(os, "fork"):
         return
-    child = os.fork()
+    with (
+        warnings.catch_warnings()
+    ):  # Python 3.12 warns of threads of libraries too (OpenBLAS, CUDA), of which the child needs none
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             for number in (signal.SIGINT, signal.SIGTERM):

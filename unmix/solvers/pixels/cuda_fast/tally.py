@@ -16,7 +16,7 @@ from ....certificate import CERTIFIED, MASKED, SOLVED
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
 from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
 from ..scalar import STEPS_PER_ENDMEMBER
-from .stored import THREADS, Checker, encode
+from .encode import THREADS, Checker, encode
 
 
 class Counts(NamedTuple):
