@@ -35,14 +35,11 @@ class PinnedMemory:
         if size < LARGE:
             values: np.ndarray = self.cuda.pinned_array(shape, dtype=kind) if size else np.empty(shape, kind)
             return values
-        found = next((pair for pair in self.spare if pair[0].size == size), None)
-        if found is None:
+        place = next((k for k, (block, _) in enumerate(self.spare) if block.size == size), None)
+        if place is None:
             self.spare = []  # before more is allocated: a run is bounded by its own memory
-            found = locked(self.cuda, size)
-        else:
-            self.spare.remove(found)
-        self.used.append(found)
-        return found[0].view(kind).reshape(shape)
+        self.used.append(locked(self.cuda, size) if place is None else self.spare.pop(place))
+        return self.used[-1][0].view(kind).reshape(shape)
 
     def release(self) -> None:
         """Take back all arrays, none of which is used any more."""
