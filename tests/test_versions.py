@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("geo", "stac", "plot", "xarray", "superpixels", "remote")
+EXTRAS = ("geo", "stac", "plot", "xarray", "superpixels", "remote", "hdf5")
 COMMANDS = [
     ["run", "DATA/demo.hdr", "-o", "OUT/envi", "--uncertainty", "--certificate"],
     ["verify", "OUT/envi/demo", "--all"],
@@ -24,10 +24,17 @@ COMMANDS = [
     ["run", "URL/demo.hdr", "-n", "4", "-o", "OUT/remote"],
 ]  # fmt: skip
 LIBRARY_USE = """
-import numpy as np, unmix, xarray
+import h5py, numpy as np, unmix, xarray
+from unmix.io.formats.decoder import Decoder, deflate
 from unmix.xarray_engine import SceneEngine
 scene = xarray.open_dataset("DATA/demo.hdr", engine=SceneEngine, chunks=None)
 assert np.isfinite(unmix.solve(scene["spectra"].values[:2, :3], np.eye(scene.sizes["band"], 4)).abundances).all()
+values = np.arange(2**17, dtype=np.int32).reshape(64, 64, 32)
+with h5py.File("OUT/packed.h5", "w") as file:
+    decoder = Decoder.of(file.create_dataset("x", data=values, chunks=values.shape, compression="gzip", shuffle=True))
+    found = np.empty_like(values)
+    decoder.fill([slice(0, length) for length in values.shape], found)
+assert "isal" in deflate.__name__ and (found == values).all()
 """
 
 
