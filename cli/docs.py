@@ -57,7 +57,7 @@ says how often each is decompressed. What cannot be read by lines is inflated on
 (`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks
 or tiles of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). MATLAB v5 is
 read by scipy, which needs memory for the variable once. Chunks of HDF5 are decoded by all cores, twice as fast with isal
-(`pip install 'unmix[hdf5]'`); decoding takes up to 0.5 GB beside `--memory`.
+(`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
 
 Of a gzip-compressed cube the checksum counts; anything behind the compressed data is an error.
 """

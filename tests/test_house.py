@@ -37,7 +37,7 @@ HOUSE = {
     "options": (("scene", "methods", "io", "library", "errors", "blocks", "certificate"), set()),
     "problem": (("io", "library", "methods", "errors", "solvers/pixels"), {"numpy", "scipy"}),
     "endmembers": (("io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
-    "devices": (("compiled", "solvers/pixels", "problem", "io", "blocks", "errors"), {"numpy"}),
+    "devices": (("compiled", "solvers/pixels", "summary", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (
         ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",

@@ -70,7 +70,7 @@ def test_the_next_run_uses_them_again():
     driver = Driver()
     memory = PinnedMemory(driver)
     first = {memory.array((LARGE + k,), np.uint8).ctypes.data for k in (0, 1, 1)}
-    memory.release()
+    memory.keep()
     again = {memory.array((LARGE + k,), np.uint8).ctypes.data for k in (1, 0, 1)}
     assert again == first and len(driver.locked) == 3
 
@@ -81,10 +81,10 @@ def test_what_is_not_wanted_again_goes_before_more_is_locked():
     for size in (2 * LARGE, 3 * LARGE):
         for _ in range(4):
             memory.array((size,), np.uint8)
-        memory.release()
+        memory.keep()
         gc.collect()
     assert driver.peak <= 4 * (3 * LARGE + PAGE) and len(driver.locked) == 4
-    memory.release()
+    memory.close()
     assert not driver.locked
 
 

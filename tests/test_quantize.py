@@ -310,3 +310,13 @@ def test_residuals_have_steps_of_the_scene_s_unit(tmp_path, unit, largest, step)
     wide, narrow = values_of(tmp_path / "wide/x", "residual"), values_of(tmp_path / "narrow/x", "residual")
     assert np.abs(wide.astype(float) - narrow).max() <= 0.501 * step
     command("verify", tmp_path / "narrow/x", "--all")
+
+
+def test_endmembers_of_zeros_alone(tmp_path):
+    """Allowed under the sum to one, refused otherwise; no scale can be told from them."""
+    path = write_cube(tmp_path / "x.hdr", np.random.default_rng(0).random((4, 5, 6)))
+    library = write_csv(tmp_path / "e.csv", np.zeros((6, 2)))
+    words = ["run", path, "-e", library, "--quantize", "1e-4", "--residual", "--device", "cpu", "-o", tmp_path / "o"]
+    command(*words, "--method", "fcls")
+    assert FinishedRun.of(tmp_path / "o/x").open_stored("residual").gain[0] == STEP
+    assert "zero in all bands" in command(*words, "--method", "nnls", "--overwrite", code=3)[1]

@@ -19,9 +19,8 @@ def integer_of(value: Any, step: float, offset: float) -> int:
     if value == NODATA:
         return BLANK
     number = (np.float64(value) - offset) / step
-    if (
-        not -0.5 <= number <= LARGEST + 0.5
-    ):  # `LARGEST` is even, so half a step above it is rounded to it; NaN fits nowhere
+    # `LARGEST` is even, so half a step above it is rounded to it; NaN fits nowhere.
+    if not -0.5 <= number <= LARGEST + 0.5:
         return MISFIT
     return round(number)
 

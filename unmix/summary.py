@@ -45,11 +45,16 @@ def edges() -> np.ndarray:
     return 2.0 ** (octave + LOWEST_OCTAVE) * (1 + part / PER_OCTAVE)
 
 
+# The last column of `Counts.pixels`.
+DOUBTFUL = 3
+
+
 class Counts(NamedTuple):
     """Counts of a block of n lines.
 
     A GPU counts the same (`unmix.solvers.pixels.cuda_fast.tally`), except for the last column of ``pixels``: there it counts all
-    doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit. The host counts the lines that have any again.
+    doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit, and values that no integer stands for where maps are
+    stored as such. The host counts the lines that have any again.
     """
 
     pixels: Any  # (n, 4) int64: pixels that are solved, masked, have κ above 1e-10, and have a smaller κ but δ above the limit

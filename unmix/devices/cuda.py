@@ -14,6 +14,7 @@ import numpy as np
 from ..blocks import BlockPlan, block_shape
 from ..errors import DeviceError, MethodError
 from ..problem import Problem
+from ..summary import DOUBTFUL
 from .pinned import PinnedMemory
 from .slots import Line, Slot, new_slots
 
@@ -51,7 +52,7 @@ class Cuda:
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try `device` cpu") from None
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        self.close()  # the slots of an earlier run
+        self.end_run()  # an earlier one
         solver, (L, p) = self.solver_for(problem, line.samples), problem.E.shape
         need = self.bytes_needed(problem, line, block_plan)
         try:
@@ -186,7 +187,7 @@ class Cuda:
                         ("copying", download_began, finished),
                     ):
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
-                if slot.counts is not None and self.solves and slot.counts.pixels[:, 3].any():
+                if slot.counts is not None and self.solves and slot.counts.pixels[:, DOUBTFUL].any():
                     # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
                     device_slot.bring(slot, [name for name in slot.results or () if name not in device_slot.home])
                     device_slot.stream.synchronize()
@@ -198,14 +199,19 @@ class Cuda:
         spent, self.spent = self.spent, {"copying": 0.0, "solving": 0.0}
         return {} if simulated() else spent
 
-    def close(self) -> None:
+    def end_run(self) -> None:
+        """Release the slots; their page-locked memory is kept."""
         for device_slot in self.device_slots.values():
             with contextlib.suppress(Exception), self.gpu:  # after a failure of the GPU nothing can be released
                 self.cuda.synchronize()
                 device_slot.close()
         self.device_slots = {}
         self.solver = None
-        self.pinned.release()
+        self.pinned.keep()
+
+    def close(self) -> None:
+        self.end_run()
+        self.pinned.close()
 
 
 Stages = tuple[Callable[[], None], ...]

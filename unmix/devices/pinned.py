@@ -1,6 +1,9 @@
 """Page-locked memory of the host, which a GPU copies to and from at the speed of the bus and while kernels run."""
 
+import contextlib
+import logging
 import math
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,9 +11,10 @@ import numpy as np
 
 from ..blocks import cores
 
-PAGE = 4096
-# Bytes from which an array is allocated by NumPy, in large pages, touched by several threads, and only then locked: 0.018 s for
-# 256 MiB where the driver's own allocation takes 0.10 (H100 with 16 cores, Linux 6.18).
+log = logging.getLogger("unmix")
+PAGE, LARGE_PAGE = mmap.PAGESIZE, 2 * 2**20
+# Bytes from which an array is allocated in large pages, touched by several threads, and only then locked: 0.016 s for 256 MiB where
+# the driver's own allocation takes 0.09 (H100 with 16 cores, Linux 6.18).
 LARGE = 4 * 2**20
 MOST_THREADS = 16
 
@@ -41,16 +45,18 @@ class PinnedMemory:
         self.used.append(locked(self.cuda, size) if place is None else self.spare.pop(place))
         return self.used[-1][0].view(kind).reshape(shape)
 
-    def release(self) -> None:
-        """Take back all arrays, none of which is used any more."""
+    def keep(self) -> None:
+        """Keep all arrays, none of which is used any more, for the next run."""
         self.spare, self.used = self.used, []
+
+    def close(self) -> None:
+        """Free all arrays that nobody uses any more."""
+        self.spare, self.used = [], []
 
 
 def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
     """Return so many bytes of page-locked memory, and the object that keeps them locked."""
-    block = np.empty(size + 2 * PAGE, np.uint8)
-    first = -block.ctypes.data % PAGE
-    pages = block[first : first + math.ceil(size / PAGE) * PAGE]  # whole pages, which nothing else can lie in
+    pages = new_pages(math.ceil(size / PAGE) * PAGE)
     share = math.ceil(pages.size / MOST_THREADS / PAGE) * PAGE
 
     def touch(start: int) -> None:
@@ -59,6 +65,21 @@ def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
     with ThreadPoolExecutor(min(MOST_THREADS, cores())) as pool:
         list(pool.map(touch, range(0, pages.size, share)))
     try:
-        return pages[:size], cuda.current_context().mempin(block, pages.ctypes.data, pages.nbytes)
-    except Exception:  # a system where memory that is there cannot be locked
+        return pages[:size], cuda.current_context().mempin(pages, pages.ctypes.data, pages.nbytes)
+    except Exception as error:  # a system where memory that is there cannot be locked
+        log.debug(f"memory is allocated by the driver: {error}")
         return cuda.pinned_array(size, dtype=np.uint8), None
+
+
+def new_pages(size: int) -> np.ndarray:
+    """Return memory of its own pages, large ones where the system has them.
+
+    A child process (`unmix.io.probe`) does not get them: the system would copy locked pages at once, 0.2 s for 1 GB.
+    """
+    area = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
+        with contextlib.suppress(OSError, AttributeError):  # a system that does not know it
+            area.madvise(getattr(mmap, advice))
+    values = np.frombuffer(area, np.uint8)
+    first = -values.ctypes.data % LARGE_PAGE
+    return values[first : first + size]

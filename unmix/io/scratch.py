@@ -145,10 +145,13 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
             writing = threads().submit(write, group)  # while the next strips are decoded
         if writing is not None:
             writing.result()
-    except Exception as error:  # h5py raises many kinds of errors for a damaged file
+    except BaseException as error:
         if writing is not None:
             wait([writing])
         file.close()
+        if not isinstance(error, Exception):
+            raise
+        # h5py raises many kinds of errors for a damaged file.
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
 

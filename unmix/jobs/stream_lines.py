@@ -21,7 +21,7 @@ from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
 from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
-from ..summary import Summary, count_block, failures_in
+from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 
 log = logging.getLogger("unmix")
@@ -101,7 +101,7 @@ def solve_lines(
         integers = {name: values[start:stop] for name, values in slot.integers.items()}
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
-            if counts.pixels[:, 3].any():
+            if counts.pixels[:, DOUBTFUL].any():
                 part, integers = look_again(first, raw, results, counts, problem, options), {}
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
@@ -132,7 +132,7 @@ def solve_lines(
         shares = [pool.submit(finish_lines, slot, i, min(i + step, lines)) for i in range(0, lines, step)]
         summary = Summary()
         counted = machine.solves and slot.counts is not None
-        has_doubtful = counted and bool(slot.counts.pixels[:, 3].any())
+        has_doubtful = counted and bool(slot.counts.pixels[:, DOUBTFUL].any())
         # Summed here while the threads write: done by each of the threads, it took a tenth of two GPUs' time.
         if counted and not has_doubtful:
             summary.take(slot.counts, lines * scene.samples)
@@ -158,7 +158,7 @@ def look_again(
     Return a summary of the rescued pixels and the failures, which a GPU does not count.
     """
     part = Summary()
-    changed = np.flatnonzero(counts.pixels[:, 3])
+    changed = np.flatnonzero(counts.pixels[:, DOUBTFUL])
     part.rescued = (
         rescue(problem, raw, results, options.max_delta, threads_of_a_writer(options)) if problem.solver.exact else 0
     )
@@ -170,8 +170,10 @@ def look_again(
         rows[:, :columns] = values[:, :columns]
         if name == "steps":
             rows[:, -1] += values[:, columns:].sum(axis=1).astype(rows.dtype)
-    for name in CHECKED if results["residual"].size else CHECKED[:2]:
-        for line in changed:
+    for name in CHECKED:
+        if options.quantize is not None and name != "rmse":
+            continue  # of integers, which are yet to be made
+        for line in changed if results[name].size else ():
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part
 

@@ -82,9 +82,9 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     signed = options.choice is not None or not options.method_spec.nonnegative
     step = options.quantize
     if step is not None and name.removesuffix(ORTHO) == "residual":
-        spectra = (problem.weighting or problem).endmembers.matrix
-        power = math.ceil(math.log10(np.abs(spectra).max() / 2.0))
-        step = float(f"{step * 10.0**power:.12g}")
+        spectra = (problem.weighting or problem.ridge or problem).endmembers.matrix  # as the scene has them
+        largest = float(np.abs(spectra).max())
+        step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step
     return type_of(name, step, signed)
 
 

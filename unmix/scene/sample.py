@@ -168,7 +168,7 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         return f"{cube.path}: its values are too large for float64; divide them with `scale`"
     size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
-    if not size > 0 or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
+    if not (size > 0 and largest > 0) or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None
     gain = float(np.median(np.abs(bands.gain)))
     matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain

@@ -57,11 +57,6 @@ class Layout:
         chunk = self.data.id.get_chunk_info_by_coord(start)
         return None if chunk.byte_offset is None else (chunk.byte_offset, chunk.size)
 
-    def stretches_of_chunks(self, starts: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold the chunks, or slabs, that begin at ``starts``."""
-        windows = ([slice(at, at + step) for at, step in zip(start, self.steps)] for start in starts)
-        return [one for wanted in windows for one in self.stretches(wanted)]
-
     def stretches(self, wanted: Sequence[slice]) -> list[tuple[int, int]]:
         """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is wanted.
 

@@ -21,6 +21,8 @@ deflate: Any = zlib
 with contextlib.suppress(ImportError):
     from isal import isal_zlib as deflate  # 540 MB/s a core where zlib has 300 (float32, shuffled)
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+# The filters that are decoded here, in the order of writing.
+ORDERS = ((), (DEFLATE,), (SHUFFLE,), (SHUFFLE, DEFLATE))
 # Bytes that all chunks being decoded at a time may take; a chunk that takes more is decoded alone.
 IN_FLIGHT = 256 * 2**20
 # A chunk is held three times: packed, inflated, in order.
@@ -171,10 +173,13 @@ def unshuffled(raw: Any, size: int) -> np.ndarray:
 def filters_of(data: Any) -> tuple[int, ...] | None:
     """Return the filters of a dataset's chunks, in the order of writing.
 
-    None where only the HDF5 library can decode a chunk: other filters, checksums, integers that use a part of their bits (seen:
-    12 of 16).
+    None where only the HDF5 library can decode a chunk: other filters or another order of them, checksums, integers that use a part of
+    their bits (seen: 12 of 16).
     """
     properties = data.id.get_create_plist()
-    filters = tuple(properties.get_filter(i)[0] for i in range(properties.get_nfilters()))
+    found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+    filters = tuple(each[0] for each in found)
     plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
-    return filters if plain and set(filters) <= {DEFLATE, SHUFFLE} else None
+    # Values are shuffled, not pieces of them.
+    whole = all(each[2][:1] == (data.dtype.itemsize,) for each in found if each[0] == SHUFFLE)
+    return filters if plain and whole and filters in ORDERS else None

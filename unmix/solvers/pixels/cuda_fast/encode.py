@@ -8,11 +8,10 @@ from numba import uint32
 
 from ....compiled.cuda import cuda, cuda_kernel
 from ....steps import MISFIT, integer_of
+from ....summary import DOUBTFUL
 
 # Threads per line; a power of two.
 THREADS = 128
-# The column of `unmix.summary.Counts.pixels` for doubtful pixels.
-DOUBTFUL = 3
 # zlib's CRC-32: lowest bit first; the register starts as all ones and is inverted at the end.
 POLYNOMIAL, ONES = 0xEDB88320, 0xFFFFFFFF
 
