@@ -222,7 +222,7 @@ def test_resume_refused_without_version(scene: Path, tmp_path: Path) -> None:
 
 def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record goes last, and an upload that is cut off goes on; nothing is replaced that may not be."""
-    from unmix.jobs import stored
+    from unmix.jobs import upload as uploading
 
     expected = local_run(scene, tmp_path / "local")
     sent: list[str] = []
@@ -234,8 +234,8 @@ def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytes
         sent.append(file.name)
         real(file, path)
 
-    real = stored.upload
-    monkeypatch.setattr(stored, "upload", upload)
+    real = uploading.upload
+    monkeypatch.setattr(uploading, "upload", upload)
     settings = {"out_dir": "s3://maps/x/y", "count": 4, "device": "cpu"}
     with pytest.raises(OutputError, match="full"):
         unmix.run(scene / "scene.hdr", **settings)
@@ -260,16 +260,17 @@ class Uploads:
     """Uploads of a run that can be made to fail after a number of files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from unmix.jobs import run, stored
+        from unmix.jobs import run
+        from unmix.jobs import upload as uploading
 
-        self.real, solve = stored.upload, run.SceneRun.fill
+        self.real, solve = uploading.upload, run.SceneRun.fill
         self.allowed, self.solved = 10**6, 0
 
         def fill(*words: object) -> object:
             self.solved += 1
             return solve(*words)
 
-        monkeypatch.setattr(stored, "upload", self.upload)
+        monkeypatch.setattr(uploading, "upload", self.upload)
         monkeypatch.setattr(run.SceneRun, "fill", fill)
 
     def upload(self, file: Path, path: object) -> None:
@@ -314,11 +315,11 @@ def test_upload_cut_off_under_overwrite(scene: Path, bucket, tmp_path: Path, mon
 
 def test_what_a_cut_leaves_is_cleared(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps that were uploaded, but not deleted here any more, go with the next run, which is skipped."""
-    from unmix.jobs import stored
+    from unmix.jobs import upload as uploading
 
     settings = {"out_dir": "s3://maps/left", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "remove", lambda *_: None)
+        patch.setattr(uploading, "remove", lambda *_: None)
         unmix.run(scene / "scene.hdr", **settings)
     assert list((tmp_path / "work").rglob("*.img"))
     assert unmix.run(scene / "scene.hdr", **settings, skip_existing=True)["skipped"]
