@@ -14,15 +14,15 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import CubeError
 from .formats.chunks import Layout
-from .formats.decoder import TIMES, Decoder, Start, in_threads, threads
+from .formats.decoder import TIMES, Decoder, in_threads
 from .remote import fetched
 from .write import write_all
 
@@ -121,39 +121,48 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     shape = [decoder.shape[axis] for axis in order]
     row = decoder.chunk_bytes * -(-shape[2] // decoder.steps[order[2]])
     size, across = (row, order[2]) if row <= MOST_OF_A_STRIP else (decoder.chunk_bytes, None)
-    strips, writing = strips_of(decoder, across), None
+    parts = strips_of(decoder, across)
 
-    def write(group: list[tuple[list[slice], np.ndarray]]) -> None:
-        for wanted, cube in group:
-            write_part(file.fileno(), cube, [wanted[axis].start for axis in order], shape)
-
-    def place(task: tuple[Start, list[slice], np.ndarray]) -> None:
-        start, wanted, cube = task
-        decoder.place(start, wanted, cube.transpose(np.argsort(order)))
+    def write(strips: list[Strip]) -> None:
+        for strip in strips:
+            write_part(file.fileno(), strip.cube, [strip.wanted[axis].start for axis in order], shape)
 
     try:
-        while together := list(itertools.islice(strips, max(1, MOST_OF_A_STRIP // size))):
-            group = [
-                (wanted, np.empty([wanted[axis].stop - wanted[axis].start for axis in order], dtype))
-                for wanted in together
-            ]
-            with fetched(path, functools.partial(stretches_of, layout, together)):
-                chunks = ((start, *strip) for strip in group for start in decoder.starts(strip[0]))
-                in_threads(place, chunks, TIMES * decoder.chunk_bytes)
-            if writing is not None:
+        with ThreadPoolExecutor(1, "write") as writer:
+            writing = writer.submit(write, [])
+            while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
+                strips = [Strip.of(wanted, order, dtype) for wanted in together]
+                tasks = ((strip, start) for strip in strips for start in decoder.starts(strip.wanted))
+                with fetched(path, functools.partial(stretches_of, layout, together)):
+                    in_threads(
+                        lambda task: decoder.place(task[1], task[0].wanted, task[0].values),
+                        tasks,
+                        TIMES * decoder.chunk_bytes,
+                    )
                 writing.result()
-            writing = threads().submit(write, group)  # while the next strips are decoded
-        if writing is not None:
+                writing = writer.submit(write, strips)  # while the next strips are decoded
             writing.result()
     except BaseException as error:
-        if writing is not None:
-            wait([writing])
         file.close()
         if not isinstance(error, Exception):
             raise
         # h5py raises many kinds of errors for a damaged file.
         raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
+
+
+class Strip(NamedTuple):
+    """A part of a dataset that is put together before it is written."""
+
+    wanted: list[slice]  # of each axis of the dataset
+    cube: np.ndarray  # (bands, lines, samples)
+    values: np.ndarray  # the same memory, with the axes of the dataset
+
+    @classmethod
+    def of(cls, wanted: list[slice], order: list[int], dtype: np.dtype) -> "Strip":
+        """Return a strip to fill; ``order`` has the dataset's axes of bands, lines and samples."""
+        cube = np.empty([wanted[axis].stop - wanted[axis].start for axis in order], dtype)
+        return cls(wanted, cube, cube.transpose(np.argsort(order)))
 
 
 def stretches_of(layout: Callable[[], Layout], parts: Iterable[list[slice]]) -> list[tuple[int, int]]:
