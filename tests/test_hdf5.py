@@ -1,11 +1,14 @@
 """Products in HDF5, written by `products` from their documentation and read as any cube."""
 
+import subprocess
+import sys
 import zlib
 
 import h5py
 import numpy as np
 import products
 import pytest
+from conftest import write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -380,3 +383,30 @@ def test_a_damaged_chunk_is_an_error(tmp_path, monkeypatch, layout, inflater):
         with pytest.raises(CubeError, match=f"lines {first + 1} to"):
             damaged.read(slice(first, min(first + 4, 10)), out)
     np.testing.assert_array_equal(damaged.read(lines, np.empty(800, np.uint8)), expected)
+
+
+@pytest.mark.parametrize("form", ["h5", "hdr"])
+def test_a_forked_process_has_pools_of_its_own(tmp_path, form):
+    """Seen: the child of a process that had read a scene waited for ever for its parent's threads."""
+    values = np.random.default_rng(0).random((200, 100, 30)).astype(np.float32)
+    if form == "h5":
+        with h5py.File(tmp_path / "s.h5", "w") as file:
+            file.create_dataset("cube", data=values, chunks=(20, 100, 30), compression="gzip")
+    else:
+        write_cube(tmp_path / "s.hdr", values, "bsq")
+    script = f"""
+import os, signal, numpy as np
+from pathlib import Path
+from unmix.io import open_cube
+cube = open_cube(Path({str(tmp_path)!r}, "s.{form}"), {"/cube:yxb" if form == "h5" else None!r})
+def read():
+    return cube.read(slice(0, 200), np.empty(200 * 100 * 30 * 4, np.uint8)).sum()
+total = read()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if read() == total else 1)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

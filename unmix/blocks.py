@@ -1,9 +1,11 @@
-"""Divide a scene into blocks of lines within a memory budget; count CPU cores."""
+"""Divide a scene into blocks of lines within a memory budget; count CPU cores, and keep pools of threads."""
 
+import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .errors import MethodError
 
@@ -14,6 +16,7 @@ LARGEST_BLOCK = 128 * 2**20
 SMALLEST_BLOCK = 32 * 2**20
 # Bytes; a block of a BSQ cube is a piece of every band, and gets more lines than `LARGEST_BLOCK` allows if pieces would be smaller.
 SMALLEST_PIECE = 2**20
+Kept = TypeVar("Kept")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -42,6 +45,14 @@ def block_shape(interleave: str, lines: int, samples: int, bands: int) -> tuple[
 def cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def once_a_process(make: Callable[[], Kept]) -> Callable[[], Kept]:
+    """Keep what a function returns, such as a pool of threads, for the process; a forked child, which lacks these, makes its own."""
+    kept = functools.cache(make)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=kept.cache_clear)
+    return kept
 
 
 def parse_size(text: str) -> int:

@@ -1,7 +1,6 @@
 """Read the pieces of a block by their positions in a file, several in parallel, each straight into its place in memory."""
 
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import cores
+from ..blocks import cores, once_a_process
 from ..errors import CubeError
 from .remote import RemotePath
 
@@ -27,7 +26,7 @@ FEWEST_READERS, MOST_READERS = 4, 8
 Part = tuple[np.ndarray, int]
 
 
-@functools.cache
+@once_a_process
 def readers() -> ThreadPoolExecutor:
     """Return the pool of threads that read, one for the process."""
     return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")

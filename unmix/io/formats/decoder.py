@@ -1,7 +1,6 @@
 """Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock."""
 
 import contextlib
-import functools
 import itertools
 import math
 import zlib
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import h5py
 import numpy as np
 
-from ...blocks import cores
+from ...blocks import cores, once_a_process
 from .chunks import slab
 
 deflate: Any = zlib
@@ -33,7 +32,7 @@ Start = tuple[int, ...]
 Item = TypeVar("Item")
 
 
-@functools.cache
+@once_a_process
 def threads() -> ThreadPoolExecutor:
     """Return the pool of threads that decode, one for the process."""
     return ThreadPoolExecutor(cores(), "inflate")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ...blocks import once_a_process
 from ...errors import CubeError, MethodError, OutputError
 from .path import RemotePath, Version
 
@@ -35,7 +36,7 @@ ROLES = "169.254.169.254"
 Answer = TypeVar("Answer")
 
 
-@functools.cache
+@once_a_process
 def requests() -> ThreadPoolExecutor:
     """Return the pool of threads that wait for servers, one for the process."""
     return ThreadPoolExecutor(AT_ONCE, "request")
