@@ -316,3 +316,11 @@ def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
     assert "the loss is infinite: 60 values" in found.output and "loss infinity to infinity" in found.output
     report = json.loads((tmp_path / "c_run.json").read_text())
     assert all(cost is None for _, cost in report["costs"]) and report["converged"]
+
+
+@pytest.mark.parametrize("E", [3, np.ones(4), np.ones((2, 6, 4)), np.ones((5, 2)), np.ones((4, 0))], ids=np.shape)
+def test_endmembers_of_another_shape(E):
+    with pytest.raises(unmix.InputError, match=r"they must be \(N, L\) and \(L, p\)"):
+        unmix.nmf(np.ones((6, 4)), E)
+    with pytest.raises(unmix.InputError, match=r"it must be \(N, p\)"):
+        unmix.nmf(np.ones((6, 4)), np.ones((4, 2)), np.ones((6, 3)))

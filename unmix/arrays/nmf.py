@@ -142,11 +142,11 @@ def nmf(
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
     X, E = np.asarray(X, np.float32), np.asarray(E, np.float32)
+    if X.ndim != 2 or E.ndim != 2 or X.shape[1] != E.shape[0] or 0 in X.shape + E.shape:
+        raise InputError(f"X {X.shape} and E {E.shape} do not match; they must be (N, L) and (L, p)")
     A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(A, np.float32)
-    if X.ndim != 2 or E.ndim != 2 or A.shape != (X.shape[0], E.shape[1]) or X.shape[1] != E.shape[0] or 0 in A.shape:
-        raise InputError(
-            f"X {X.shape}, E {E.shape} and A {A.shape} do not match; they must be (N, L), (L, p) and (N, p)"
-        )
+    if A.shape != (X.shape[0], E.shape[1]):
+        raise InputError(f"A {A.shape} does not match X {X.shape} and E {E.shape}; it must be (N, p)")
     for name, values in (("X", X), ("E", E), ("A", A)):
         if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
             raise InputError(f"{name} holds values that are negative or not finite")
