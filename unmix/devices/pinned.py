@@ -74,7 +74,7 @@ def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
 def new_pages(size: int) -> np.ndarray:
     """Return memory of its own pages, large ones where the system has them.
 
-    A child process (`unmix.io.probe`) does not get them: the system would copy locked pages at once, 0.2 s for 1 GB.
+    A child process (`unmix.io.probe`) does not get them: the system would copy locked pages at once.
     """
     area = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
