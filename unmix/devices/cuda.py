@@ -207,11 +207,13 @@ class Cuda:
                 device_slot.close()
         self.device_slots = {}
         self.solver = None
-        self.pinned.keep()
+        with contextlib.suppress(Exception), self.gpu:  # whose driver unlocks what is not kept
+            self.pinned.keep()
 
     def close(self) -> None:
         self.end_run()
-        self.pinned.close()
+        with contextlib.suppress(Exception), self.gpu:
+            self.pinned.close()
 
 
 Stages = tuple[Callable[[], None], ...]

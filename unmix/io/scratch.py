@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CubeError
-from .formats.chunks import Layout
+from .formats.chunks import Layout, starts_of
 from .formats.decoder import TIMES, Decoder, in_threads
 from .remote import fetched
 from .write import write_all
@@ -132,7 +132,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
             writing = writer.submit(write, [])
             while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
                 strips = [Strip.of(wanted, order, dtype) for wanted in together]
-                tasks = ((strip, start) for strip in strips for start in decoder.starts(strip.wanted))
+                tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
                 with fetched(path, functools.partial(stretches_of, layout, together)):
                     in_threads(
                         lambda task: decoder.place(task[1], task[0].wanted, task[0].values),

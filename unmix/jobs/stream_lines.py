@@ -35,11 +35,8 @@ def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     if options.needs_float64:  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
-    kinds = {
-        name: map_type(name, options, problem)
-        for name in ("abundance", "residual")
-        if options.top is None or name == "residual"
-    }
+    written = ["abundance"] * (options.top is None) + ["residual"] * options.residual
+    kinds = {name: map_type(name, options, problem) for name in written}
     steps = {name: (kind.step, kind.offset) for name, kind in kinds.items() if kind.step}
     return Line(
         scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=farthest(options.max_delta), steps=steps,

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,10 @@ class Layout:
 
         A guess at worst: what is missing from it the library reads for itself.
         """
-        slices = [*wanted, *(slice(None) for _ in self.shape[len(wanted) :])]
-        bounds = [part.indices(length)[:2] for part, length in zip(slices, self.shape)]
+        slices = of_each_axis(wanted, self.shape)
+        bounds = [(part.start, part.stop) for part in slices]
         if self.chunked:
-            starts = (range(low // step * step, high, step) for (low, high), step in zip(bounds, self.steps))
-            places = (self.place(start) for start in itertools.product(*starts))
+            places = (self.place(start) for start in starts_of(slices, self.steps))
             return [place for place in places if place is not None]
         if self.offset is None:
             return []
@@ -76,6 +75,17 @@ class Layout:
         outer = itertools.product(*(range(*part) for part in bounds[:last]))
         firsts = (sum(at * math.prod(self.shape[i + 1 : last + 1]) for i, at in enumerate(place)) for place in outer)
         return [(self.offset + (first + low) * size, (high - low) * size) for first in firsts]
+
+
+def of_each_axis(wanted: Sequence[slice], shape: Sequence[int]) -> list[slice]:
+    """Return ``start:stop`` of each axis of a part of a dataset; of axes that ``wanted`` does not have, all."""
+    slices = [*wanted, *(slice(None) for _ in shape[len(wanted) :])]
+    return [slice(*part.indices(length)[:2]) for part, length in zip(slices, shape)]
+
+
+def starts_of(wanted: Sequence[slice], steps: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Return where the chunks begin that hold a part of a dataset, ``start:stop`` of each axis."""
+    return itertools.product(*(range(one.start // step * step, one.stop, step) for one, step in zip(wanted, steps)))
 
 
 def slab(data: Any) -> tuple[int, ...]:

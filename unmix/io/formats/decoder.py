@@ -1,11 +1,10 @@
 """Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock."""
 
 import contextlib
-import itertools
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ import h5py
 import numpy as np
 
 from ...blocks import cores, once_a_process
-from .chunks import slab
+from .chunks import of_each_axis, slab, starts_of
 
 deflate: Any = zlib
 with contextlib.suppress(ImportError):
@@ -75,18 +74,13 @@ class Decoder:
         """Whether chunks are compressed, can be decoded here, and are large enough."""
         return self.filters is not None and DEFLATE in self.filters and self.chunk_bytes >= WORTHWHILE
 
-    def starts(self, wanted: Sequence[slice]) -> Iterator[Start]:
-        """Return where the chunks begin that hold a part of the dataset, a slice ``start:stop`` of each axis."""
-        return itertools.product(
-            *(range(one.start // step * step, one.stop, step) for one, step in zip(wanted, self.steps))
-        )
-
     def fill(self, wanted: Sequence[slice], out: np.ndarray) -> None:
-        """Fill ``out`` with a part of the dataset, by all cores; errors as of `values`."""
-        in_threads(lambda start: self.place(start, wanted, out), self.starts(wanted), TIMES * self.chunk_bytes)
+        """Fill ``out`` with a part of the dataset (of further axes, all), by all cores; errors as of `values`."""
+        part = of_each_axis(wanted, self.shape)
+        in_threads(lambda start: self.place(start, part, out), starts_of(part, self.steps), TIMES * self.chunk_bytes)
 
     def place(self, start: Start, wanted: Sequence[slice], out: np.ndarray) -> None:
-        """Place what a chunk has of a part of the dataset into ``out``; errors as of `values`."""
+        """Place what a chunk has of a part of the dataset, ``start:stop`` of each axis, into ``out``; errors as of `values`."""
         values = self.values(start)
         lows = [max(at, one.start) for at, one in zip(start, wanted)]
         highs = [min(at + count, one.stop) for at, count, one in zip(start, values.shape, wanted)]

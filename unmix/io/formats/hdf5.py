@@ -50,9 +50,8 @@ class Part:
         """Return some lines, the first axis of the dataset."""
         if not self.decoder.is_worthwhile:
             return np.asarray(self.data[lines])
-        _, *others = self.decoder.shape
-        out = np.empty((lines.stop - lines.start, *others), self.decoder.dtype)
-        self.decoder.fill([lines, *(slice(0, length) for length in others)], out)
+        out = np.empty((lines.stop - lines.start, *self.decoder.shape[1:]), self.decoder.dtype)
+        self.decoder.fill([lines], out)
         return out
 
 
@@ -99,7 +98,7 @@ class Hdf5Cube(CubeMetadata):
         """Read lines of the only dataset, its chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
         data, axis, decoder = self.parts[0].data, 1 if self.interleave == "bsq" else 0, self.parts[0].decoder
         if decoder.is_worthwhile:
-            decoder.fill([lines if i == axis else slice(0, length) for i, length in enumerate(decoder.shape)], filled)
+            decoder.fill([*[slice(None)] * axis, lines], filled)
             return
         step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
             data.chunks[axis] if data.chunks else filled.shape[axis]
