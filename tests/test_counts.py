@@ -93,3 +93,30 @@ def test_integers_are_those_of_the_host(samples, step, offset):
     checks = cuda.device_array(n, np.uint32)
     Checker(p * samples, 16).launch(stored, checks, 0)
     assert checks.copy_to_host().tolist() == [zlib.crc32(line.tobytes()) for line in expected]
+
+
+def test_what_is_checked_is_what_is_stored():
+    """Integers of one map, float32 of the others; a value that does not fit is a doubtful pixel of its line."""
+    from unmix.compiled.cuda import cuda
+    from unmix.solvers.pixels.cuda_fast.tally import Counter, Counts, count_shapes
+    from unmix.steps import to_integers
+
+    random, n, p, L, samples = np.random.default_rng(1), 3, 3, 4, 7
+    plane = (n, samples)
+    results = {
+        "abundance": random.random((n, p, samples)).astype(np.float32), "rmse": random.random(plane).astype(np.float32),
+        "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15), "delta": np.full(plane, 1e-9),
+        "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
+        "residual": random.random((n, L, samples)).astype(np.float32),
+    }  # fmt: skip
+    results["abundance"][1, 2, 4] = 7.0
+    on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
+    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    integers = {"abundance": cuda.device_array((n, p, samples), np.uint16)}
+    Counter(p, samples, FARTHEST, L, {"abundance": (1e-4, 0.0)}).launch(on_gpu, counts, integers, 0)
+    stored = np.empty((n, p, samples), np.uint16)
+    to_integers(results["abundance"].reshape(-1), stored.reshape(-1), 1e-4, 0.0)
+    np.testing.assert_array_equal(integers["abundance"].copy_to_host(), stored)
+    for name, written in (("abundance", stored), ("rmse", results["rmse"]), ("residual", results["residual"])):
+        assert getattr(counts, name).copy_to_host().tolist() == [zlib.crc32(line.tobytes()) for line in written]
+    assert counts.pixels.copy_to_host()[:, 3].tolist() == [0, 1, 0]
