@@ -117,7 +117,7 @@ def print_err(text: str) -> None:
         ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)
 
 
-def report_error(error: Exception, text: str) -> None:
+def report_error(error: BaseException | None, text: str) -> None:
     """Print an error as one line on stderr and to the log file; with -v also its traceback."""
     log = logging.getLogger("unmix")
     if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
@@ -126,6 +126,11 @@ def report_error(error: Exception, text: str) -> None:
         if isinstance(handler, logging.FileHandler):
             handler.emit(log.makeRecord("unmix", logging.ERROR, "", 0, text, (), None))
     print_err(f"error: {text}")
+
+
+def report_unexpected(error: BaseException | None) -> None:
+    """Write an error that no input should be able to cause."""
+    report_error(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
 
 
 def main() -> None:
@@ -143,9 +148,14 @@ def main() -> None:
     except UnmixError as error:
         report_error(error, str(error))
         code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print_err("stopped by Ctrl-C; unfinished outputs have not taken their final names")
-        code = 130
+    except (KeyboardInterrupt, click.Abort) as stop:
+        # click takes the end of any file for a Ctrl-D: that of one cut off is no wish of the user's.
+        cut_off = isinstance(stop.__cause__, EOFError)
+        if cut_off:
+            report_unexpected(stop.__cause__)
+        else:
+            print_err("stopped by Ctrl-C; unfinished outputs have not taken their final names")
+        code = 1 if cut_off else 130
     except Terminated:
         print_err("stopped by SIGTERM; unfinished outputs have not taken their final names")
         code = 143
@@ -158,9 +168,7 @@ def main() -> None:
         report_error(error, NO_MEMORY)
         code = 1
     except Exception as error:
-        report_error(
-            error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}"
-        )
+        report_unexpected(error)
         code = 1
     if not flush_stream("stdout") and code == 0:
         code = 1

@@ -57,7 +57,7 @@ def command(
     methods: tuple[str, ...], dtypes: tuple[str, ...], interleaves: tuple[str, ...], counts: tuple[int, ...], device: str,
     gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
 ) -> int:  # fmt: skip
-    """Compile now what runs will need, so that a thousand array jobs do not begin with it.
+    """Compile now what runs will need, so that a thousand array jobs do not begin with it: the solvers, and what extracts endmembers.
 
     The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
     """
@@ -70,6 +70,6 @@ def command(
         else:
             did = f"compiled in {case.seconds:.1f} s" if case.seconds > 0.1 else "was there"
             print_out(
-                f"{case.method:6} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
+                f"{case.method:7} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
             )
     return 0

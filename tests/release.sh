@@ -34,6 +34,8 @@ say "installed from the lock file, every package by its digest"
 mkdir -p "$work/data" && cp "$root"/data/demo* "$work/data/"
 "$work/venv/bin/unmix" run "$work/data/demo.hdr" -o "$work/plain" --quiet
 "$work/venv/bin/unmix" verify "$work/plain/demo" --all
+UNMIX_CACHE_DIR="$work/code" "$work/venv/bin/unmix" warm --device cpu --dtype int16 --interleave bil
+chmod -R a+rX,go-w "$work/code"
 
 if [ "$(id -u)" != 0 ] || ! unshare --net --mount true 2>/dev/null; then
     say "not root: the read-only root was not tried"
@@ -58,7 +60,10 @@ out=$2
 ! as_user touch "$1/there" 2>/dev/null || { echo "the root can be written"; exit 1; }
 as_user "$1/venv/bin/unmix" run "$1/data/demo.hdr" -o "$out/maps" --quiet
 as_user "$1/venv/bin/unmix" verify "$out/maps/demo" --all
+as_user UNMIX_CACHE_DIR="$1/code" "$1/venv/bin/unmix" run "$1/data/demo.hdr" -o "$out/loaded" --quiet
+grep '"compiling": 0.0' "$out/loaded/demo_run.json" || { echo "code that root compiled was not loaded"; exit 1; }
 INSIDE
 unshare --net --mount bash "$work/inside.sh" "$work" "$out"
 cmp "$out/maps/demo_abundance.img" "$work/plain/demo_abundance.img"
-say "the main job runs in a read-only root, as another user, without home and network, to the same bytes"
+cmp "$out/loaded/demo_abundance.img" "$work/plain/demo_abundance.img"
+say "the main job runs in a read-only root, as another user, without home and network, to the same bytes, and loads code that root compiled"

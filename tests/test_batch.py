@@ -63,6 +63,7 @@ def bytes_of(folder, stem):
 @contextlib.contextmanager
 def processes(folder, workers):
     """A scheduler and workers as a site runs them: processes of their own; yields the scheduler's file and process."""
+    logs: list = []
     file, python = folder / "scheduler.json", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
     began = [subprocess.Popen([*python, "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
                               stderr=subprocess.DEVNULL)]  # fmt: skip
@@ -80,10 +81,15 @@ def processes(folder, workers):
             "1",
             "--no-dashboard",
         ]
-        began += [
-            subprocess.Popen([*words, "--no-nanny"], stderr=subprocess.DEVNULL, cwd=folder) for _ in range(workers)
-        ]
+        logs = [folder / f"worker-{i}.log" for i in range(workers)]
+        for log in logs:
+            with log.open("w") as stderr:
+                began.append(subprocess.Popen([*words, "--no-nanny"], stderr=stderr, cwd=folder))
         yield str(file), began[0]
+    except BaseException:
+        for log in logs:
+            print(log.read_text()[-4000:])  # pytest shows it: why a worker ended is in no other place
+        raise
     finally:
         for process in began:
             process.kill()
@@ -212,7 +218,13 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
         with pytest.raises(DeviceError, match="scheduler does not answer"):
             list(
                 unmix.batch(
-                    [paths[1], paths[0]], scheduler_file=file, unit="64K", watch=watch, out_dir=tmp_path / "o", **HOW
+                    [paths[1], paths[0]],
+                    scheduler_file=file,
+                    unit="64K",
+                    patience=60,
+                    watch=watch,
+                    out_dir=tmp_path / "o",
+                    **HOW,
                 )
             )
         assert time.monotonic() - began < 60

@@ -13,6 +13,8 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.compiled.cache import folders
+from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
 from unmix.outputs.finished import runs_below, state_of
 
@@ -201,32 +203,37 @@ def test_a_plan_is_a_table(tmp_path, scene):
     assert "extracted from the scene" in command("run", scene, "--dry-run")[0]
 
 
+COMPILED = """
+import sys
+from numba.core import event
+class Listener(event.Listener):
+    def on_start(self, event):
+        print(event.data["dispatcher"])
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
+from unmix_cli.main import main
+main()
+"""
+
+
 @pytest.mark.slow
 def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
-    """In processes of their own, with an empty folder for compiled code."""
+    """In processes of their own, with an empty folder for compiled code: neither by the same command nor by the main job."""
     monkeypatch.setenv("UNMIX_CACHE_DIR", str(tmp_path / "code"))
-    words = [
-        "-m",
-        "unmix",
-        "warm",
-        "--method",
-        "nnls",
-        "--dtype",
-        "float32",
-        "--interleave",
-        "bsq",
-        "--json",
-        "--device",
-        "cpu",
-    ]
-    first, second = (
-        json.loads(subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout)
-        for _ in range(2)
-    )
-    assert first["seconds"] > 0.5 > 0.2 > second["seconds"] and (first["method"], first["interleave"]) == (
-        "nnls",
-        "bsq",
-    )
+
+    def unmix(*words):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return done.stdout.splitlines()
+
+    kind = ("--method", "nnls", "--dtype", "float32", "--interleave", "bsq", "--device", "cpu")
+    first, second = ([json.loads(line) for line in unmix("-m", "unmix", "warm", "--json", *kind)] for _ in range(2))
+    assert [(case["method"], case["interleave"]) for case in first] == [("nnls", "bsq"), ("extract", "bsq")]
+    assert all(before["seconds"] > 0.5 > 0.2 > after["seconds"] for before, after in zip(first, second))
+    for interleave in ("bsq", "bip"):
+        synthesise(tmp_path / f"{interleave}.hdr", Scene(30, 20, 50, 4, dtype="float32", interleave=interleave))
+        compiled = unmix("-c", COMPILED, "run", f"{interleave}.hdr", "--method", "nnls", "--device", "cpu")
+        assert bool(compiled) == (interleave == "bip")
 
 
 def test_the_module_is_a_command():
@@ -242,6 +249,24 @@ def test_facts_for_a_bug_report():
         and {"unmix", "python", "GPUs", "compiled code"} <= set(facts)
     )
     assert "numba " in command("env")[0]
+
+
+@pytest.mark.parametrize(("mode", "named"), [(0o755, "also loaded from"), (0o777, "not used")])
+def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, named):
+    """A user who cannot write to the folder sees whether it serves, and where code of the user's own goes."""
+    given = tmp_path / "given"
+    monkeypatch.setenv("UNMIX_CACHE_DIR", str(given))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    for function in (folders.cache_folder, folders.shared_folder):
+        monkeypatch.setattr(f"unmix.compiled.cache.{function.__name__}", function.__wrapped__)
+        monkeypatch.setattr(folders, function.__name__, function.__wrapped__)
+    ours = json.loads(command("env", "--json")[0])
+    assert ours["compiled code"].startswith(str(given)) and not {"also loaded from", "not used"} & set(ours)
+    (given).chmod(mode)
+    usable = folders.usable
+    monkeypatch.setattr(folders, "usable", lambda folder: not folder.is_relative_to(given) and usable(folder))
+    facts = json.loads(command("env", "--json")[0])
+    assert facts["compiled code"].startswith(str(tmp_path / "own")) and str(given) in facts[named]
 
 
 @pytest.mark.parametrize(

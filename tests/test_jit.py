@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ import numba
 import pytest
 
 from unmix.compiled import jit
+from unmix.compiled.cache import cache_folder, kept
+from unmix.compiled.cache.folders import trusted, usable
+from unmix.compiled.cache.sources import files_of
 from unmix.devices import simulated
 from unmix.jobs.synth import Scene, synthesise
 
@@ -152,15 +156,15 @@ def edits(package, file, old, new, answer, environment):
 
 def test_what_a_file_s_code_depends_on():
     """All that it imports and no more: an edit in `nmf` leaves the code of `pixels` warm."""
-    from unmix.compiled.jit import _key_of, _sources_of
+    from unmix.compiled.cache.sources import key_of, sources_of
 
-    pixels = {str(path.relative_to(PACKAGE)) for path in _sources_of(PACKAGE / "solvers/pixels/cpu.py")}
+    pixels = {str(path.relative_to(PACKAGE)) for path in sources_of(PACKAGE / "solvers/pixels/cpu.py")}
     assert {"certificate.py", "compiled/jit.py", "solvers/nnls/lawson_hanson_qr.py"} <= pixels
     assert not [name for name in pixels if name.startswith(("solvers/nmf", "solvers/bands", "jobs", "io"))]
-    own = {str(path.relative_to(PACKAGE)) for path in _sources_of(PACKAGE / "endmembers/passes.py")}
+    own = {str(path.relative_to(PACKAGE)) for path in sources_of(PACKAGE / "endmembers/passes.py")}
     assert "endmembers/passes.py" in own and "compiled/jit.py" in own
-    assert _key_of(PACKAGE / "solvers/pixels/cpu.py") != _key_of(PACKAGE / "endmembers/passes.py")
-    assert PACKAGE / "jobs/run.py" in _sources_of(Path(__file__))
+    assert key_of(PACKAGE / "solvers/pixels/cpu.py") != key_of(PACKAGE / "endmembers/passes.py")
+    assert PACKAGE / "jobs/run.py" in sources_of(Path(__file__))
 
 
 def test_where_home_is_not_writable(tmp_path, package):
@@ -177,36 +181,30 @@ def test_where_home_is_not_writable(tmp_path, package):
 
 
 def test_where_nothing_is_writable(tmp_path, package):
-    from unmix.compiled import jit
-
-    refuse = "import unmix.compiled.jit as jit\njit._usable = lambda folder: False\n"
+    refuse = "from unmix.compiled.cache import folders\nfolders.usable = lambda folder: False\n"
     assert run({"HOME": str(tmp_path)}, package, first=refuse) == (package.optimum, (0, 1))
     assert not (tmp_path / ".cache").exists()
-    assert jit.cache_folder() is not None
+    assert cache_folder() is not None
 
 
 @pytest.mark.parametrize("value", ["", "relative"])
 def test_empty_and_relative_variables_are_ignored(tmp_path, monkeypatch, value):
-    from unmix.compiled import jit
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("UNMIX_CACHE_DIR", raising=False)
     for name in ("HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, value)
-    folder = jit.cache_folder.__wrapped__()
+    folder = cache_folder.__wrapped__()
     assert folder is None or not Path(folder).is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(tmp_path):
-    from unmix.compiled.jit import _usable
-
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)
-    assert not _usable(folder)
+    assert not usable(folder)
     folder.chmod(0o700)
-    assert _usable(folder)
+    assert usable(folder)
 
 
 def grant(path, mode, uid=None):
@@ -221,67 +219,164 @@ def grant(path, mode, uid=None):
 
 def test_what_a_folder_on_the_way_may_be(tmp_path):
     """From / to the folder that holds the code: nobody else may write, or put another in its place."""
-    from unmix.compiled.jit import _usable
-
-    assert _usable(tmp_path / "new/newer") and (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert usable(tmp_path / "new/newer") and (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     grant(tmp_path / "group", 0o770)
-    assert not _usable(tmp_path / "group/leaf")
+    assert not usable(tmp_path / "group/leaf")
     grant(tmp_path / "sticky", 0o1777)
-    assert _usable(tmp_path / "sticky/made by us/leaf")
+    assert usable(tmp_path / "sticky/made by us/leaf")
     grant(tmp_path / "sticky/open", 0o755)
-    assert not _usable(tmp_path / "sticky/open/leaf")
-    assert not _usable(tmp_path / "sticky") and not _usable(grant(tmp_path / "read by others", 0o755))
+    assert usable(tmp_path / "sticky/open/leaf")  # others may look at it
+    grant(tmp_path / "sticky/sticky", 0o1777)
+    assert not usable(tmp_path / "sticky/sticky/leaf")
+    assert not usable(tmp_path / "sticky") and usable(grant(tmp_path / "read by others", 0o755))
     (tmp_path / "file").write_text("")
-    assert not _usable(tmp_path / "file") and not _usable(tmp_path / "file/leaf")
+    assert not usable(tmp_path / "file") and not usable(tmp_path / "file/leaf")
 
 
 def test_links_on_the_way(tmp_path):
-    from unmix.compiled.jit import _usable
-
     grant(tmp_path / "real", 0o700)
     (tmp_path / "link").symlink_to("../" + tmp_path.name + "/real")  # as /tmp is private/tmp on some systems
     (tmp_path / "whole").symlink_to(tmp_path / "link")
-    assert _usable(tmp_path / "link/leaf") and _usable(tmp_path / "whole/leaf") and (tmp_path / "real/leaf").is_dir()
+    assert usable(tmp_path / "link/leaf") and usable(tmp_path / "whole/leaf") and (tmp_path / "real/leaf").is_dir()
     grant(tmp_path / "shared", 0o1777)
     (tmp_path / "shared/link").symlink_to(tmp_path / "real")
-    assert not _usable(tmp_path / "shared/link/leaf")
+    assert not usable(tmp_path / "shared/link/leaf")
     (tmp_path / "to shared").symlink_to(tmp_path / "shared")
     grant(tmp_path / "shared/open", 0o755)
-    assert not _usable(tmp_path / "to shared/open/leaf") and _usable(tmp_path / "to shared/own/leaf")
+    assert usable(tmp_path / "to shared/open/leaf") and usable(tmp_path / "to shared/own/leaf")
     (tmp_path / "round").symlink_to("round")
-    assert not _usable(tmp_path / "round/leaf")
+    assert not usable(tmp_path / "round/leaf")
 
 
 def test_what_lies_in_the_folder_is_plain_files_of_ours(tmp_path):
-    from unmix.compiled.jit import _usable
-
     leaf = grant(tmp_path / "leaf", 0o700)
     (leaf / "solvers_1").mkdir()
     (leaf / "solvers_1/a.nbi").write_bytes(b"")
-    assert _usable(leaf)
+    assert usable(leaf)
     (leaf / "solvers_1/b.nbi").symlink_to(leaf / "solvers_1/a.nbi")
-    assert not _usable(leaf)
+    assert not usable(leaf)
+
+
+def test_where_others_may_read_nothing_may_be_theirs_to_write(tmp_path):
+    """In a folder that is closed to others the modes of what is in it do not matter, and a umask of 002 makes them all 0664."""
+    leaf = grant(tmp_path / "leaf", 0o700)
+    (leaf / "a.nbi").write_bytes(b"")
+    (leaf / "a.nbi").chmod(0o664)
+    assert usable(leaf) and not trusted(leaf)
+    leaf.chmod(0o755)
+    assert not usable(leaf) and not trusted(leaf)
+    (leaf / "a.nbi").chmod(0o644)
+    assert usable(leaf) and trusted(leaf)
+    (leaf / "inner").mkdir()
+    (leaf / "inner").chmod(0o775)
+    assert not usable(leaf) and not trusted(leaf)
+
+
+def test_what_a_folder_of_others_may_be(tmp_path):
+    """It is only looked at, not made, and may lie in a sticky folder: nobody else can write to it or take it away."""
+    assert not trusted(tmp_path / "none") and not (tmp_path / "none").exists()
+    grant(tmp_path / "sticky", 0o1777)
+    assert trusted(grant(tmp_path / "sticky/open", 0o755)) and not trusted(tmp_path / "sticky")
+    grant(tmp_path / "group", 0o775)
+    assert not trusted(grant(tmp_path / "group/leaf", 0o755))
+    (tmp_path / "sticky/link").symlink_to(tmp_path / "sticky/open")
+    assert not trusted(tmp_path / "sticky/link")
+    (tmp_path / "link").symlink_to(tmp_path / "sticky/open")
+    assert trusted(tmp_path / "link")
+    (tmp_path / "sticky/open/b.nbi").symlink_to("/etc/passwd")
+    assert not trusted(tmp_path / "link")
+
+
+def test_a_file_that_was_cut_off_is_made_anew(tmp_path, package):
+    """A power failure: the name was on the disk, what it stands for was not. Numba's own cache would end every run from then on."""
+    environment = {"HOME": str(tmp_path)}
+    assert run(environment, package) == (package.optimum, (0, 1))
+    for kind in ("nbc", "nbi"):
+        files = list((tmp_path / ".cache/unmix").rglob(f"*.{kind}"))
+        assert files
+        for file in files:
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        assert run(environment, package) == (package.optimum, (0, 1))
+        assert run(environment, package) == (package.optimum, (1, 0))
+
+
+def test_kernels_are_those_of_one_version_of_numba_cuda(tmp_path, monkeypatch):
+    """Their form in the file is its own, and Numba's version, which the index holds, does not tell it."""
+    dispatcher = pytest.importorskip("numba.cuda.dispatcher")
+    cache = kept.cache_of(test_kernels_are_those_of_one_version_of_numba_cuda, dispatcher.CUDACache)
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("12.9", (9, 0)))
+    keys = set()
+    for version in ("0.30.4", "0.31.0", "0.30.4"):
+        monkeypatch.setitem(sys.modules, "numba_cuda", types.SimpleNamespace(__version__=version))
+        keys.add(cache._index_key("(int64,)", codegen))
+    assert len(keys) == 2
 
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 STRANGER, VICTIM = 65534, 1234
+# Python itself may lie where only root can read: whatever is imported late is imported as root.
+AS_VICTIM = f"""
+import os, numba
+numba.njit(lambda x: x + 1)(1)
+os.setgroups([]); os.setgid({VICTIM}); os.setuid({VICTIM})
+"""
 
 
 @root
 def test_what_another_user_owns_on_the_way(tmp_path):
-    from unmix.compiled.jit import _usable
-
     grant(tmp_path / "theirs", 0o755, STRANGER)
-    assert not _usable(tmp_path / "theirs/leaf") and not _usable(grant(tmp_path / "leaf", 0o700, STRANGER))
+    assert not usable(tmp_path / "theirs/leaf") and not usable(grant(tmp_path / "leaf", 0o700, STRANGER))
     grant(tmp_path / "their sticky", 0o1777, STRANGER)  # who owns a sticky folder may take away what is in it
-    assert not _usable(tmp_path / "their sticky/own/leaf")
+    assert not usable(tmp_path / "their sticky/own/leaf")
     (tmp_path / "link").symlink_to(tmp_path)
-    assert _usable(tmp_path / "link/good")
+    assert usable(tmp_path / "link/good")
     os.chown(tmp_path / "link", STRANGER, STRANGER, follow_symlinks=False)
-    assert not _usable(tmp_path / "link/good")
+    assert not usable(tmp_path / "link/good")
     (tmp_path / "good/a.nbi").write_bytes(b"")
     os.chown(tmp_path / "good/a.nbi", STRANGER, STRANGER)
-    assert not _usable(tmp_path / "good")
+    assert not usable(tmp_path / "good")
+
+
+others_can_read = pytest.mark.skipif(
+    not all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in (PACKAGE, *PACKAGE.parents, Path(sys.executable).parent)
+    ),
+    reason="other users of this machine cannot read this checkout",
+)
+
+
+@root
+@others_can_read
+def test_code_that_root_compiled_for_all_is_loaded(package_for_all):
+    """In a folder that the user cannot write to; what is not in it is compiled, and kept in a folder of the user's own."""
+    package, folder = package_for_all
+    cache = {"UNMIX_CACHE_DIR": str(folder / "cache")}
+    assert run(cache, package) == (package.optimum, (0, 1))
+    user = cache | {"HOME": "/nonexistent/home", "TMPDIR": str(folder / "tmp")}
+    as_one_without_a_place = AS_VICTIM + "import tempfile\ntempfile.tempdir = '/nonexistent'\n"
+    for first in (AS_VICTIM, as_one_without_a_place):
+        assert run(user, package, first=first) == (package.optimum, (0, 1))  # root's folder is closed to others
+    subprocess.run(["chmod", "-R", "a+rX", folder / "cache"], check=True)
+    shutil.rmtree(folder / "tmp" / f"unmix-{VICTIM}")
+    before = sorted((path, path.stat().st_mtime_ns) for path in (folder / "cache").rglob("*"))
+    for first in (AS_VICTIM, as_one_without_a_place):
+        assert run(user, package, first=first) == (package.optimum, (1, 0))
+    assert run(user, package, first=AS_VICTIM, dtype="int16") == (package.optimum, (0, 1))
+    assert run(user, package, first=AS_VICTIM, dtype="int16") == (package.optimum, (1, 0))
+    assert sorted((path, path.stat().st_mtime_ns) for path in (folder / "cache").rglob("*")) == before
+    assert run(cache, package, dtype="float32") == (package.optimum, (0, 1))  # root may go on compiling there
+    for path in (folder / "cache").rglob("*.nbc"):
+        os.chown(path, STRANGER, STRANGER)
+    assert run(user, package, first=as_one_without_a_place) == (package.optimum, (0, 1))
+
+
+@pytest.fixture
+def package_for_all():
+    """The toy in a folder that all may read, as an installation is, with a temporary folder that all may write to."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="unmix-test-") as name:
+        folder = grant(Path(name), 0o755)
+        grant(folder / "tmp", 0o1777)
+        yield toy_in(folder / "toy"), folder
 
 
 # The victim has no usable HOME, and a TMPDIR that all may write to. A stranger made `unmix-1234` there before, and puts another folder
@@ -292,6 +387,8 @@ from pathlib import Path
 import numba
 numba.njit(lambda x: x + 1)(1)  # whatever is imported late is imported as root
 from unmix.compiled import jit
+from unmix.compiled.cache import cache_folder
+from unmix.compiled.cache.sources import files_of
 shared, victim, stranger = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, str(shared))
 import kernel
@@ -330,7 +427,7 @@ def steal():
                 folder.chmod(0o777)
 
 def be_robbed():
-    jit.cache_folder(*jit._files_of(kernel.twice))  # looked at
+    cache_folder(*files_of(kernel.twice))  # looked at
     os.write(there[1], b".")
     os.read(go[0], 1)
     compile_it()
@@ -352,11 +449,8 @@ print("kept", len(names), "ran", (shared / "ran-as").exists())
 
 
 @root
+@others_can_read
 def test_code_of_another_user_is_not_run():
-    if not all(
-        folder.stat().st_mode & stat.S_IXOTH for folder in (PACKAGE, *PACKAGE.parents, Path(sys.executable).parent)
-    ):
-        pytest.skip("other users of this machine cannot read this checkout")
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="unmix-test-") as name:
         shared = Path(name)
         shared.chmod(0o1777)
@@ -459,8 +553,6 @@ def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
 def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     import numba
 
-    from unmix.compiled import jit
-
     caplog.set_level("INFO", "unmix")
     monkeypatch.setattr(jit, "PATIENCE", 0.0)
     monkeypatch.setattr(jit.WATCH, "said", False)
@@ -500,5 +592,5 @@ def test_a_function_that_was_handed_over_counts_at_any_depth():
     from unmix.solvers.pixels.mesma.loops import loops_function
     from unmix.solvers.pixels.mesma.rivals import tally
 
-    files = {path.name for path in jit._files_of(loops_function(WIDE, tally).py_func)}
+    files = {path.name for path in files_of(loops_function(WIDE, tally).py_func)}
     assert {"loops.py", "scan.py", "rivals.py"} <= files

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numba
 from numba.core.caching import FunctionCache
 
-from .jit import keep, name_after_cells
+from .cache import keep
+from .jit import name_after_cells
 
 
 class Team(NamedTuple):

@@ -7,7 +7,8 @@ import numba
 import numpy as np
 from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
 
-from .jit import keep, name_after_cells
+from .cache import keep
+from .jit import name_after_cells
 
 ALL_LANES = 0xFFFFFFFF
 

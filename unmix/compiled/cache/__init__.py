@@ -1,0 +1,20 @@
+"""Keep compiled code on disk, for CPU and GPU, where nobody else can put code of theirs in its place.
+
+Numba's own cache has six faults that affect a program run from cron, which this package avoids:
+
+* it checks only the file of the function, so callers of an edited function stay stale: our folder is named after a hash of
+  the sources of all that the function's module imports, whose code may be compiled into it;
+* it fails at import where neither the installation nor HOME is writable: we look for a folder that is, and otherwise compile
+  without a cache; what an administrator has compiled for all users is loaded from a folder that we cannot write to;
+* closures of the same name, compiled in several processes, may be confused: ours are named after their cells;
+* two processes that compile different signatures at once may both write data file number 1, and one of them then loads
+  the other's machine code: saving holds a file lock;
+* it runs whatever code it finds there: nobody else may write to our folder, nor to any folder on the path to it;
+* a file that a power failure cut off ends every later run: ours are on the disk before they count, and one that cannot be read is
+  written anew.
+"""
+
+from .folders import cache_folder, shared_folder
+from .kept import keep
+
+__all__ = ["cache_folder", "keep", "shared_folder"]

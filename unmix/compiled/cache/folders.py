@@ -1,0 +1,144 @@
+"""Find the folders that compiled code may be loaded from: nobody may write there who could not run programs as this user anyway."""
+
+import contextlib
+import functools
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from .sources import PACKAGE, key_of
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+MOST_LINKS = 40  # Linux follows as many
+# The user that stands for all whom a container or a network file system does not know: nobody in particular.
+NOBODY = 65534
+
+
+def _leads_safely(folder: Path, owners: frozenset[int], make: bool) -> bool:
+    """Return whether nobody but ``owners`` can write to ``folder`` or replace it, or any folder on the path to it.
+
+    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write but only owners
+    delete, is accepted if the next one is not such a folder. Links are followed where one of the owners made them in a folder that
+    nobody else may write to. With ``make``, missing folders are made.
+
+    Raises
+    ------
+    OSError
+        Where a folder cannot be examined or made.
+    """
+    reached, links = Path("/"), 0
+    status = parent_status = os.lstat(reached)
+    todo = list(reversed(folder.absolute().parts[1:]))
+    while True:
+        if status.st_uid not in owners or not stat.S_ISDIR(status.st_mode):
+            return False
+        if status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
+            return False
+        if parent_status.st_mode & OTHERS_WRITE and status.st_mode & OTHERS_WRITE:
+            return False
+        if not todo:
+            return not status.st_mode & OTHERS_WRITE
+        name = todo.pop()
+        if name == "..":  # from a link's target; all links before it are resolved
+            reached, parent_status = reached.parent, os.lstat(reached.parent.parent)
+            status = os.lstat(reached)
+            continue
+        if make and not os.path.lexists(reached / name):
+            os.mkdir(reached / name, 0o700)
+        parent_status, status = status, os.lstat(reached / name)
+        if not stat.S_ISLNK(status.st_mode):
+            reached /= name
+            continue
+        links += 1
+        if links > MOST_LINKS or status.st_uid not in owners or parent_status.st_mode & OTHERS_WRITE:
+            return False
+        target = Path(os.readlink(reached / name))
+        reached = Path("/") if target.is_absolute() else reached
+        todo += reversed(target.parts[target.is_absolute() :])
+        status, parent_status = os.lstat(reached), os.lstat(reached.parent)
+
+
+def _holds_only(folder: Path, owners: frozenset[int], closed: bool) -> bool:
+    """Return whether a folder holds only folders and plain files of ``owners``: Numba runs the code that it loads from there.
+
+    Unless the folder is ``closed`` to all others, they may not write to any of these.
+    """
+    for entry in os.scandir(folder):
+        status = entry.stat(follow_symlinks=False)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if status.st_uid not in owners or not (is_folder or stat.S_ISREG(status.st_mode)):
+            return False
+        if not closed and status.st_mode & OTHERS_WRITE:
+            return False
+        if is_folder and not _holds_only(Path(entry.path), owners, closed):
+            return False
+    return True
+
+
+def usable(folder: Path) -> bool:
+    """Make ``folder`` and return whether it is this user's, and only this user and root can write to it, now and later."""
+    user = os.geteuid()
+    try:
+        if not _leads_safely(folder, frozenset({0, user}), make=True):
+            return False
+        status = os.stat(folder)
+        if status.st_uid != user or not _holds_only(folder, frozenset({user}), closed=not status.st_mode & 0o077):
+            return False
+        probe, name = tempfile.mkstemp(dir=folder)
+        os.close(probe)
+        os.unlink(name)
+    except OSError:
+        return False
+    return True
+
+
+def trusted(folder: Path) -> bool:
+    """Return whether code may be loaded from a folder that is there already, though it need not be ours.
+
+    Only root, this user and whoever installed unmix may be able to write to it: they can change the program itself.
+    """
+    owners = frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
+    try:
+        return _leads_safely(folder, owners, make=False) and _holds_only(folder, owners, closed=False)
+    except OSError:
+        return False
+
+
+def _given() -> Path | None:
+    """Return ``$UNMIX_CACHE_DIR``; empty counts as unset, since it would mean whatever folder the process was started in."""
+    given = os.environ.get("UNMIX_CACHE_DIR")
+    return Path(given).absolute() if given else None  # absolute, since the working directory may change
+
+
+@functools.cache
+def cache_folder(*sources: Path) -> str | None:
+    """Return the folder for compiled code of some files, or None where no folder can be written safely: then nothing is kept.
+
+    Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
+    system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
+    """
+    candidates = [_given(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
+    with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
+        candidates.append(Path.home() / ".cache" / "unmix")
+    with contextlib.suppress(FileNotFoundError):  # no folder at all is writable
+        candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    for candidate in candidates:
+        # A relative one, of an empty variable, would be in whatever folder the process was started in.
+        if (
+            candidate is not None
+            and candidate.is_absolute()
+            and usable(folder := candidate / key_of(*sources, Path(__file__)))
+        ):
+            return str(folder)
+    return None
+
+
+@functools.cache
+def shared_folder(*sources: Path) -> str | None:
+    """Return the folder in ``$UNMIX_CACHE_DIR`` whose code of some files an administrator compiled for all users, or None."""
+    given = _given()
+    if given is None:
+        return None
+    folder = given / key_of(*sources, Path(__file__))
+    return str(folder) if str(folder) != cache_folder(*sources) and trusted(folder) else None
