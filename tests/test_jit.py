@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numba
 import pytest
 
-from unmix.compiled import jit
-from unmix.compiled.cache import cache_folder, kept
+from unmix.compiled.cache import cache_folder, kept, seconds_compiling, watch
 from unmix.compiled.cache.folders import trusted, usable
 from unmix.compiled.cache.sources import files_of
 from unmix.devices import simulated
@@ -312,6 +311,29 @@ def test_kernels_are_those_of_one_version_of_numba_cuda(tmp_path, monkeypatch):
     assert len(keys) == 2
 
 
+def test_the_time_that_kernels_take_is_counted(tmp_path, monkeypatch):
+    """Numba's events tell of functions for the CPU alone: between a miss and what is saved, whether that is kept or not."""
+    dispatcher = pytest.importorskip("numba.cuda.dispatcher")
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("12.9", (9, 0)))
+    context = types.SimpleNamespace(codegen=lambda: codegen)
+    compiled = types.SimpleNamespace(codegen=codegen, _reduce_states=dict)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept, "cache_folder", cache_folder.__wrapped__)
+    for cache in (
+        kept.cache_of(test_the_time_that_kernels_take_is_counted, dispatcher.CUDACache),
+        kept.Unkept(),
+    ):
+        before = seconds_compiling()
+        assert cache.load_overload("(int64,)", context) is None
+        time.sleep(0.02)
+        cache.save_overload("(int64,)", compiled)
+        after = seconds_compiling()
+        assert after - before >= 0.02
+        cache.save_overload("(int64,)", compiled)
+        assert seconds_compiling() == after
+    assert len(list(tmp_path.rglob("*.nbc"))) == 1
+
+
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 STRANGER, VICTIM = 65534, 1234
 # Python itself may lie where only root can read: whatever is imported late is imported as root.
@@ -554,14 +576,14 @@ def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     import numba
 
     caplog.set_level("INFO", "unmix")
-    monkeypatch.setattr(jit, "PATIENCE", 0.0)
-    monkeypatch.setattr(jit.WATCH, "said", False)
-    before = jit.seconds_compiling()
+    monkeypatch.setattr(watch, "PATIENCE", 0.0)
+    monkeypatch.setattr(watch.WATCH, "said", False)
+    before = seconds_compiling()
     inner = numba.njit(lambda x: x + 1)
     began = time.perf_counter()
     assert numba.njit(lambda x: inner(x) * 2)(3) == 8
     taken = time.perf_counter() - began
-    assert 0 < jit.seconds_compiling() - before <= taken  # what is called is not counted twice
+    assert 0 < seconds_compiling() - before <= taken  # what is called is not counted twice
     assert caplog.text.count("compiling") == 1
 
 

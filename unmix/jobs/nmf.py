@@ -28,7 +28,7 @@ from ..arrays.nmf import (
     unit_of,
 )
 from ..blocks import cores, parse_size, plan_blocks
-from ..compiled.jit import seconds_compiling
+from ..compiled.cache import seconds_compiling
 from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import Counts, capped, extract_endmembers, signal_of

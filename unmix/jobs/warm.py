@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..compiled.cache import cache_folder
-from ..compiled.jit import seconds_compiling
+from ..compiled.cache import cache_folder, seconds_compiling
 from ..errors import OutputError
 from .extract import extract
 from .run import run

@@ -16,5 +16,6 @@ Numba's own cache has six faults that affect a program run from cron, which this
 
 from .folders import cache_folder, shared_folder
 from .kept import keep
+from .watch import seconds_compiling
 
-__all__ = ["cache_folder", "keep", "shared_folder"]
+__all__ = ["cache_folder", "keep", "seconds_compiling", "shared_folder"]

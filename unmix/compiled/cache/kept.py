@@ -17,6 +17,7 @@ from numba.core.runtime import rtsys
 
 from .folders import cache_folder, shared_folder
 from .sources import files_of
+from .watch import WATCH
 
 log = logging.getLogger("unmix")
 
@@ -67,6 +68,7 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
 
     Its saves are locked and flushed to the disk, and its keys of closures are the same in the next process.
     """
+    for_cpu = issubclass(cache_class, FunctionCache)
 
     class Kept(cache_class._impl_class):  # type: ignore[name-defined, misc]
         _locator_classes = (_locator_in(folder),)
@@ -80,18 +82,23 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
             return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, self._extra_key())
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
+            found = self._find(sig, target_context)
+            if found is None and not for_cpu:
+                WATCH.begin()
+            return found
+
+        def _find(self, sig: Any, target_context: Any) -> Any:
             # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
-            if issubclass(cache_class, FunctionCache):
+            if for_cpu:
                 rtsys.initialize(target_context)
+            # Reading and unpickling may fail in any way: a power failure cut the file off, or another program wrote it.
             try:
                 found = self._load_overload(sig, target_context)
-            except (
-                Exception
-            ) as error:  # of reading and unpickling: a file that a power failure cut off, or nobody wrote like this
+            except Exception as error:
                 log.debug(f"compiling again: {self._cache_path}: {type(error).__name__}: {error}")
                 self._forget()
                 found = None
-            return shared.load_overload(sig, target_context) if found is None and shared is not None else found
+            return shared._find(sig, target_context) if found is None and shared is not None else found
 
         def _forget(self) -> None:
             """Drop what is kept of this function: its index, or a file that this names, cannot be read."""
@@ -99,13 +106,15 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
                 self.flush()
 
         def _extra_key(self) -> Any:
-            if issubclass(cache_class, FunctionCache):
+            if for_cpu:
                 return None
             # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
             version = getattr(sys.modules.get("numba_cuda"), "__version__", None)
             return getattr(self, "_launch_config_key", None), version
 
         def save_overload(self, sig: Any, data: Any) -> None:
+            if not for_cpu:
+                WATCH.end()
             with contextlib.suppress(OSError), _locked(self._cache_path):  # on a full disk, run without the cache
                 super().save_overload(sig, data)
                 self._flush_to_disk()
@@ -116,6 +125,18 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
                     os.fsync(file.fileno())
 
     return SafeCache
+
+
+class Unkept(NullCache):
+    """The cache of a kernel for which there is no folder: it only lets the time be measured."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        """Find nothing, so that Numba compiles now."""
+        WATCH.begin()
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep nothing; it is compiled."""
+        WATCH.end()
 
 
 class CacheWhenUsed:
@@ -156,5 +177,5 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
     if issubclass(cache_class, FunctionCache):
         dispatcher._cache = CacheWhenUsed(dispatcher, cache_class)
     else:  # numba-cuda asks what class it is
-        dispatcher._cache = cache_of(dispatcher.py_func, cache_class) or dispatcher._cache
+        dispatcher._cache = cache_of(dispatcher.py_func, cache_class) or Unkept()
     return dispatcher
