@@ -4,11 +4,14 @@ import zlib
 
 import numpy as np
 import pytest
+from conftest import write_csv, write_cube
 from test_certificate import masked
 
+import unmix
 from unmix.certificate import CERTIFIED, FARTHEST, MASKED, NODATA, PARTLY, SOLVED
 from unmix.devices import count_gpus
-from unmix.summary import count_block
+from unmix.jobs.verify import verify
+from unmix.summary import Summary, count_block
 
 pytestmark = [
     pytest.mark.sim,
@@ -19,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("samples", [1, 127, 300])
 def test_against_the_host(samples):
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_fast.tally import Counter, Counts, count_shapes
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
 
     random = np.random.default_rng(samples)
     n, p = 2, 2
@@ -69,7 +72,7 @@ def test_against_the_host(samples):
 @pytest.mark.parametrize("step, offset", [(1e-4, 0.0), (0.1, -3276.7), (3e-7, -0.01)])
 def test_integers_are_those_of_the_host(samples, step, offset):
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_fast.encode import Checker, encode
+    from unmix.solvers.pixels.cuda_totals.encode import Checker, encode
     from unmix.steps import BLANK, LARGEST, to_integers
 
     random, n, p = np.random.default_rng(samples), 3, 5
@@ -98,7 +101,7 @@ def test_integers_are_those_of_the_host(samples, step, offset):
 def test_what_is_checked_is_what_is_stored():
     """Integers of one map, float32 of the others; a value that does not fit is a doubtful pixel of its line."""
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_fast.tally import Counter, Counts, count_shapes
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
     from unmix.steps import to_integers
 
     random, n, p, L, samples = np.random.default_rng(1), 3, 3, 4, 7
@@ -120,3 +123,25 @@ def test_what_is_checked_is_what_is_stored():
     for name, written in (("abundance", stored), ("rmse", results["rmse"]), ("residual", results["residual"])):
         assert getattr(counts, name).copy_to_host().tolist() == [zlib.crc32(line.tobytes()) for line in written]
     assert counts.pixels.copy_to_host()[:, 3].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("method", "p"), [("fcls", 3), ("nnls", 34), ("scls", 3)])
+def test_a_whole_run_whose_results_a_gpu_counts(tmp_path, monkeypatch, method, p):
+    """By each kind of solver; `verify` counts again in the maps, and compares the checksums and the host's record."""
+    monkeypatch.setattr("unmix.devices.cuda.counts_here", lambda: True)
+    random = np.random.default_rng(p)
+    E = random.random((40, p)) + 0.1
+    cube = random.dirichlet(np.full(p, 0.2), (4, 3)) @ E.T + 0.01 * random.random((4, 3, 40))
+    cube[1, 2] = np.nan
+    path, library = write_cube(tmp_path / "x.hdr", cube.astype(np.float32), "bil"), write_csv(tmp_path / "e.csv", E)
+    how = {"endmembers": library, "method": method, "residual": True, "quantize": 1e-3, "memory": "64K"}
+    counted = []
+    add = Summary.take
+    monkeypatch.setattr(
+        Summary, "take", lambda self, counts, pixels: (counted.append(type(counts)), add(self, counts, pixels))
+    )
+    reports = [unmix.run(path, device=device, out_dir=tmp_path / device, **how) for device in ("cpu", "cuda")]
+    assert {kind.__module__.rpartition(".")[2] for kind in counted} == {"summary", "totals"}
+    ours, theirs = ({name: report[name] for name in ("pixels", "certified", "failures")} for report in reports)
+    assert ours == theirs and ours["pixels"]["solved"] == 11
+    assert verify(tmp_path / "cuda" / "x", everything=True).faults == []

@@ -165,7 +165,7 @@ def test_lines_with_doubtful_pixels_are_counted_again(tmp_path, device, certific
 
 def test_counts_of_a_gpu_are_mended_by_the_host():
     """Without one: what a GPU left of a block with doubtful pixels becomes what the host counts of it in the end."""
-    counts_of = pytest.importorskip("unmix.solvers.pixels.cuda_fast.tally")
+    counts_of = pytest.importorskip("unmix.solvers.pixels.cuda_totals.totals")
     random = np.random.default_rng(5)
     E = random.random((12, 3)) + 0.1
     E[:, 2] = E[:, 1] * (1 + 1e-5 * random.standard_normal(12))

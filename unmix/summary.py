@@ -52,7 +52,7 @@ DOUBTFUL = 3
 class Counts(NamedTuple):
     """Counts of a block of n lines.
 
-    A GPU counts the same (`unmix.solvers.pixels.cuda_fast.tally`), except for the last column of ``pixels``: there it counts all
+    A GPU counts the same (`unmix.solvers.pixels.cuda_totals`), except for the last column of ``pixels``: there it counts all
     doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit, and values that no integer stands for where maps are
     stored as such. The host counts the lines that have any again.
     """

@@ -57,17 +57,18 @@ class Cuda:
         need = self.bytes_needed(problem, line, block_plan)
         try:
             with self.gpu:
-                counted = line.counted is not None and solver.countable is not None
-                slots = new_slots(self.pinned.array, problem, line, block_plan, np.empty if counted else None)
+                limit = self.limit_of_counts(problem, line)
+                seldom = None if limit is None else np.empty
+                slots = new_slots(self.pinned.array, problem, line, block_plan, seldom)
                 # One scratch for all slots: kernels of different blocks run one after the other, copies overlap.
                 self.solver = solver(problem, block_plan.lines_per_block * line.samples)
                 self.compute = self.cuda.stream()
                 self.spent = {"copying": 0.0, "solving": 0.0}
-                self.counter: Any = (
-                    solver.countable(p, line.samples, line.counted, L if line.residual else 0, line.steps)
-                    if counted
-                    else None
-                )
+                self.counter: Any = None
+                if limit is not None:
+                    from ..solvers.pixels.cuda_totals.totals import Counter
+
+                    self.counter = Counter(p, line.samples, limit, L if line.residual else 0, line.steps)
                 self.device_slots = {id(slot): DeviceSlot(self, slot, problem, line) for slot in slots}
                 if len(block_plan) > WORTH_RECORDING * block_plan.slots and not simulated():
                     self.record(slots, problem, line, block_plan)
@@ -117,6 +118,14 @@ class Cuda:
                     return solver
             return GeneralSolver
 
+    def limit_of_counts(self, problem: Problem, line: Line) -> float | None:
+        """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the host does.
+
+        Of a solver that is not exact nearly every line has a pixel that is not certified, so that the host would count it again.
+        """
+        can_count = self.solver_for(problem, line.samples).countable and problem.solver.exact
+        return line.counted if can_count and counts_here() else None
+
     def path(self, problem: Problem, samples: int) -> str:
         """Return how pixels are searched."""
         return self.solver_for(problem, samples).path or problem.pixel
@@ -127,8 +136,8 @@ class Cuda:
         scratch = self.solver_for(problem, line.samples).scratch_bytes(
             problem, block_plan.lines_per_block * line.samples
         )
-        if line.counted is not None and self.solver_for(problem, line.samples).countable is not None:
-            from ..solvers.pixels.cuda_fast.tally import count_shapes
+        if self.limit_of_counts(problem, line) is not None:
+            from ..solvers.pixels.cuda_totals.totals import count_shapes
 
             fields = count_shapes(block_plan.lines_per_block, problem.E.shape[1])
             blocks += block_plan.slots * sum(math.prod(shape) * np.dtype(kind).itemsize for kind, shape in fields)
@@ -230,7 +239,7 @@ class DeviceSlot:
         self.integers: dict[str, Any] = {}
         self.integers_home: dict[str, np.ndarray] = {}
         if device.counter is not None:
-            from ..solvers.pixels.cuda_fast.tally import Counts, count_shapes
+            from ..solvers.pixels.cuda_totals.totals import Counts, count_shapes
 
             fields = count_shapes(len(slot.full["rmse"]), problem.E.shape[1])
             self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
@@ -343,6 +352,11 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's message that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" :")]
     return lines[0] if lines else type(error).__name__
+
+
+def counts_here() -> bool:
+    """Return whether this is a GPU; in the simulator a line takes half a second to count."""
+    return not simulated()
 
 
 def simulated() -> bool:

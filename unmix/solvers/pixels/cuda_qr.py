@@ -64,7 +64,7 @@ def search_kernel(interleave: str) -> Any:
 class QrSolver:
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
-    countable = None
+    countable = False  # its steps have another bound
     path: str | None = None
 
     def __init__(self, problem: Any, pixels: int) -> None:

@@ -1,1 +1,1 @@
-"""The fast path on a GPU, up to 32 endmembers: products, search, certificate and counts."""
+"""The fast path on a GPU, up to 32 endmembers: products, search and certificate."""

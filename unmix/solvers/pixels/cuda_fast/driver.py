@@ -31,7 +31,6 @@ from .projection import (
     over_quad,
     spectra_functions,
 )
-from .tally import Counter
 
 WARPS = 2
 # Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of another's: 111 000
@@ -281,7 +280,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
 class FastSolver:
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
-    countable: Any = Counter
+    countable = True
     path: str | None = None
 
     def __init__(self, problem: Any, pixels: int) -> None:

@@ -114,7 +114,6 @@ def library_of(problem: Any) -> Library:
 class ManySolver(FastSolver):
     """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
-    countable: Any = None
     path = "working_set"
 
     def __init__(self, problem: Any, pixels: int) -> None:

@@ -24,7 +24,9 @@ class Counts(NamedTuple):
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
-    steps: Any  # (n, most + 1) int32: number of solved pixels that took 0, 1, 2, … steps
+    steps: (
+        Any  # (n, most + 1) int32: number of solved pixels that took 0, 1, 2, … steps; the last took that many or more
+    )
     misfit: Any  # (n, 256) int32: number of them whose relative RMSE is in each bin
     kappas: Any  # (n, 64) int32: number of them whose κ is in each octave
     sums: Any  # (n, p) float64: of the abundances of solved pixels
@@ -36,10 +38,17 @@ class Counts(NamedTuple):
     residual: Any  # (n,) uint32: the same of the residuals, if wanted
 
 
+def most_steps(p: int) -> int:
+    """Return the number of steps from which on they are counted together: a search for p endmembers is given up there.
+
+    At most 2000, since the counts are in the shared memory of a block of threads.
+    """
+    return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
+
+
 def count_shapes(lines: int, p: int) -> Counts:
     """Return type and shape of each field of `Counts`, for a block of so many lines."""
-    most = STEPS_PER_ENDMEMBER * p + 20
-    each = lines, p
+    most, each = most_steps(p), (lines, p)
     return Counts(
         (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),
         (np.int32, (lines, KAPPA_BINS)), (np.float64, each), (np.float64, each), (np.int32, each), (np.int32, each),
@@ -88,8 +97,8 @@ def count_endmembers(line, t, p, state, abundance, relative, part, maxima, sums,
 @functools.cache
 def count_kernel(p: int) -> Any:
     """Return the kernel of `unmix.summary.count_block`, which also counts the doubtful pixels for `unmix.rescue`; a block per line."""
-    most_steps = STEPS_PER_ENDMEMBER * p + 20
-    kinds, size = 4, most_steps + 1
+    last = most_steps(p)
+    kinds, size = 4, last + 1
 
     @cuda_kernel
     def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, kappa_bits, farthest, pixels, worst, histogram,
@@ -122,7 +131,7 @@ def count_kernel(p: int) -> Any:
                 worst_kappa = max(worst_kappa, pixel_kappa if pixel_kappa == pixel_kappa else np.inf)
                 worst_delta = max(worst_delta, pixel_delta if pixel_delta == pixel_delta else np.inf)
                 worst_rmse = max(worst_rmse, pixel_rmse if pixel_rmse == pixel_rmse else np.inf)
-                cuda.atomic.add(step_counts, min(steps[line, s], most_steps), 1)
+                cuda.atomic.add(step_counts, min(steps[line, s], last), 1)
                 cuda.atomic.add(kappa_counts, kappa_bin_of(kappa_bits[line, s]), 1)
                 if relative[line, s] >= 0.0:
                     worst_relative = max(worst_relative, float(relative[line, s]))
