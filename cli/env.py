@@ -48,7 +48,7 @@ def command(as_json: bool) -> int:
 def facts_of_this_machine() -> dict[str, Any]:
     """Return what is known about installation and machine, by name."""
     from unmix.blocks import cores
-    from unmix.compiled.cache import cache_folder, shared_folder
+    from unmix.compiled.cache import cache_folder, common_folder, given_folder
 
     facts: dict[str, Any] = {
         "unmix": build(), "python": f"{platform.python_version()} ({sys.executable})", "system": platform.platform(),
@@ -56,13 +56,13 @@ def facts_of_this_machine() -> dict[str, Any]:
     }  # fmt: skip
     facts |= {name: version_of(name) for name in PACKAGES}
     facts |= gpus()
-    own, shared, given = cache_folder(), shared_folder(), os.environ.get("UNMIX_CACHE_DIR")
+    own, common, given = cache_folder(), common_folder(), given_folder()
     facts["compiled code"] = own or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
-    if shared is not None:
-        facts["also loaded from"] = shared
-    elif given and not (own and Path(own).is_relative_to(Path(given).absolute())):
+    if common is not None:
+        facts["also loaded from"] = common
+    elif given is not None and not (own and Path(own).is_relative_to(given)):
         facts["not used"] = (
-            f"UNMIX_CACHE_DIR={given}: others may write to it, it cannot be read, or holds no code of this version"
+            f"UNMIX_CACHE_DIR={given}: others may write there or to something in it, or it cannot be read"
         )
     try:
         facts["temporary files"] = tempfile.gettempdir()

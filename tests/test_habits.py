@@ -257,7 +257,7 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, na
     given = tmp_path / "given"
     monkeypatch.setenv("UNMIX_CACHE_DIR", str(given))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    for function in (folders.cache_folder, folders.shared_folder):
+    for function in (folders.cache_folder, folders.common_folder):
         monkeypatch.setattr(f"unmix.compiled.cache.{function.__name__}", function.__wrapped__)
         monkeypatch.setattr(folders, function.__name__, function.__wrapped__)
     ours = json.loads(command("env", "--json")[0])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -163,7 +164,7 @@ def test_what_a_file_s_code_depends_on():
     own = {str(path.relative_to(PACKAGE)) for path in sources_of(PACKAGE / "endmembers/passes.py")}
     assert "endmembers/passes.py" in own and "compiled/jit.py" in own
     assert key_of(PACKAGE / "solvers/pixels/cpu.py") != key_of(PACKAGE / "endmembers/passes.py")
-    assert PACKAGE / "jobs/run.py" in sources_of(Path(__file__))
+    assert PACKAGE / "jobs/run/scene_run.py" in sources_of(Path(__file__))
 
 
 def test_where_home_is_not_writable(tmp_path, package):
@@ -290,13 +291,62 @@ def test_a_file_that_was_cut_off_is_made_anew(tmp_path, package):
     """A power failure: the name was on the disk, what it stands for was not. Numba's own cache would end every run from then on."""
     environment = {"HOME": str(tmp_path)}
     assert run(environment, package) == (package.optimum, (0, 1))
-    for kind in ("nbc", "nbi"):
-        files = list((tmp_path / ".cache/unmix").rglob(f"*.{kind}"))
-        assert files
+    files = [path for path in (tmp_path / ".cache/unmix").rglob("*.*") if path.is_file()]
+    assert files and all(path.suffix == ".nbc" for path in files)
+    whole = {file: file.read_bytes() for file in files}
+    for damage in (
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: content[:1000] + bytes(len(content) - 1000),
+    ):
         for file in files:
-            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+            file.write_bytes(damage(whole[file]))
         assert run(environment, package) == (package.optimum, (0, 1))
         assert run(environment, package) == (package.optimum, (1, 0))
+
+
+FULL = """
+import os
+import unmix.compiled.cache.kept as kept
+def refuse(*paths):
+    raise OSError(28, "No space left on device")
+kept.os.{call} = refuse
+"""
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_on_a_full_disk_nothing_is_mixed_up(tmp_path, call):
+    """Of three signatures one is damaged, and cannot be written anew: it is compiled each time, the others stay as they are."""
+    package, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    kinds = ("float64", "int16", "float32")
+    for kind in kinds:
+        before = set(tmp_path.rglob("*.nbc"))
+        assert run(environment, package, kind)[1] == (0, 1)
+    (last,) = {path for path in set(tmp_path.rglob("*.nbc")) - before if path.name.startswith("kernel")}
+    last.write_bytes(last.read_bytes()[:100])
+    for _ in range(2):
+        assert run(environment, package, "float32", first=FULL.format(call=call)) == (package.optimum, (0, 1))
+    for kind, counts in zip(kinds, ((1, 0), (1, 0), (0, 1))):
+        assert run(environment, package, kind) == (package.optimum, counts)
+    assert not [path for path in tmp_path.rglob("tmp*") if path.is_file()]
+
+
+def test_a_file_holds_what_its_name_says(tmp_path):
+    """One that was copied over another is not loaded."""
+    store = kept.Store(str(tmp_path / "new"), "f-1.py311", lambda value: pickle.dumps(value))
+    store.save(("int64", 1), "code")
+    assert store.load(("int64", 1)) == "code" and store.load(("int32", 1)) is None
+    assert store.path_of(("int64", 1)).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    shutil.copy(store.path_of(("int64", 1)), store.path_of(("int32", 1)))
+    assert store.load(("int32", 1)) is None
+
+
+def test_installations_share_their_code(tmp_path):
+    """Of the same version, at other paths: each user's own environment loads what an administrator has compiled."""
+    environment = {"HOME": str(tmp_path)}
+    for name, counts in (("one", (0, 1)), ("two", (1, 0))):
+        assert run(environment, toy_in(tmp_path / name)) == ("8.0", counts)
 
 
 def test_kernels_are_those_of_one_version_of_numba_cuda(tmp_path, monkeypatch):
@@ -334,8 +384,46 @@ def test_the_time_that_kernels_take_is_counted(tmp_path, monkeypatch):
     assert len(list(tmp_path.rglob("*.nbc"))) == 1
 
 
+def test_a_kernel_that_fails_to_compile_is_forgotten(monkeypatch):
+    """Nothing tells that it failed: what is compiled later is counted all the same."""
+    found = watch.Watch()
+    monkeypatch.setattr(kept, "WATCH", found)
+    kept.Unkept().load_overload("(int64,)", None)
+    found.on_start(None)
+    found.on_start(None)
+    time.sleep(0.01)
+    found.on_end(None)
+    assert found.seconds == 0
+    found.on_end(None)
+    assert found.seconds >= 0.01 and found.timer is None
+    kept.Unkept().save_overload("(int64,)", None)
+    assert found.seconds < 1
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_is_said_where_nothing_can_be_kept(monkeypatch, caplog, ours):
+    caplog.set_level("INFO", "unmix")
+    monkeypatch.setattr(watch, "cache_folder", lambda: None)
+    monkeypatch.setattr(watch, "common_folder", lambda: None if ours else "/opt/code")
+    watch.Watch().say()
+    assert f"set {'UNMIX_CACHE_DIR' if ours else 'XDG_CACHE_HOME'} to one" in caplog.text
+
+
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 STRANGER, VICTIM = 65534, 1234
+
+
+@root
+@pytest.mark.parametrize(("owner", "is_trusted"), [(VICTIM, True), (STRANGER, False)])
+def test_who_owns_the_package_may_compile_for_all(tmp_path, monkeypatch, owner, is_trusted):
+    """A site's account for software is as trusted as its program; nobody, whom many a user without a name is, is not."""
+    package = grant(tmp_path / "package", 0o755, owner)
+    leaf = grant(tmp_path / "leaf", 0o755, owner)
+    assert not trusted(leaf)
+    monkeypatch.setattr("unmix.compiled.cache.folders.PACKAGE", package)
+    assert trusted(leaf) == is_trusted
+
+
 # Python itself may lie where only root can read: whatever is imported late is imported as root.
 AS_VICTIM = f"""
 import os, numba

@@ -222,7 +222,7 @@ def test_resume_refused_without_version(scene: Path, tmp_path: Path) -> None:
 
 def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record goes last, and an upload that is cut off goes on; nothing is replaced that may not be."""
-    from unmix.jobs import upload as uploading
+    from unmix.jobs.run import upload as uploading
 
     expected = local_run(scene, tmp_path / "local")
     sent: list[str] = []
@@ -260,10 +260,10 @@ class Uploads:
     """Uploads of a run that can be made to fail after a number of files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from unmix.jobs import run
-        from unmix.jobs import upload as uploading
+        from unmix.jobs.run import scene_run
+        from unmix.jobs.run import upload as uploading
 
-        self.real, solve = uploading.upload, run.SceneRun.fill
+        self.real, solve = uploading.upload, scene_run.fill
         self.allowed, self.solved = 10**6, 0
 
         def fill(*words: object) -> object:
@@ -271,7 +271,7 @@ class Uploads:
             return solve(*words)
 
         monkeypatch.setattr(uploading, "upload", self.upload)
-        monkeypatch.setattr(run.SceneRun, "fill", fill)
+        monkeypatch.setattr(scene_run, "fill", fill)
 
     def upload(self, file: Path, path: object) -> None:
         if self.allowed == 0:
@@ -315,7 +315,7 @@ def test_upload_cut_off_under_overwrite(scene: Path, bucket, tmp_path: Path, mon
 
 def test_what_a_cut_leaves_is_cleared(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps that were uploaded, but not deleted here any more, go with the next run, which is skipped."""
-    from unmix.jobs import upload as uploading
+    from unmix.jobs.run import upload as uploading
 
     settings = {"out_dir": "s3://maps/left", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
     with monkeypatch.context() as patch:

@@ -381,7 +381,7 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
     monkeypatch.setattr("unmix.outputs.output_set.os.replace", replace)
-    monkeypatch.setattr("unmix.jobs.run.SceneRun.fill", None)
+    monkeypatch.setattr("unmix.jobs.run.scene_run.fill", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
 

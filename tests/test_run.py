@@ -224,15 +224,15 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
 
 def truncate_after_opening(scene, monkeypatch):
     """The input shrinks between the scale check and the reading of its last blocks."""
-    import unmix.jobs.run
+    from unmix.jobs.run import scene_run
 
-    check = unmix.jobs.run.check_scale
+    check = scene_run.check_scale
 
     def then_shrink(*arguments):
         check(*arguments)
         os.truncate(scene.with_suffix(".img"), 7 * 70 * 20 * 2 - 1)
 
-    monkeypatch.setattr("unmix.jobs.run.check_scale", then_shrink)
+    monkeypatch.setattr(scene_run, "check_scale", then_shrink)
 
 
 def full_disk(*arguments):
@@ -290,7 +290,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, scene, truth):
 
 
 def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
-    monkeypatch.setattr("unmix.jobs.run.LARGE", 1000)
+    monkeypatch.setattr("unmix.jobs.run.fill.LARGE", 1000)
     with caplog.at_level("INFO", "unmix"):
         unmix.run(scene, endmembers=truth, device="cpu")
     assert "`top` writes the largest only" in caplog.text

@@ -121,10 +121,12 @@ class Cuda:
     def limit_of_counts(self, problem: Problem, line: Line) -> float | None:
         """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the host does.
 
-        Of a solver that is not exact nearly every line has a pixel that is not certified, so that the host would count it again.
+        Of a solver that is not exact, or of endmembers that are there twice, nearly every line has such a pixel, so that the host
+        would count it again.
         """
-        can_count = self.solver_for(problem, line.samples).countable and problem.solver.exact
-        return line.counted if can_count and counts_here() else None
+        if line.counted is None or not counts_here() or not self.solver_for(problem, line.samples).countable:
+            return None
+        return line.counted if problem.solver.exact and not problem.has_duplicates else None
 
     def path(self, problem: Problem, samples: int) -> str:
         """Return how pixels are searched."""

@@ -8,14 +8,14 @@ Numba's own cache has six faults that affect a program run from cron, which this
   without a cache; what an administrator has compiled for all users is loaded from a folder that we cannot write to;
 * closures of the same name, compiled in several processes, may be confused: ours are named after their cells;
 * two processes that compile different signatures at once may both write data file number 1, and one of them then loads
-  the other's machine code: saving holds a file lock;
+  the other's machine code: our files have the name of what is in them, and no index;
 * it runs whatever code it finds there: nobody else may write to our folder, nor to any folder on the path to it;
-* a file that a power failure cut off ends every later run: ours are on the disk before they count, and one that cannot be read is
-  written anew.
+* a file that a power failure cut off ends every later run: ours are on the disk before they have their names, and one that is not
+  as it was written is written anew.
 """
 
-from .folders import cache_folder, shared_folder
+from .folders import cache_folder, common_folder, given_folder
 from .kept import keep
 from .watch import seconds_compiling
 
-__all__ = ["cache_folder", "keep", "seconds_compiling", "shared_folder"]
+__all__ = ["cache_folder", "common_folder", "given_folder", "keep", "seconds_compiling"]

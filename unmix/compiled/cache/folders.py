@@ -105,10 +105,13 @@ def trusted(folder: Path) -> bool:
         return False
 
 
-def _given() -> Path | None:
+def given_folder() -> Path | None:
     """Return ``$UNMIX_CACHE_DIR``; empty counts as unset, since it would mean whatever folder the process was started in."""
     given = os.environ.get("UNMIX_CACHE_DIR")
-    return Path(given).absolute() if given else None  # absolute, since the working directory may change
+    try:
+        return Path(given).absolute() if given else None  # absolute, since the working directory may change
+    except OSError:  # relative to a folder that is there no more
+        return None
 
 
 @functools.cache
@@ -118,7 +121,7 @@ def cache_folder(*sources: Path) -> str | None:
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
     system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
     """
-    candidates = [_given(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
+    candidates = [given_folder(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
         candidates.append(Path.home() / ".cache" / "unmix")
     with contextlib.suppress(FileNotFoundError):  # no folder at all is writable
@@ -135,9 +138,17 @@ def cache_folder(*sources: Path) -> str | None:
 
 
 @functools.cache
+def common_folder() -> str | None:
+    """Return ``$UNMIX_CACHE_DIR`` if it is not ours and all in it may be loaded; None else."""
+    given, own = given_folder(), cache_folder()
+    is_ours = own is not None and given is not None and Path(own).is_relative_to(given)
+    return str(given) if given is not None and not is_ours and trusted(given) else None
+
+
+@functools.cache
 def shared_folder(*sources: Path) -> str | None:
     """Return the folder in ``$UNMIX_CACHE_DIR`` whose code of some files an administrator compiled for all users, or None."""
-    given = _given()
+    given = given_folder()
     if given is None:
         return None
     folder = given / key_of(*sources, Path(__file__))

@@ -1,33 +1,78 @@
 """Give Numba's dispatchers a cache that is safe to use from many processes at once, and that survives a power failure."""
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import inspect
 import logging
 import os
+import pickle
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
 from .folders import cache_folder, shared_folder
-from .sources import files_of
+from .sources import PACKAGE, files_of
 from .watch import WATCH
 
 log = logging.getLogger("unmix")
+DIGEST = 32  # bytes
 
 
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "lock"), "a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+class Store:
+    """The machine code of a function, a file for each signature and processor.
+
+    Numba has an index of numbered files, which must agree. Here a file has the name of what is in it, and says again what that is.
+    It is on the disk before it gets that name, in one step, so there is nothing to lock, and one that was cut off is found out.
+
+    Parameters
+    ----------
+    folder : str
+    base : str
+        What the names of the files begin with.
+    dumps : callable
+        Turns an object into bytes that `pickle` reads.
+    """
+
+    def __init__(self, folder: str, base: str, dumps: Callable[[Any], bytes]) -> None:
+        self.folder, self.base, self.dumps = folder, base, dumps
+
+    def path_of(self, key: Any) -> Path:
+        """Return the file for a key."""
+        return Path(self.folder, f"{self.base}.{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc")
+
+    def load(self, key: Any) -> Any:
+        """Return what was saved under a key, or None where it is not there, or not as it was written."""
+        try:
+            content = self.path_of(key).read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+            return None
+        kept, data = pickle.loads(content[DIGEST:])
+        return data if kept == repr(key) else None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save an object under a key, for this user alone; `OSError` where it cannot be written."""
+        content = self.dumps((repr(key), data))
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self.folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(name, self.path_of(key))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
 
 
 def _locator_in(folder: str) -> type:
@@ -40,16 +85,16 @@ def _locator_in(folder: str) -> type:
             self._py_file = inspect.getfile(function)  # Numba names it in a warning
             self.line = function.__code__.co_firstlineno
             path = Path(self._py_file).absolute()
-            self.path = os.path.join(
-                folder, f"{path.parent.name}_{hashlib.sha1(str(path.parent).encode()).hexdigest()}"
-            )
+            # The same in every installation, so that all of a version can load what one has kept.
+            place = path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path
+            self.path = os.path.join(folder, f"{path.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}")
 
         @classmethod
         def from_function(cls, function: Callable[..., Any], file: str) -> "Locator":
             return cls(function)
 
         def ensure_cache_path(self) -> None:
-            os.makedirs(self.path, exist_ok=True)
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
 
         def get_cache_path(self) -> str:
             return self.path
@@ -66,7 +111,7 @@ def _locator_in(folder: str) -> type:
 def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
     """Return a Numba cache class that keeps code in ``folder``, and loads from the cache ``shared`` what is not there.
 
-    Its saves are locked and flushed to the disk, and its keys of closures are the same in the next process.
+    Its keys of closures are the same in the next process.
     """
     for_cpu = issubclass(cache_class, FunctionCache)
 
@@ -76,10 +121,22 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
     class SafeCache(cache_class):  # type: ignore[misc]
         _impl_class = Kept
 
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)
+            dumps = self._cache_file._dump  # type: ignore[has-type]
+            self._cache_file = Store(self._cache_path, self._impl.filename_base, dumps)
+
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
             # Our name holds the cells, and our folder is keyed by the sources behind them.
-            return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, self._extra_key())
+            return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, numba.__version__, self._extra_key())
+
+        def _extra_key(self) -> Any:
+            if for_cpu:
+                return None
+            # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
+            version = getattr(sys.modules.get("numba_cuda"), "__version__", None)
+            return getattr(self, "_launch_config_key", None), version
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             found = self._find(sig, target_context)
@@ -91,38 +148,19 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
             # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
             if for_cpu:
                 rtsys.initialize(target_context)
-            # Reading and unpickling may fail in any way: a power failure cut the file off, or another program wrote it.
+            # Whatever another program has left under that name may fail in any way.
             try:
                 found = self._load_overload(sig, target_context)
             except Exception as error:
                 log.debug(f"compiling again: {self._cache_path}: {type(error).__name__}: {error}")
-                self._forget()
                 found = None
             return shared._find(sig, target_context) if found is None and shared is not None else found
-
-        def _forget(self) -> None:
-            """Drop what is kept of this function: its index, or a file that this names, cannot be read."""
-            with contextlib.suppress(OSError), _locked(self._cache_path):
-                self.flush()
-
-        def _extra_key(self) -> Any:
-            if for_cpu:
-                return None
-            # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
-            version = getattr(sys.modules.get("numba_cuda"), "__version__", None)
-            return getattr(self, "_launch_config_key", None), version
 
         def save_overload(self, sig: Any, data: Any) -> None:
             if not for_cpu:
                 WATCH.end()
-            with contextlib.suppress(OSError), _locked(self._cache_path):  # on a full disk, run without the cache
+            with contextlib.suppress(OSError):  # on a full disk, run without the cache
                 super().save_overload(sig, data)
-                self._flush_to_disk()
-
-        def _flush_to_disk(self) -> None:
-            for path in Path(self._cache_path).glob(f"{self._impl.filename_base}.*"):
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
 
     return SafeCache
 
@@ -164,8 +202,11 @@ def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
     folders = [folder for folder in (cache_folder(*files), shared_folder(*files)) if folder is not None]
     cache = None
     for folder in reversed(folders):
-        cache = _safe(cache_class, folder, cache)(function)
-        if not Path(cache.cache_path).is_relative_to(folder):  # NUMBA_CACHE_LOCATOR_CLASSES names another place
+        try:
+            cache = _safe(cache_class, folder, cache)(function)
+        except RuntimeError:  # NUMBA_CACHE_LOCATOR_CLASSES names none that there is
+            return None
+        if not Path(cache.cache_path).is_relative_to(folder):  # it names another place
             return None
     return cache
 

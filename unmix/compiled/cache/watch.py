@@ -1,14 +1,13 @@
 """Measure how long a process compiles, and tell its user why it takes so long."""
 
 import logging
-import os
 import threading
 import time
 from typing import Any
 
 from numba.core import event
 
-from .folders import cache_folder
+from .folders import cache_folder, common_folder
 
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
@@ -18,28 +17,31 @@ PATIENCE = 1.0
 class Watch(event.Listener):
     """Measure the time that Numba compiles, and log once why it takes long, after a second in all.
 
-    Compilations hold Numba's lock; those of called functions are nested. Numba tells of those for the CPU; of kernels nobody tells
-    but the cache, which is asked for each before and gets it after.
+    Compilations hold Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where they begin and
+    where they end, also by an error. Of kernels nobody tells but the cache, which is asked for each before and gets it after; of one
+    that fails to compile it hears no more.
     """
 
     def __init__(self) -> None:
-        self.depth, self.seconds, self.since = 0, 0.0, 0.0
+        self.depth, self.seconds, self.since = 0, 0.0, -1.0
         self.said = False
         self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
         """Note that Numba says that a compilation starts."""
-        self.begin()
+        self.depth += 1
+        if self.depth == 1:
+            self.begin()
 
     def on_end(self, event: Any) -> None:
         """Note that Numba says that a compilation ends."""
-        self.end()
+        self.depth -= 1
+        if self.depth == 0:
+            self.end()
 
     def begin(self) -> None:
-        """Note that a compilation starts."""
-        self.depth += 1
-        if self.depth > 1:
-            return
+        """Note that compiling starts."""
+        self.stop_timer()
         self.since = time.perf_counter()
         if not self.said:
             self.timer = threading.Timer(max(0.0, PATIENCE - self.seconds), self.say)
@@ -47,13 +49,14 @@ class Watch(event.Listener):
             self.timer.start()
 
     def end(self) -> None:
-        """Note that a compilation ends."""
-        if self.depth == 0:  # numba-cuda may take what it was given for out of date, and compile what we did not miss
-            return
-        self.depth -= 1
-        if self.depth > 0:
-            return
-        self.seconds += time.perf_counter() - self.since
+        """Note that compiling ends, if it has started."""
+        self.stop_timer()
+        if self.since >= 0.0:
+            self.seconds += time.perf_counter() - self.since
+            self.since = -1.0
+
+    def stop_timer(self) -> None:
+        """Log nothing of a compilation that is over."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -63,13 +66,9 @@ class Watch(event.Listener):
         self.said = True
         advice = "the code is kept on disk, so this is done once"
         if not cache_folder():
-            given = os.environ.get("UNMIX_CACHE_DIR")
-            why = (
-                f"{given} is no folder that you alone can write to"
-                if given
-                else "there is no private folder for the code"
-            )
-            advice = f"each run does this again, since {why}; set UNMIX_CACHE_DIR to a folder that is private"
+            # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
+            variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
+            advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
         log.info(f"compiling for this type of data and this task; {advice}")
 
 

@@ -17,6 +17,7 @@ from .search import Best, best_shapes
 class ModelsSolver(GeneralSolver):
     """This as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
+    countable = False  # of its maps the host makes others
     MOST_THREADS = 384
 
     @staticmethod

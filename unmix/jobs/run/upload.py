@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MethodError, OutputError
-from ..io.remote import RemotePath, located
-from ..io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
-from ..options import Options
-from ..outputs.completed import CompletedRun, journal_of
-from ..outputs.lock import Lock
-from ..outputs.names import LOCK, RECORD, inputs_of, listed, refuse_inputs
-from ..outputs.report import input_of
+from ...errors import MethodError, OutputError
+from ...io.remote import RemotePath, located
+from ...io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
+from ...options import Options
+from ...outputs.completed import CompletedRun, journal_of
+from ...outputs.lock import Lock
+from ...outputs.names import LOCK, RECORD, inputs_of, listed, refuse_inputs
+from ...outputs.report import input_of
 
 if TYPE_CHECKING:
-    from .run import SceneRun
+    from .scene_run import SceneRun
 
 log = logging.getLogger("unmix")
 # What follows the stem in the name of an empty object by which the right to write is tried.

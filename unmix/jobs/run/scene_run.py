@@ -1,0 +1,296 @@
+"""The run of one scene, from opening it to its record."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..._version import build
+from ...blocks import LARGEST_BLOCK
+from ...errors import MethodError
+from ...io import Cube, bytes_per_line
+from ...io.identity import modified, warn_if_touched
+from ...library import Endmembers
+from ...methods import ModelChoice
+from ...options import Options
+from ...outputs.atomic import finite
+from ...outputs.completed import CompletedRun
+from ...outputs.decide import Fresh, Publish, Resume, Skip, decide
+from ...outputs.journal import ResumeState
+from ...outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
+from ...outputs.output_set import Outputs
+from ...outputs.report import input_of, map_headers, origin_of_maps, plan_only, report_of
+from ...pictures.browse import bands_shown, browse_of
+from ...problem import Problem, plan_problem
+from ...scene import open_scene
+from ...scene.sample import check_scale
+from ...summary import Summary
+from ..derived import DerivedMap, derived_maps, header_fields
+from ..executor import Executor, Progress
+from ..sparse.regression import Regression
+from .fill import fill
+from .inputs import Inputs
+
+log = logging.getLogger("unmix")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is solved, the maps that are made of abundances, and the number of bands of each map that is written."""
+
+    problem: Problem
+    derived: dict[str, DerivedMap]
+    maps: dict[str, int]
+
+
+class SceneRun:
+    """The run of one scene: open it, decide what to do with existing outputs, find endmembers, plan, solve, report.
+
+    Parameters
+    ----------
+    cube : path-like
+    options : Options
+    executor : Executor
+    progress : callable or None
+    command : sequence of str or None
+        The command line, for the report.
+    warnings : list of str
+        Collects the warnings that are logged during the run, for the report.
+
+    Raises
+    ------
+    UnmixError
+        Where the scene, its mask or the library cannot be read, or an output would replace one of them.
+    """
+
+    def __init__(
+        self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
+        command: Sequence[str] | None, warnings: list[str],
+    ) -> None:  # fmt: skip
+        self.given, options = options, options.for_scene(cube)
+        self.options, self.executor, self.progress, self.command, self.warnings = (
+            options, executor, progress, command, warnings
+        )  # fmt: skip
+        self.scene, self.used, self.nodata = open_scene(cube, options.reading, True)
+        scene = self.scene
+        if options.ortho and scene.placement is None:
+            raise MethodError(
+                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
+            )
+        self.folder = folder_for(options.out_dir, scene.path)
+        self.suffixes = suffixes_of(
+            [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
+        )
+        self.inputs = Inputs(scene, self.used, options, of_a_run(self.folder, scene.stem, self.suffixes))
+        self.regression = Regression(options)
+
+    def run(self) -> dict[str, Any]:
+        """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
+        scene, options = self.scene, self.options
+        if options.dry_run:
+            return self.plan_only()
+        completed = self.asked()
+        if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
+            scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
+        skipped = {"input": input_of(scene), "skipped": True}
+        if options.skip_existing and completed.is_done(self.folder, scene.stem):
+            return skipped
+        with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
+            self.outputs = outputs
+            identity = finite({"unmix": build(), "asked": self.request, "input": self.inputs.watch.identity})
+            match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
+                case Skip():
+                    return skipped
+                case Publish(resume):
+                    return outputs.publish(resume.finishing or [], resume.replaced)
+                case Resume(resume):
+                    return self.unmix(identity, resume)
+                case Fresh():
+                    return self.unmix(identity, None)
+
+    def plan_only(self) -> dict[str, Any]:
+        """Return what the run would do."""
+        library = self.inputs.library
+        plan = None if library is None else self.plan(library)
+        if self.regression.rows is not None:
+            log.info(
+                f"{self.scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
+            )
+        problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
+        return plan_only(self.scene, self.options, self.executor.name, self.used, self.folder, problem, maps)
+
+    def asked(self) -> CompletedRun:
+        """Compose the request of this run, and return what a finished run must have to be skipped."""
+        own = self.options.request(self.inputs.library, self.executor.name)
+        self.request = own | self.inputs.request() | self.regression.request()
+        return CompletedRun(self.request, self.inputs.watch.identity)
+
+    def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
+        """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
+        began = time.perf_counter()
+        endmembers, passes = self.find_endmembers(resume)
+        extracting = time.perf_counter() - began
+        scene, options, outputs = self.scene, self.options, self.outputs
+        plan = self.plan(endmembers)
+        block_plan = replace(self.executor.plan(scene, plan.problem), first=resume.lines if resume is not None else 0)
+        problem = self.regression.penalise(plan.problem, scene, options)
+        about = {
+            "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),
+            "passes": passes,
+            "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in plan.maps.items()},
+            "warnings": self.warnings,
+            "modified": modified(scene),
+        }
+        outputs.begin(identity, about | self.regression.state())
+        summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
+        report = report_of(
+            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command
+        )
+        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
+        report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
+        written = self.as_given(problem, endmembers)
+        self.write_headers(problem, summary, plan.derived, written)
+        if options.browse:
+            report["browse"] = self.write_browse(problem, summary)
+        written.write(*map(outputs.part, LIBRARY))
+        outputs.finish(report)
+        return finite(report)
+
+    def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
+        """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all.
+
+        Of these a penalty on rows leaves some, which may be found here.
+        """
+        scene, options, library = self.scene, self.options, self.inputs.library
+        if resume is not None:
+            about = resume.about
+            assert about is not None
+            log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
+            warn_if_touched(scene, about)
+            self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
+            self.regression.resume(about)
+            endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
+        elif library is not None:
+            endmembers, passes = library, 1
+            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+        else:
+            endmembers, passes = self.executor.extract(scene, self.used, self.nodata)
+            passes += 1
+        if self.regression.rows is None:
+            return endmembers, passes
+        refuse_names(endmembers, options)
+        passes += self.regression.keep_rows(endmembers, scene, self.used, self.nodata, self.inputs.noise, options)
+        return self.kept(endmembers), passes
+
+    def kept(self, endmembers: Endmembers) -> Endmembers:
+        """Return the endmembers that a penalty on rows leaves; names of a browse image that are not among them are dropped."""
+        kept, options = self.regression.kept(endmembers), self.options
+        asked = set() if options.rgb is None else {name.strip() for name in options.rgb.split(",")}
+        gone = sorted(asked - set(names_shown(kept, options)))
+        if gone:
+            log.warning(f"{self.scene.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
+            self.options = replace(options, rgb=None)
+        return kept
+
+    def plan(self, endmembers: Endmembers) -> Plan:
+        """Return what is solved with these endmembers and what is written of it, before λ of `l1` is chosen."""
+        options, inputs = self.options, self.inputs
+        used, given = inputs.with_shade(endmembers)
+        weighting = inputs.weighting(used, given)
+        if weighting is not None:
+            used, given = weighting.weighted()
+        ridge = self.regression.ridge(used, given)
+        if ridge is not None:
+            used, given = ridge.raised()
+        problem = plan_problem(
+            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
+        )
+        self.regression.refuse_other_count(problem)
+        problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
+        sums, choice = options.sums(problem.endmembers), options.draw_choice
+        if sums is not None and choice is not None:
+            from ..derived.monte_carlo import plan_draws
+
+            problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
+        refuse_names(problem.endmembers, options)
+        derived = derived_maps(problem, options, self.scene)
+        maps = options.maps(len(self.used.index), problem.E.shape[1])
+        return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
+
+    def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
+        """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
+        given = self.inputs.before_ties(self.regression.kept)
+        if given is not None:
+            return given
+        if problem.weighting is not None:
+            return problem.weighting.endmembers
+        if problem.ridge is not None:
+            return problem.ridge.endmembers
+        if problem.choice is not None and self.inputs.shade is not None:
+            return endmembers.with_shade(self.inputs.shade.matrix[:, 0])
+        return problem.endmembers
+
+    def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
+        """Return what the record says beside `unmix.outputs.report.report_of`: what was asked for, and what came of it."""
+        scene, options = self.scene, self.options
+        report: dict[str, Any] = {
+            "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
+            "options": self.given.repeatable(), "top": options.top, "warnings": self.warnings, "by": options.by,
+            "path": self.executor.path(problem, scene.samples),
+        }  # fmt: skip
+        if options.ortho and scene.placement:
+            report["placed"] = scene.placement.size()
+        if options.choice is not None:
+            report["without_spectrum"] = without_spectrum(scene, options.choice, summary)
+        report |= self.regression.of_report(problem, scene, summary)
+        classes = options.sums(problem.endmembers)
+        if classes is not None:
+            assert summary.sums is not None
+            report["classes"] = classes.means(summary.sums / max(1, summary.solved))
+        return report
+
+    def write_headers(
+        self, problem: Problem, summary: Summary, derived: dict[str, DerivedMap], written: Endmembers
+    ) -> None:
+        """Write what the headers of the maps say."""
+        scene, options, method, solver = self.scene, self.options, problem.method.name, problem.solver.name
+        further = {name: header_fields(one) for name, one in derived.items()}
+        origin = origin_of_maps(
+            scene, self.inputs.watch.identity, written, (method, solver), options.repeatable(), options.tags
+        )
+        names = problem.endmembers.names
+        assert summary.sums is not None
+        map_headers(self.outputs, scene, names, f"{method} ({solver})", summary.sums, self.used, further, origin)
+
+    def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
+        """Write the browse image; return the names of what it shows, None where pixels have their own."""
+        classes, names = self.options.sums(problem.endmembers), names_shown(problem.endmembers, self.options)
+        assert summary.sums is not None
+        totals = summary.sums.tolist() if classes is None else [one["mean"] for one in classes.means(summary.sums)]
+        shown = bands_shown(names, totals, self.options.rgb)
+        self.outputs.write_browse(browse_of(self.outputs.values(), shown))
+        return None if self.options.top else [names[j] for j in shown]
+
+
+def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:
+    """Return the names of what a browse image may show: the classes where there are sums by class, else the endmembers."""
+    classes = options.sums(endmembers)
+    return endmembers.names if classes is None else classes.names
+
+
+def refuse_names(endmembers: Endmembers, options: Options) -> None:
+    """Raise `MethodError` where a browse image is to show what there is not: before all the work."""
+    if options.rgb is not None:
+        bands_shown(names_shown(endmembers, options), [], options.rgb)
+
+
+def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
+    """Return how many pixels have no spectrum, and warn of them where limits may be why."""
+    none = int(summary.steps[0]) if len(summary.steps) else 0
+    if none and choice.largest_rmse < float("inf"):
+        log.warning(
+            f"{scene.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
+        )
+    return none

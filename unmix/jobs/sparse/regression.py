@@ -1,0 +1,102 @@
+"""The penalties that a run is asked for: on the abundances of each pixel (`l1`), on whole rows of abundances (`l21`), or none."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...io import Bands, Cube
+from ...library import Endmembers
+from ...options import Options
+from ...problem import Problem
+from ...problem.ridge import Ridge
+from ...summary import Summary
+
+if TYPE_CHECKING:
+    from .penalty import Penalty
+    from .rows import Rows
+
+
+class Regression:
+    """What a run does with its penalties; without any, nothing.
+
+    Attributes
+    ----------
+    penalty : Penalty or None
+    rows : Rows or None
+        These are looked for in the whole scene (`keep_rows`) before its pixels are solved with what is left.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.penalty: Penalty | None = None
+        self.rows: Rows | None = None
+        if options.l1 is not None or options.l21 is not None:
+            from . import penalty, rows  # with what these need, 50 ms
+
+            self.penalty = None if options.l1 is None else penalty.Penalty.of(options.l1, options.l1_weights)
+            self.rows = None if options.l21 is None else rows.Rows(options.l21)
+
+    def request(self) -> dict[str, Any]:
+        """Return what abundances depend on, for ``run.json``."""
+        request: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.to_dict()}
+        return request | ({} if self.rows is None else {"l21": self.rows.l21})
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run need not choose again."""
+        penalty, rows = self.penalty, self.rows
+        return {
+            "l1": None if penalty is None else {"l1": penalty.l1, "chosen_by": penalty.chosen_by},
+            "l21": None if rows is None else rows.to_dict(),
+        }
+
+    def resume(self, state: dict[str, Any] | None) -> None:
+        """Take over what an earlier run chose, from its `state`."""
+        if state is not None and self.penalty is not None and state.get("l1") is not None:
+            self.penalty = replace(self.penalty, **state["l1"])
+        if state is not None and self.rows is not None and state.get("l21") is not None:
+            self.rows = self.rows.from_dict(state["l21"])
+
+    def keep_rows(
+        self, library: Endmembers, scene: Cube, used: Bands, nodata: float | None, noise: Any, options: Options
+    ) -> int:
+        """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
+
+        ``noise`` is the standard deviation of each band, (L,), or None.
+        """
+        if self.rows is None or self.rows.found is not None:
+            return 0
+        power = power_of(noise) if isinstance(self.rows.l21, str) else None
+        self.rows = self.rows.of_scene(library, scene, used, nodata, power, options.budget, options.threads)
+        return self.rows.passes
+
+    def kept(self, library: Endmembers) -> Endmembers:
+        """Return the endmembers that the penalty on rows leaves."""
+        return library if self.rows is None else self.rows.kept(library)
+
+    def ridge(self, used: Bands, kept: Endmembers) -> Ridge | None:
+        """Return the costs of the abundances of each pixel alone, which make the optimum of all; None without a penalty on rows."""
+        return None if self.rows is None or self.rows.found is None else self.rows.ridge(used, kept)
+
+    def refuse_other_count(self, problem: Problem) -> None:
+        """Raise `InputError` where there are not as many weights as endmembers."""
+        if self.penalty is not None:
+            self.penalty.refuse_other_count(problem)
+
+    def penalise(self, problem: Problem, scene: Cube, options: Options) -> Problem:
+        """Return the problem with the penalty, whose λ is chosen here unless the user, or an earlier run, has."""
+        if self.penalty is None:
+            return problem
+        if isinstance(self.penalty.l1, str):
+            power = power_of(problem.noise)
+            self.penalty = self.penalty.chosen(problem, scene, power, options.budget, options.threads)
+        return self.penalty.put_on(problem)
+
+    def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
+        """Return what the record of a run says of its penalties."""
+        report: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
+        return report | ({} if self.rows is None else {"l21": self.rows.about()})
+
+
+def power_of(noise: Any) -> float | None:
+    """Return the sum over the bands of the variance of noise, None where none is known."""
+    return None if noise is None else float(np.square(np.asarray(noise)).sum())
