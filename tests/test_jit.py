@@ -233,6 +233,22 @@ def test_what_a_folder_on_the_way_may_be(tmp_path):
     assert not usable(tmp_path / "file") and not usable(tmp_path / "file/leaf")
 
 
+def test_two_that_make_the_folder_at_once(tmp_path, monkeypatch):
+    """What another process makes or renames while one looks is no reason to keep the code elsewhere."""
+    monkeypatch.setattr("unmix.compiled.cache.folders.os.path.lexists", lambda path: False)
+    assert usable(tmp_path / "leaf")
+    scan = os.scandir
+
+    def with_one_that_goes(folder):
+        (leaf := Path(folder) / "tmp1").write_text("")
+        found = list(scan(folder))
+        leaf.unlink()
+        return found
+
+    monkeypatch.setattr("unmix.compiled.cache.folders.os.scandir", with_one_that_goes)
+    assert usable(tmp_path / "leaf") and trusted(grant(tmp_path / "leaf", 0o755))
+
+
 def test_links_on_the_way(tmp_path):
     grant(tmp_path / "real", 0o700)
     (tmp_path / "link").symlink_to("../" + tmp_path.name + "/real")  # as /tmp is private/tmp on some systems

@@ -45,7 +45,8 @@ def _leads_safely(folder: Path, owners: frozenset[int], make: bool) -> bool:
             status = os.lstat(reached)
             continue
         if make and not os.path.lexists(reached / name):
-            os.mkdir(reached / name, 0o700)
+            with contextlib.suppress(FileExistsError):  # another process or thread has made it by now
+                os.mkdir(reached / name, 0o700)
         parent_status, status = status, os.lstat(reached / name)
         if not stat.S_ISLNK(status.st_mode):
             reached /= name
@@ -65,7 +66,10 @@ def _holds_only(folder: Path, owners: frozenset[int], closed: bool) -> bool:
     Unless the folder is ``closed`` to all others, they may not write to any of these.
     """
     for entry in os.scandir(folder):
-        status = entry.stat(follow_symlinks=False)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:  # another process has renamed it
+            continue
         is_folder = stat.S_ISDIR(status.st_mode)
         if status.st_uid not in owners or not (is_folder or stat.S_ISREG(status.st_mode)):
             return False
