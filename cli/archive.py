@@ -149,8 +149,8 @@ def is_library(path: Path) -> bool:
 
 def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not."""
-    from unmix.outputs.completed import journal_of
     from unmix.outputs.names import SUFFIXES
+    from unmix.outputs.run_files.completed import journal_of
 
     stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
     return any(exists(path.parent / f"{stem}_run.json") or exists(journal_of(path.parent, stem)) for stem in stems)
@@ -234,7 +234,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
 
 def fit_line(relative: dict[str, float | None]) -> str:
     """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
-    from unmix.outputs.judgement import percent
+    from unmix.outputs.record.judgement import percent
 
     shares = (percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)

@@ -98,7 +98,7 @@ def describe(library: Any) -> dict[str, Any]:
 def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
     """Convert LIBRARY to OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels do not change."""
     from unmix.errors import LibraryError
-    from unmix.outputs.atomic import write_library
+    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     parts = load_selected(library, select)
@@ -154,7 +154,7 @@ def build(
     Pixels without a value in every band in use are left out. Values are scaled as a run scales them.
     """
     from unmix.jobs.regions import build_library
-    from unmix.outputs.atomic import write_library
+    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     given = {
@@ -262,7 +262,7 @@ def prune(
     from unmix.errors import LibraryError
     from unmix.library import fit, load_parts, prepared, prune
     from unmix.library.prune import Near
-    from unmix.outputs.atomic import write_library
+    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     parts = prepared(load_parts(library), library, classes, library_scale, select)
@@ -346,7 +346,7 @@ def match(
     from unmix.library import match as matches_of
     from unmix.library.match import is_ambiguous, names_of, within
     from unmix.library.spectra import SHADE
-    from unmix.outputs.atomic import write_library
+    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     parts = load_parts(spectra)
@@ -394,7 +394,7 @@ def resample(
     does the same with -e LIBRARY.
     """
     from unmix.library import fit
-    from unmix.outputs.atomic import write_library
+    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     options.set_up_log(verbose, quiet, log_file)

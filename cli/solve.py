@@ -56,7 +56,7 @@ def command(
     is a FILE.npz written by scipy.sparse.save_npz: unmix solve Q.npz h.npy --quadratic -o x.npy
     """
     from unmix.jobs.solve import quadratic_files, solve_files
-    from unmix.outputs.atomic import finite
+    from unmix.outputs.json_text import finite
 
     if quadratic and toeplitz_pulse:
         raise click.UsageError("--quadratic and --toeplitz contradict each other")

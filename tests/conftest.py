@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from unmix.devices import count_gpus, simulated
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.atomic import image_digest, record_digest
+from unmix.outputs.digests import image_digest, record_digest
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and

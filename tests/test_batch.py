@@ -28,9 +28,9 @@ from unmix.jobs.distributed import worker as unit  # noqa: E402
 from unmix.jobs.distributed.connection import Access, connected  # noqa: E402
 from unmix.jobs.distributed.executor import ClusterExecutor  # noqa: E402
 from unmix.jobs.distributed.scheduling import WorkerPool  # noqa: E402
-from unmix.outputs.journal import read_resume_state  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
-from unmix.outputs.map_type import MapType  # noqa: E402
+from unmix.outputs.maps.map_type import MapType  # noqa: E402
+from unmix.outputs.run_files.journal import read_resume_state  # noqa: E402
 
 MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
 HOW = {"count": 4, "device": "cpu", "certificate": True, "memory": "4M"}

@@ -12,7 +12,8 @@ import pytest
 import unmix
 from unmix.jobs.solve import solve_files
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.output_set import Outputs, save_library
+from unmix.outputs.library import save_library
+from unmix.outputs.run_files.output_set import Outputs
 
 # Maps without a place on the map, by rasterio.
 pytestmark = pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
@@ -92,7 +93,7 @@ def survives(scene, out, form, whole, fault):
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls):
     """One by one, in turn by an error that passes and by a disk that is full from then on."""
-    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
     for after in range(1000):
         number, once = ((errno.EIO, True), (errno.ENOSPC, False))[after % 2]
 
@@ -151,7 +152,7 @@ def test_a_library_is_whole_or_not_there(tmp_path, limit):
 # What once ended the process: the library has buffers to write when it is closed.
 CRASH = """
 import resource, sys, unmix
-from unmix.outputs.output_set import Outputs
+from unmix.outputs.run_files.output_set import Outputs
 convert, before = Outputs.convert, resource.getrlimit(resource.RLIMIT_FSIZE)
 def failing(self, name):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), before[1]))

@@ -17,8 +17,8 @@ from unmix.io import open_cube
 from unmix.io.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
 from unmix.jobs.synth import Scene, synthesise
 from unmix.jobs.verify import verify
-from unmix.outputs.journal import read_resume_state
-from unmix.outputs.output_set import Outputs
+from unmix.outputs.run_files.journal import read_resume_state
+from unmix.outputs.run_files.output_set import Outputs
 from unmix.scene import ReadOptions, open_scene
 
 

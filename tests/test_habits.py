@@ -16,7 +16,7 @@ import unmix
 from unmix.compiled.cache import folders
 from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
-from unmix.outputs.finished import runs_below, state_of
+from unmix.outputs.run_files.finished import runs_below, state_of
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from unmix.jobs.stream_lines import look_again
 from unmix.jobs.verify import verify
 from unmix.methods import METHODS
 from unmix.options import Options
-from unmix.outputs.atomic import record_digest
-from unmix.outputs.judgement import judge, percent
+from unmix.outputs.digests import record_digest
+from unmix.outputs.record.judgement import judge, percent
 from unmix.solvers.pixels.cpu import Plan, Results, Stored, solve_range, tiles_in
 from unmix.summary import Summary, count_block
 

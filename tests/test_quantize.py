@@ -12,9 +12,9 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError, OutputError
-from unmix.outputs.finished import FinishedRun
-from unmix.outputs.map_type import NODATA, MapType, type_of
-from unmix.outputs.raster import encoded
+from unmix.outputs.maps.map_type import NODATA, MapType, type_of
+from unmix.outputs.maps.raster import encoded
+from unmix.outputs.run_files.finished import FinishedRun
 
 STEP = 1e-4
 WAVES = "{" + ", ".join(map(str, range(400, 2400, 170))) + "}"

@@ -15,12 +15,12 @@ import pytest
 
 import unmix
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.journal import read_resume_state
 from unmix.outputs.lock import Lock
+from unmix.outputs.run_files.journal import read_resume_state
 
 # A run that records every block, of a few lines each, and takes its time: `kill` finds it anywhere.
 SLOW = """
-import sys, time, unmix, unmix.outputs.journal as journal
+import sys, time, unmix, unmix.outputs.run_files.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(float(sys.argv[3])), due(self, written))[1]
@@ -87,11 +87,12 @@ def test_killed_at_random_moments(tmp_path, whole, number):
     folder, expected, _ = whole
     random, out, least = np.random.default_rng(int(number)), tmp_path / "o", 1
     for _ in range(3):
-        process = start(folder, out)
+        # 22 blocks of 7 lines are left at the latest: at 0.02 s each, a busy machine once let the run end before the signal.
+        process = start(folder, out, 0.05)
         wait_for(out, random.integers(least, least + 100), process)
         process.send_signal(number)
-        process.communicate(timeout=60)
-        assert process.returncode != 0 and not (out / "s_run.json").exists()
+        said, errors = process.communicate(timeout=60)
+        assert process.returncode != 0 and not (out / "s_run.json").exists(), said + errors
         past = read_resume_state(out / "s_run.journal.part")
         assert 0 < past.lines <= 400 and not list(out.glob("*.img"))
         least = min(past.lines + 1, 150)  # far enough from the end, however busy the machine is
@@ -190,7 +191,7 @@ def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, c
 def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
     """The disk is full half-way: what is done is kept, and the same command ends it."""
     out, write, written = tmp_path / "o", os.pwrite, [0]
-    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
 
     def until_full(descriptor, data, place):
         written[0] += len(data)
@@ -217,7 +218,7 @@ def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
     )
     if not mounted:
         pytest.skip("only root may mount a tmpfs")
-    monkeypatch.setattr("unmix.outputs.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
     try:
 
         def fill(step):
@@ -243,7 +244,9 @@ def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeyp
     out = tmp_path / "o"
     again(whole, out)
     locks = []
-    monkeypatch.setattr("unmix.outputs.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path))
+    monkeypatch.setattr(
+        "unmix.outputs.run_files.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path)
+    )
     assert again(whole, out, skip_existing=True)["skipped"] and not locks
     with pytest.raises(unmix.OutputError, match="is of another run"):
         again(whole, out, skip_existing=True, residual=True)
@@ -376,11 +379,11 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
             raise KeyboardInterrupt
         replace(*paths)
 
-    monkeypatch.setattr("unmix.outputs.output_set.os.replace", thrice)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", thrice)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
-    monkeypatch.setattr("unmix.outputs.output_set.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", replace)
     monkeypatch.setattr("unmix.jobs.run.scene_run.fill", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
@@ -524,7 +527,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     """Nothing is lost where the second map does not become what it should."""
     if form == "geotiff":
         pytest.importorskip("rasterio")
-    from unmix.outputs.output_set import Outputs
+    from unmix.outputs.run_files.output_set import Outputs
 
     out, convert, made = tmp_path / "o", Outputs.convert, []
 
@@ -546,7 +549,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
 
 def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     """By other commands; with --overwrite it is, and all of it goes."""
-    from unmix.outputs.output_set import save_library
+    from unmix.outputs.library import save_library
 
     folder, _, _ = whole
     stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)
@@ -567,10 +570,10 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
     def never(*paths):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.output_set.os.replace", never)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", never)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
-    monkeypatch.setattr("unmix.outputs.output_set.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", replace)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
     same(out, whole[1])
@@ -600,7 +603,7 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
     before = read_resume_state(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
-    monkeypatch.setattr("unmix.outputs.output_set.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: usage)
     with pytest.raises(unmix.OutputError, match="are free"):
         again(whole, out)
     assert read_resume_state(out / "s_run.journal.part").lines == before

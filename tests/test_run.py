@@ -208,7 +208,9 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
     elif what == "no place":
         (tmp_path / "o").write_text("a file")
     elif what == "no space":
-        monkeypatch.setattr("unmix.outputs.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+        monkeypatch.setattr(
+            "unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0)
+        )
     elif what == "truncated":
         os.truncate(scene.with_suffix(".img"), 100)
     elif what == "shrinks":
@@ -263,7 +265,7 @@ def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, 
 
 
 def test_another_run_holds_the_scene(tmp_path, scene, truth):
-    from unmix.outputs.output_set import Outputs
+    from unmix.outputs.run_files.output_set import Outputs
 
     held = Outputs(tmp_path, "scene")
     with pytest.raises(unmix.OutputError, match=r"another run .*holds this scene"):
@@ -374,7 +376,7 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
 
 def test_verify_solves_again(tmp_path, scene, truth):
     """Files that agree with their digests, and are wrong all the same, are found by solving again."""
-    from unmix.outputs.atomic import image_digest, record_digest
+    from unmix.outputs.digests import image_digest, record_digest
 
     for method in METHODS:
         unmix.run(scene, endmembers=truth, device="cpu", method=method, overwrite=True)

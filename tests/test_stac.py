@@ -14,7 +14,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.jobs.finished.stac import footprint, outline_of
-from unmix.outputs.finished import FinishedRun
+from unmix.outputs.run_files.finished import FinishedRun
 
 pystac, rasterio = pytest.importorskip("pystac"), pytest.importorskip("rasterio")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"

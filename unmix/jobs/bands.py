@@ -24,7 +24,8 @@ from ..io.identity import Watch
 from ..io.remote import located
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
-from ..outputs.atomic import finite, readable, write_whole
+from ..outputs.atomic import write_whole
+from ..outputs.json_text import finite, readable
 from ..outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs, with_parts
 from ..scene import ReadOptions, open_scene
 from ..scene.bands import parse_bands

@@ -13,7 +13,7 @@ from ..io.remote import located
 from ..library import fit, load_parts
 from ..methods import choose
 from ..options import Options
-from ..outputs.output_set import Outputs
+from ..outputs.run_files.output_set import Outputs
 from ..pipeline import Seconds
 from ..problem import plan_problem
 from ..scene import ReadOptions, open_scene

@@ -19,8 +19,8 @@ from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..methods import Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
-from ..outputs.judgement import abundances_of, fit_of, judge, percent
-from ..outputs.report import input_of
+from ..outputs.record.judgement import abundances_of, fit_of, judge, percent
+from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene

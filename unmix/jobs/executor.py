@@ -11,7 +11,7 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..options import Options
-from ..outputs.output_set import Outputs
+from ..outputs.run_files.output_set import Outputs
 from ..pipeline import Seconds, Step
 from ..problem import Problem
 from ..summary import Summary

@@ -40,10 +40,11 @@ from ..io.remote import located
 from ..io.window import to_extract_from
 from ..library import Endmembers, fit, load_parts
 from ..methods import Extraction
-from ..outputs.atomic import finite
+from ..outputs.json_text import finite
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
-from ..outputs.output_set import Outputs
-from ..outputs.report import map_headers, origin_of_maps, what_was_read
+from ..outputs.record.headers import map_headers, origin_of_maps
+from ..outputs.record.report import what_was_read
+from ..outputs.run_files.output_set import Outputs
 from ..pictures.browse import bands_shown, browse_of
 from ..scene import ReadOptions, open_scene
 from ..solvers.pixels.gather import Stored, floats_function

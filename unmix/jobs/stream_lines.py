@@ -15,8 +15,8 @@ from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.remote import RemotePath
 from ..options import Options
-from ..outputs.map_type import map_type
-from ..outputs.raster import Raster
+from ..outputs.maps.map_type import map_type
+from ..outputs.maps.raster import Raster
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
 from ..problem.ridge import Ridge

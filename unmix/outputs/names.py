@@ -17,7 +17,7 @@ from ..io.opening import parted
 from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
-from .map_type import ORTHO
+from .maps.map_type import ORTHO
 
 MAPS = (
     "abundance",

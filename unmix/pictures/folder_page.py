@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import OutputError, UnmixError
-from ..outputs.finished import FinishedRun, State, runs_below, state_of
 from ..outputs.names import PAGE, RECORD
+from ..outputs.run_files.finished import FinishedRun, State, runs_below, state_of
 from .scene_page import document, embedded, percent, picture_of, text
 
 # The most runs that are shown with a picture, and its longest side.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
-from ..outputs.finished import FinishedRun
+from ..outputs.run_files.finished import FinishedRun
 from .browse import picture
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp

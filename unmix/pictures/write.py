@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..errors import MethodError, OutputError
 from ..outputs.atomic import write_whole
-from ..outputs.finished import FinishedRun
 from ..outputs.names import PAGE, RECORD
+from ..outputs.run_files.finished import FinishedRun
 from .folder_page import folder_page
 from .scene_page import HEAD, scene_page
 

@@ -20,7 +20,7 @@ from ...errors import DeviceError, UnmixError
 from ...io import Bands, Cube, bytes_per_line
 from ...library import Endmembers
 from ...options import Options
-from ...outputs.output_set import Outputs
+from ...outputs.run_files.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...summary import Summary

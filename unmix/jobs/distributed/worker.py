@@ -25,8 +25,8 @@ from ...io import Cube
 from ...library import Endmembers
 from ...options import Options
 from ...outputs.lock import holds
-from ...outputs.map_type import MapType
-from ...outputs.raster import Raster
+from ...outputs.maps.map_type import MapType
+from ...outputs.maps.raster import Raster
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import open_pixels, open_scene

@@ -16,8 +16,8 @@ from ...io import Cube, bytes_per_line, open_cube
 from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
-from ...outputs.finished import FinishedRun
-from ...outputs.map_type import ORTHO, decoded
+from ...outputs.maps.map_type import ORTHO, decoded
+from ...outputs.run_files.finished import FinishedRun
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page

@@ -16,8 +16,8 @@ from ...io.formats.header import format_header, words
 from ...io.opening import open_new, write_new
 from ...io.read import brief
 from ...outputs.atomic import named_together
-from ...outputs.finished import FinishedRun
 from ...outputs.names import MAPS, ORTHO, folder_for, refuse_headers_of_others, refuse_inputs, with_parts
+from ...outputs.run_files.finished import FinishedRun
 from ...pictures.colours import MAGMA, VIRIDIS, ramp
 from ...pictures.qml import of_one, of_three
 from ..verify.maps import Verdict

@@ -15,8 +15,8 @@ from ...io.export import system_of
 from ...io.formats.header import geotransform
 from ...io.read import brief
 from ...outputs.atomic import write_whole
-from ...outputs.finished import FinishedRun
 from ...outputs.names import ITEM, ORTHO, RECORD
+from ...outputs.run_files.finished import FinishedRun
 from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
 

@@ -18,8 +18,8 @@ from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
+from ...outputs.maps.plain_map import PlainMap, header_of, new_files
 from ...outputs.names import folder_for, inputs_of
-from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 
 log = logging.getLogger("unmix")

@@ -15,8 +15,8 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
+from ...outputs.maps.plain_map import PlainMap, header_of, new_files
 from ...outputs.names import folder_for
-from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 
 # What the files' names end in: components, or with `inverse` spectra; and the table of them.

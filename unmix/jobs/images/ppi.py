@@ -14,8 +14,8 @@ from ...errors import MethodError
 from ...io import Cube
 from ...io.formats.header import geotransform
 from ...io.opening import open_new, write_new
+from ...outputs.maps.plain_map import header_of, new_files
 from ...outputs.names import folder_for
-from ...outputs.plain_map import header_of, new_files
 from ...scene import ReadOptions, open_scene
 
 IMAGE, TABLE = "_ppi", "_ppi.csv"

@@ -13,8 +13,8 @@ from ...errors import MethodError
 from ...io.cube import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
+from ...outputs.maps.plain_map import PlainMap, header_of, new_files
 from ...outputs.names import folder_for
-from ...outputs.plain_map import PlainMap, header_of, new_files
 from ...scene import ReadOptions, open_scene
 from .mnf import clear_fractions, spectral
 

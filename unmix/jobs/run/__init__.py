@@ -6,7 +6,7 @@ from typing import Any
 
 from ...io.remote import is_remote
 from ...options import Options
-from ...outputs.judgement import collected_warnings
+from ...outputs.record.judgement import collected_warnings
 from ..executor import Executor, LocalExecutor, Progress
 from .scene_run import SceneRun
 

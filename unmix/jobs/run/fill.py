@@ -9,8 +9,8 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.placement import Placement
 from ...options import Options
-from ...outputs.map_type import ORTHO, map_type, type_of
-from ...outputs.output_set import Outputs
+from ...outputs.maps.map_type import ORTHO, map_type, type_of
+from ...outputs.run_files.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...summary import Summary

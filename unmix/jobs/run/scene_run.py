@@ -15,13 +15,14 @@ from ...io.identity import modified, warn_if_touched
 from ...library import Endmembers
 from ...methods import ModelChoice
 from ...options import Options
-from ...outputs.atomic import finite
-from ...outputs.completed import CompletedRun
-from ...outputs.decide import Fresh, Publish, Resume, Skip, decide
-from ...outputs.journal import ResumeState
+from ...outputs.json_text import finite
 from ...outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
-from ...outputs.output_set import Outputs
-from ...outputs.report import input_of, map_headers, origin_of_maps, plan_only, report_of
+from ...outputs.record.headers import map_headers, origin_of_maps
+from ...outputs.record.report import input_of, plan_only, report_of
+from ...outputs.run_files.completed import CompletedRun
+from ...outputs.run_files.decide import Fresh, Publish, Resume, Skip, decide
+from ...outputs.run_files.journal import ResumeState
+from ...outputs.run_files.output_set import Outputs
 from ...pictures.browse import bands_shown, browse_of
 from ...problem import Problem, plan_problem
 from ...scene import open_scene
@@ -233,7 +234,7 @@ class SceneRun:
         return problem.endmembers
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
-        """Return what the record says beside `unmix.outputs.report.report_of`: what was asked for, and what came of it."""
+        """Return what the record says beside `unmix.outputs.record.report.report_of`: what was asked for, and what came of it."""
         scene, options = self.scene, self.options
         report: dict[str, Any] = {
             "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,

@@ -16,10 +16,10 @@ from ...errors import MethodError, OutputError
 from ...io.remote import RemotePath, located
 from ...io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
 from ...options import Options
-from ...outputs.completed import CompletedRun, journal_of
 from ...outputs.lock import Lock
 from ...outputs.names import LOCK, RECORD, inputs_of, listed, refuse_inputs
-from ...outputs.report import input_of
+from ...outputs.record.report import input_of
+from ...outputs.run_files.completed import CompletedRun, journal_of
 
 if TYPE_CHECKING:
     from .scene_run import SceneRun

@@ -9,7 +9,7 @@ from ...io import Bands, Cube, bytes_per_line, spectra
 from ...io.window import origin_of
 from ...library import Endmembers
 from ...methods import Method
-from ...outputs.map_type import blank_of
+from ...outputs.maps.map_type import blank_of
 from ...problem import Weighting
 from ...scene import ReadOptions, name_for
 from ..derived.noise import NoiseCube

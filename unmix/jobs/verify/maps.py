@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...io import Cube, bytes_per_line
-from ...outputs.finished import FinishedRun
+from ...outputs.run_files.finished import FinishedRun
 
 # A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
 TOLERANCE = 2e-6

@@ -16,11 +16,12 @@ from ...io.remote import located
 from ...io.window import Tied
 from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
-from ...outputs.atomic import file_digest, finite, image_digest, record_digest
-from ...outputs.finished import FinishedRun, record_of, stem_of_outputs
-from ...outputs.journal import difference
-from ...outputs.map_type import ORTHO, blank_of
+from ...outputs.digests import file_digest, image_digest, record_digest
+from ...outputs.json_text import finite
+from ...outputs.maps.map_type import ORTHO, blank_of
 from ...outputs.names import MAPS, RECORD
+from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_outputs
+from ...outputs.run_files.journal import difference
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
 from .derived import (

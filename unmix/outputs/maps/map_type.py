@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..io import Cube
-from ..io.cube import by_pixel, place_for
-from ..io.export import NODATA
-from ..options import Options
-from ..problem import Problem
-from ..steps import BLANK, LARGEST
+from ...io import Cube
+from ...io.cube import by_pixel, place_for
+from ...io.export import NODATA
+from ...options import Options
+from ...problem import Problem
+from ...steps import BLANK, LARGEST
 
 ORTHO = "_ortho"  # follows the name of an orthorectified map
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")

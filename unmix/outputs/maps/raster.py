@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import StepError
-from ..io.opening import open_new, open_there
-from ..io.write import write_all
-from ..steps import to_integers
-from .atomic import digest_of
+from ...errors import StepError
+from ...io.opening import open_new, open_there
+from ...io.write import write_all
+from ...steps import to_integers
+from ..digests import digest_of
 from .map_type import MapType
 
 AS_IT_IS = MapType()

@@ -18,14 +18,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import OutputError
-from ..io.opening import open_new, open_there
-from ..io.read import brief
-from ..io.remote import VERSIONS
-from ..io.write import write_all
-from .atomic import file_digest, image_digest
-from .map_type import type_of
-from .names import JOURNAL, MAPS, RECORD, is_ours
+from ...errors import OutputError
+from ...io.opening import open_new, open_there
+from ...io.read import brief
+from ...io.remote import VERSIONS
+from ...io.write import write_all
+from ..digests import file_digest, image_digest
+from ..maps.map_type import type_of
+from ..names import JOURNAL, MAPS, RECORD, is_ours
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 

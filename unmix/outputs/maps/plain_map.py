@@ -7,15 +7,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from .._version import VERSION
-from ..io import Cube
-from ..io.export import NODATA
-from ..io.fields import DTYPES, MAP_FIELDS
-from ..io.formats.header import format_header
-from ..io.identity import Watch
-from .atomic import named_together
-from .names import inputs_of, refuse_headers_of_others, refuse_inputs, with_parts
-from .report import acquisition_of
+from ..._version import VERSION
+from ...io import Cube
+from ...io.export import NODATA
+from ...io.fields import DTYPES, MAP_FIELDS
+from ...io.formats.header import format_header
+from ...io.identity import Watch
+from ..atomic import named_together
+from ..names import inputs_of, refuse_headers_of_others, refuse_inputs, with_parts
+from ..record.headers import acquisition_of
 
 
 class PlainMap:

@@ -1,140 +1,35 @@
-"""Write the headers of the maps, and compose ``run.json`` and the report of a dry run."""
+"""Compose ``run.json`` and the report of a dry run."""
 
 import datetime
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from .._version import VERSION, build
-from ..blocks import BlockPlan
-from ..certificate import CERTIFIED
-from ..io import Bands, Cube, bytes_per_line
-from ..io.cube import band_names
-from ..io.fields import ACQUISITION, MAP_FIELDS
-from ..io.formats.header import clean, words
-from ..io.window import origin_of, size_of_whole
-from ..library import Endmembers
-from ..options import Options
-from ..pipeline import Seconds
-from ..problem import WARN_CONDITION, Problem
-from ..scene import ReadOptions
-from ..summary import Summary
+from ..._version import build
+from ...blocks import BlockPlan
+from ...certificate import CERTIFIED
+from ...io import Bands, Cube, bytes_per_line
+from ...io.window import origin_of, size_of_whole
+from ...options import Options
+from ...pipeline import Seconds
+from ...problem import WARN_CONDITION, Problem
+from ...scene import ReadOptions
+from ...summary import Summary
+from ..maps.map_type import type_of
+from ..names import suffixes_of
+from .headers import acquisition_of
 from .judgement import abundances_of, fit_of, judge, kappas_of
-from .map_type import ORTHO, type_of
-from .names import suffixes_of
-from .output_set import Outputs
 
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
 SCHEMA = 1
 # By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
 SHRUNK = 0.01
-# Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
-WITHOUT_EFFECT = (
-    "method", "solver", "count", "extract", "refine", "restarts", "smooth", "outside", "outliers", "select", "library_scale",
-    "endmembers", "shade", "weights", "noise", "classes", "mask", "mask_out", "extract_mask", "wavelengths", "residual",
-    "certificate", "browse", "rgb", "format", "tag",
-)  # fmt: skip
-
-
-def map_headers(
-    outputs: Outputs,
-    scene: Cube,
-    names: Sequence[str],
-    how: str,
-    sums: np.ndarray,
-    bands: Bands,
-    further: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-    origin: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Write the headers of all rasters; they hold no time of ours, device, thread count, memory or path.
-
-    ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`).
-    """
-    origin = acquisition_of(scene) | dict(origin)
-    map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-    by = f"by unmix {VERSION}, {how}"
-    brightest = np.argsort(-sums, kind="stable")[:3]
-    shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
-    fields: dict[str, dict[str, str | list[str]]] = {
-        "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
-        "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
-        "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
-        "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
-        "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
-    }
-    for name, own in further.items():
-        fields[name] = own | {"description": f"{own['description']} {by}"}
-    if "index" in outputs.rasters:  # only the largest abundances are written
-        ranks = [str(k + 1) for k in range(outputs.rasters["index"].bands)]
-        fields["abundance"] |= {
-            "band names": [f"value {k}" for k in ranks],
-            "default bands": ranks[:3] if len(ranks) >= 3 else ["1"],
-        }
-        fields["index"]["band names"] = [f"index {k}" for k in ranks]
-    placed = {} if scene.placement is None else scene.placement.fields
-    for name in outputs.rasters:
-        location = placed if name.endswith(ORTHO) else map_fields
-        stored = outputs.rasters[name].map_type.header(outputs.rasters[name].bands)
-        outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **stored, **location, **origin})
-
-
-def acquisition_of(scene: Cube) -> dict[str, str]:
-    """Return what the scene's header says of its acquisition."""
-    return {key: scene.fields[key] for key in ACQUISITION if key in scene.fields}
-
-
-def origin_of_maps(
-    scene: Cube, identity: dict[str, Any], library: Endmembers, how: tuple[str, str], given: Mapping[str, Any], tags: Mapping[str, str]
-) -> dict[str, str]:  # fmt: skip
-    """Return header fields that say where maps come from: the same for the same input and the same answers.
-
-    Parameters
-    ----------
-    scene : Cube
-    identity : dict
-        Its own; see `unmix.io.identity.identity_of`.
-    library : Endmembers
-        The spectra that are written.
-    how : (str, str)
-        Method and solver.
-    given : mapping
-        Options that differ from the defaults. Those that name files are left out: of scene and spectra there are digests.
-    tags : mapping
-        Further fields.
-    """
-    without = (*WITHOUT_EFFECT, *(() if "monte_carlo" in given else ("seed",)))
-    options = [f"{name} {clean(str(value))}" for name, value in sorted(given.items()) if name not in without]
-    return {
-        "unmix version": VERSION, "unmix method": how[0], "unmix solver": how[1],
-        "unmix input": f"{clean(scene.path.name)} {identity['data'].get('digest', '')}".strip(),
-        "unmix endmembers": library.digest(), "unmix options": "; ".join(options) or "none",
-    } | dict(tags)  # fmt: skip
-
-
-def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
-    """Return the fields of the scene's header that the residual cube keeps, for the bands in use."""
-    names = band_names(scene)
-    kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
-    if scene.wavelengths is not None:
-        kept["wavelength units"] = "Nanometers"
-        kept["wavelength"] = [repr(float(scene.wavelengths[b])) for b in bands.index]
-    if scene.fwhm is not None:
-        kept["fwhm"] = [repr(float(scene.fwhm[b])) for b in bands.index]
-    if scene.good_bands is not None:
-        kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
-    shown = words(scene.fields, "default bands") or []
-    places = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
-    if shown and all(band in places for band in shown):  # some files name bands that they do not have
-        kept["default bands"] = [places[band] for band in shown]
-    return kept
 
 
 def input_of(scene: Cube) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
-from ..io.read import brief
+from ...errors import OutputError
+from ...io.read import brief
 from .completed import CompletedRun
 from .journal import ResumeState, check_lines, check_names, difference, read_resume_state
 from .output_set import Outputs

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..methods import MESMA, Method
-from ..problem import some_of
-from ..summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
+from ...methods import MESMA, Method
+from ...problem import some_of
+from ...summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
 # share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile

@@ -9,87 +9,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError, StepError
-from ..io.export import FORMATS, OutputFormat
-from ..io.fields import DTYPES
-from ..io.formats.header import format_header
-from ..io.identity import Watch
-from ..io.opening import make_new, write_new
-from ..io.read import brief
-from ..library import Endmembers
-from ..summary import Summary
-from .atomic import file_digest, finite, flush, readable, record_digest, signals_held
+from ...errors import OutputError, StepError
+from ...io.export import FORMATS, OutputFormat
+from ...io.fields import DTYPES
+from ...io.formats.header import format_header
+from ...io.identity import Watch
+from ...io.opening import make_new, write_new
+from ...io.read import brief
+from ...summary import Summary
+from ..atomic import flush, signals_held
+from ..digests import file_digest, record_digest
+from ..json_text import finite, readable
+from ..lock import Lock
+from ..maps.map_type import MapType, Values, type_of
+from ..maps.raster import Raster
+from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
-from .lock import Lock
-from .map_type import MapType, Values, type_of
-from .names import (
-    BROWSE,
-    LIBRARY,
-    LOCK,
-    ORTHO,
-    PART,
-    RECORD,
-    inputs_of,
-    listed,
-    of_a_run,
-    parts_of,
-    refuse_inputs,
-)
-from .raster import Raster
 
 log = logging.getLogger("unmix")
-
-
-def save_library(
-    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
-) -> list[Path]:
-    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
-
-    Parameters
-    ----------
-    endmembers : Endmembers
-    folder : Path
-    stem : str
-        The scene's name.
-    overwrite : bool
-        Replace files that exist.
-    watches : sequence of Watch
-        They watch the scenes that the endmembers are from.
-
-    Raises
-    ------
-    MethodError
-        If a file would replace the scene that the endmembers are from, or its mask.
-    CubeError
-        If the scene changed while it was read.
-    OutputError
-        If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
-    """
-    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for watch in watches for entry in inputs_of(watch.scene)])
-    outputs = Outputs(folder, stem)
-    finals = [outputs.final(name) for name in LIBRARY]
-    try:
-        outputs.refuse_unfinished(False)
-        if outputs.final(RECORD).exists():
-            raise OutputError(
-                f"{finals[0]}: belongs to a finished run and must stay as it is; choose another `out_dir`"
-            )
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
-        parts = [outputs.part(name) for name in LIBRARY]
-        endmembers.write(*parts)
-        for watch in watches:
-            watch.check()
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror or brief(error)}") from None
-    finally:
-        outputs.abandon()
-    return finals
 
 
 class Outputs:

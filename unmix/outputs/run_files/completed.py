@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
-from ..io.identity import is_older
-from ..io.remote import RemotePath, exists, sizes_in
-from ..options import WHEN_SET
-from .atomic import finite
+from ...errors import OutputError
+from ...io.identity import is_older
+from ...io.remote import RemotePath, exists, sizes_in
+from ...options import WHEN_SET
+from ..json_text import finite
+from ..names import JOURNAL, RECORD, is_ours
 from .journal import difference
-from .names import JOURNAL, RECORD, is_ours
 
 
 def journal_of(folder: Path, stem: str) -> Path:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
-from ..io import Cube, open_cube
-from ..io.export import FORMATS, OutputFormat
-from ..io.remote import sizes_in
-from ..library import BRIGHTNESS, SHADE, Endmembers, load
+from ...errors import OutputError
+from ...io import Cube, open_cube
+from ...io.export import FORMATS, OutputFormat
+from ...io.remote import sizes_in
+from ...library import BRIGHTNESS, SHADE, Endmembers, load
+from ..lock import STALE
+from ..maps.map_type import decoded
+from ..names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 from .journal import read_resume_state
-from .lock import STALE
-from .map_type import decoded
-from .names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 
 
 def stem_of_outputs(path: Path) -> Path:

@@ -1,0 +1,27 @@
+"""Write JSON that is valid and easy to read."""
+
+import json
+import math
+from typing import Any
+
+
+def finite(value: Any) -> Any:
+    """Return ``value`` with None in place of infinities and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def readable(value: Any, indent: str = "") -> str:
+    """Return JSON text that is easy to read: an entry per line, but lists of plain values on one line."""
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        entries = [f"{json.dumps(key)}: {readable(item, inner)}" for key, item in value.items()]
+        text = "{\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}}}"
+    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        text = "[\n" + ",\n".join(inner + readable(item, inner) for item in value) + f"\n{indent}]"
+    else:
+        text = json.dumps(value)
+    return text if indent else text + "\n"
