@@ -91,7 +91,7 @@ def chosen_scenes(
     several = listed is not None or len(named) > 1
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    refuse_outputs_as_inputs(kept, settings["out_dir"])
+    refuse_outputs_as_inputs(kept, settings["out_dir"], listed)
     refuse_noise_of_one(kept, settings.get("noise", "auto"))
     kept = kept[shard_number - 1 :: shards]
     kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if several else kept
@@ -103,18 +103,19 @@ def chosen_scenes(
     return kept
 
 
-def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None) -> None:
-    """Raise `click.UsageError` if a scene is an output of another one: it would be replaced before or while it is read."""
+def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, listed: Path | None) -> None:
+    """Raise `click.UsageError` if a scene or the list is an output of a scene: it would be replaced before or while it is read."""
     from unmix.outputs.names import SUFFIXES
 
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
-    for cube in cubes:
-        stems = [cube.name.removesuffix(suffix) for suffix in SUFFIXES if cube.name.endswith(suffix)]
+    for path in (*cubes, *([listed] if listed is not None else [])):
+        stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
         for stem in stems:
-            writer = writers.get((os.path.realpath(cube.parent), stem))
+            writer = writers.get((os.path.realpath(path.parent), stem))
             if writer is not None:
+                advice = "run them one by one, each with its own -o" if path != listed else "give the list another name"
                 raise click.UsageError(
-                    f"{cube}: is an output of {writer}, which this command would replace; run them one by one, each with its own -o"
+                    f"{path}: has the name of an output of {writer}, which this command would replace; {advice}"
                 )
 
 

@@ -101,7 +101,7 @@ an error that names the map. Residuals are in the scene's unit, so their step ha
 the endmembers to above 0.2 and at most 2: it is STEP for reflectance from 0 to 1, and 10 000 STEP for reflectance times 10 000.
 ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
 offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
-certificate and `run.json` are of the values before they are stored.
+certificate and `run.json` are of the values before they are stored. STEP is at most 0.1; `run`, `batch` and `mesma` have the option.
 """
 PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
 

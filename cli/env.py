@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,7 +47,7 @@ def command(as_json: bool) -> int:
 def facts_of_this_machine() -> dict[str, Any]:
     """Return what is known about installation and machine, by name."""
     from unmix.blocks import cores
-    from unmix.compiled.cache import cache_folder, common_folder, given_folder
+    from unmix.compiled.cache import cache_folder, common_folder, why_not_used
 
     facts: dict[str, Any] = {
         "unmix": build(), "python": f"{platform.python_version()} ({sys.executable})", "system": platform.platform(),
@@ -56,14 +55,9 @@ def facts_of_this_machine() -> dict[str, Any]:
     }  # fmt: skip
     facts |= {name: version_of(name) for name in PACKAGES}
     facts |= gpus()
-    own, common, given = cache_folder(), common_folder(), given_folder()
-    facts["compiled code"] = own or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
-    if common is not None:
-        facts["also loaded from"] = common
-    elif given is not None and not (own and Path(own).is_relative_to(given)):
-        facts["not used"] = (
-            f"UNMIX_CACHE_DIR={given}: others may write there or to something in it, or it cannot be read"
-        )
+    facts["compiled code"] = cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
+    elsewhere = {"also loaded from": common_folder(), "not used": why_not_used()}
+    facts |= {name: value for name, value in elsewhere.items() if value is not None}
     try:
         facts["temporary files"] = tempfile.gettempdir()
     except FileNotFoundError:

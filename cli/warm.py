@@ -16,7 +16,7 @@ from .main import print_out
 @click.option(
     "--method",
     "methods",
-    type=options.one_of(METHODS),
+    type=options.one_of([*METHODS, "mesma", "nmf"]),
     multiple=True,
     default=("fcls", "nnls"),
     show_default=True,
@@ -58,6 +58,8 @@ def command(
     gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
 ) -> int:  # fmt: skip
     """Compile now what runs will need, so that a thousand array jobs do not begin with it: the solvers, and what extracts endmembers.
+
+    Methods are those of run, and the commands mesma and nmf.
 
     The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
     """

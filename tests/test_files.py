@@ -471,5 +471,5 @@ def test_a_scene_that_is_an_output_of_another(here):
     before = contents(here)
     words = ["run", here / "s.hdr", here / "s_abundance.hdr", "-n", 2, "--overwrite", "--device", "cpu"]
     code, said = command(*words)
-    assert code == 2 and "s_abundance.hdr: is an output of" in said and contents(here) == before
+    assert code == 2 and "s_abundance.hdr: has the name of an output of" in said and contents(here) == before
     assert command(*words, "-o", here / "o")[0] == 0 and contents(here) == before

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 from test_cli import unmix as command
+from unmix_cli import warm
 
 import unmix
 from unmix.compiled.cache import folders
 from unmix.jobs.synth import Scene, synthesise
+from unmix.jobs.warm import WARMED
 from unmix.library import load
 from unmix.outputs.run_files.finished import runs_below, state_of
 
@@ -234,6 +236,32 @@ def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
         synthesise(tmp_path / f"{interleave}.hdr", Scene(30, 20, 50, 4, dtype="float32", interleave=interleave))
         compiled = unmix("-c", COMPILED, "run", f"{interleave}.hdr", "--method", "nnls", "--device", "cpu")
         assert bool(compiled) == (interleave == "bip")
+
+
+def test_warm_has_a_run_for_each_method():
+    (methods,) = (option for option in warm.command.params if option.name == "methods")
+    assert list(methods.type.choices) == list(WARMED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["pcls", "mesma", "nmf"])
+def test_each_method_can_be_warmed(method):
+    kind = ("--method", method, "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
+    out, _ = command("warm", *kind)
+    assert [line.split()[0] for line in out.splitlines()] == [method, "extract"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("unkept", "2 pieces of compiled code are not kept"), ("why_not_used", "so the code would be kept in")],
+)
+def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
+    """On a full disk, and where the folder that it is to fill is not used."""
+    why = "/code: No space left on device"
+    monkeypatch.setattr(f"unmix.jobs.warm.{fault}", lambda: [why, why] if fault == "unkept" else why)
+    kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
+    _, err = command("warm", *kind, code=1)
+    assert why in err and message in err
 
 
 def test_the_module_is_a_command():

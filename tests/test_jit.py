@@ -154,6 +154,89 @@ def edits(package, file, old, new, answer, environment):
     assert run(environment, package, solver="delete-only") == (answer, (0, 1))
 
 
+# A function of two fields that is handed them in a tuple of another file, which its own does not import.
+HANDED = {
+    "pair.py": """
+from typing import NamedTuple
+class Pair(NamedTuple):
+    first: float
+    second: float
+""",
+    "kernel.py": """
+from .compiled.jit import compiled
+def solver_of(name):
+    @compiled
+    def solve(pair, out):
+        out[0] = pair.first
+    return solve
+""",
+}
+HANDED_SCRIPT = """
+import numpy as np
+from unmix.kernel import solver_of
+from unmix.pair import Pair
+kernel, out = solver_of(""), np.zeros(1)
+kernel(Pair(first=1.0, second=2.0), out)
+print(out[0])
+print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+"""
+
+
+def test_fields_that_change_places_are_told_apart(tmp_path):
+    """Machine code holds their numbers, and the signature only the name of their class: it was loaded, and took the other field."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    for name, text in HANDED.items():
+        (toy.folder / name).write_text(text)
+    handed = toy._replace(script=HANDED_SCRIPT)
+    assert run(environment, handed) == ("1.0", (0, 1)) and run(environment, handed) == ("1.0", (1, 0))
+    pair = toy.folder / "pair.py"
+    pair.write_text("from typing import NamedTuple\nclass Pair(NamedTuple):\n    second: float\n    first: float\n")
+    assert run(environment, handed) == ("1.0", (0, 1))
+
+
+def test_fields_at_any_depth():
+    one, two = (NamedTuple("Pair", [(name, float) for name in names]) for names in ("xy", "yx"))
+
+    def signature(pair):
+        kind = numba.typeof(pair(1.0, 2.0))
+        return numba.types.Tuple((numba.int64, numba.types.UniTuple(kind, 3))), numba.int64
+
+    assert str(signature(one)) == str(signature(two))
+    assert kept.fields_in(signature(one)) == {(one.__qualname__, "x", "y")} != kept.fields_in(signature(two))
+
+
+# The package is updated after the process has imported it, and before it compiles.
+UPDATED = """
+import unmix.kernel, pathlib
+rules = pathlib.Path(unmix.kernel.__file__).with_name("rules.py")
+rules.write_text(rules.read_text().replace("2.0 * y", "{new} * y"))
+"""
+
+
+def test_an_update_under_a_running_process(tmp_path):
+    """It has the old code, and finds the new sources: what it compiled was kept as the code of these, for good."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    assert run(environment, toy, first=UPDATED.format(new="3.0")) == ("8.0", (0, 1))
+    assert run(environment, toy) == ("12.0", (0, 1))
+
+
+def test_sources_are_read_in_any_locale(tmp_path):
+    """They hold letters that ASCII has not."""
+    toy = toy_in(tmp_path / "toy")
+    with (toy.folder / "kernel.py").open("a", encoding="utf-8") as file:
+        file.write("# κ\n")
+    plain = {"HOME": str(tmp_path), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert run(plain, toy) == ("8.0", (0, 1)) and run(plain, toy) == ("8.0", (1, 0))
+
+
+def test_numba_s_settings_are_told_apart(tmp_path):
+    """Who looks for a fault with checks of bounds gets them, and the next run none."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    checked = environment | {"NUMBA_BOUNDSCHECK": "1"}
+    for each, counts in ((environment, (0, 1)), (checked, (0, 1)), (environment, (1, 0)), (checked, (1, 0))):
+        assert run(each, toy) == ("8.0", counts)
+
+
 def test_what_a_file_s_code_depends_on():
     """All that it imports and no more: an edit in `nmf` leaves the code of `pixels` warm."""
     from unmix.compiled.cache.sources import key_of, sources_of
@@ -286,6 +369,7 @@ def test_where_others_may_read_nothing_may_be_theirs_to_write(tmp_path):
     (leaf / "inner").mkdir()
     (leaf / "inner").chmod(0o775)
     assert not usable(leaf) and not trusted(leaf)
+    assert trusted(leaf, whole=False)  # what is of another version in it is not looked at
 
 
 def test_what_a_folder_of_others_may_be(tmp_path):
@@ -362,6 +446,50 @@ def test_what_cannot_be_written_is_not_there(tmp_path, monkeypatch, call, damage
     assert len(list(tmp_path.iterdir())) == 2
     store.save("int32", "code of int32")
     assert store.load("int32") == "code of int32"
+
+
+def test_ctrl_c_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept.os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        kept.Store(str(tmp_path), "f-1.py311", pickle.dumps).save("int64", "code")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change", ["others may write", "a link", "a pipe", "another owner"])
+def test_files_that_others_may_have_put_there_are_not_run(tmp_path, change):
+    """The folder was looked at before: since then it may have been removed, and made again by somebody else."""
+    store = kept.Store(str(tmp_path), "f-1.py311", pickle.dumps)
+    store.save("int64", "code")
+    path = store.path_of("int64")
+    assert store.load("int64") == "code"
+    if change == "others may write":
+        path.chmod(0o622)
+    elif change == "a link":
+        path.rename(tmp_path / "other")
+        path.symlink_to(tmp_path / "other")
+    elif change == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif os.geteuid() == 0:
+        os.chown(path, VICTIM, VICTIM)
+    else:
+        pytest.skip("only root can be two users")
+    assert store.load("int64") is None
+
+
+def test_who_cannot_keep_code_is_warned_once(monkeypatch, caplog):
+    dispatcher = pytest.importorskip("numba.cuda.dispatcher")
+    found = watch.Watch()
+    monkeypatch.setattr(kept, "WATCH", found)
+    monkeypatch.setattr(kept.os, "fsync", refuse)
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("12.9", (9, 0)))
+    cache = kept.cache_of(test_who_cannot_keep_code_is_warned_once, dispatcher.CUDACache)
+    for _ in range(2):
+        cache.save_overload("(int64,)", types.SimpleNamespace(codegen=codegen, _reduce_states=dict))
+    assert len(found.lost) == 2 and caplog.text.count("No space left on device: the compiled code is not kept") == 1
 
 
 def test_a_file_holds_what_its_name_says(tmp_path):

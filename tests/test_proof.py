@@ -93,6 +93,20 @@ def test_two_minerals_alike_are_certified(method, condition):
 
 
 @pytest.mark.sim
+@pytest.mark.parametrize("method", ["pcls", "nnls", "ucls"])
+def test_a_pixel_of_zeros_is_verified(tmp_path, device, method):
+    """Its abundances are some 1e-16, of spectra in ten thousands: not nothing, and nothing wrong."""
+    random = np.random.default_rng(101)
+    E = (random.random((8, 3)) + 0.1) * 10000
+    values = random.dirichlet(np.full(3, 0.4), (4, 5)) @ E.T + 200 * random.standard_normal((4, 5, 8))
+    values[3] = 0
+    path = write_cube(tmp_path / "x.hdr", values.clip(-30000, 30000).astype(np.int16), "bsq")
+    library = write_csv(tmp_path / "e.csv", E)
+    unmix.run(path, endmembers=library, method=method, out_dir=tmp_path / "o", browse=False, device=device)
+    assert verify(tmp_path / "o/x", everything=True).faults == []
+
+
+@pytest.mark.sim
 @pytest.mark.parametrize("method", ["fcls", "scls"])
 def test_a_common_shift_changes_nothing(device, method):
     random = np.random.default_rng(0)

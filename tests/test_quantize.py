@@ -242,8 +242,10 @@ def test_verify_says_what_the_steps_take(scene):
     from unmix.jobs.verify import verify
 
     unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=1e-3, device="cpu")
-    verdict = verify(scene / "q/s", everything=True)
-    assert 4e-4 < verdict.worst_abundance <= 5.1e-4 and verdict.rounding == "half a step: 0.0005"
+    unmix.run(scene / "s.hdr", out_dir=scene / "m", endmembers=scene / "lib.csv", quantize=1e-3, method="mesma")
+    for name in ("q/s", "m/s"):
+        verdict = verify(scene / name, everything=True)
+        assert 4e-4 < verdict.worst_abundance <= 5.1e-4 and verdict.rounding == "half a step: 0.0005"
     command("export", scene / "q/s", "-o", scene / "nc", "-f", "netcdf")
     with h5py.File(scene / "nc/s_abundance.nc") as file:
         assert (

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -334,6 +335,15 @@ def test_store_that_cannot_be_written_to(scene: Path, bucket, tmp_path: Path, mo
     assert not upload.solved and not list((tmp_path / "work").iterdir())
 
 
+def test_no_room_in_the_work_folder(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the option that moves that folder: `--out-dir` is the store."""
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: SimpleNamespace(free=9))
+    words = ("run", scene / "scene.hdr", "-n", 4, "-o", "s3://maps/full", "--work-dir", tmp_path / "work")
+    _, err = command(*words, code=1)
+    assert str(tmp_path / "work") in err and "use --work-dir" in err and "--out-dir" not in err
+    assert not list(bucket.objects.all())
+
+
 def test_plan_of_upload(scene: Path, bucket, tmp_path: Path) -> None:
     out, _ = command("run", scene / "scene.hdr", "-n", 4, "-o", "s3://maps/plan", "--dry-run", "--json")
     plan = json.loads(out)
@@ -446,7 +456,7 @@ def test_names_of_urls() -> None:
         ("https://h:99999/x", "no name of a server"),
         ("http://[::1/x", "no name of a server"),
         ("https://host/x?sig=secret", "query"),
-        ("https://host/x#secret", "query"),
+        ("https://host/x#secret", "%23"),
         ("s3://maps/x?X-Amz-Signature=secret", "query"),
         ("https://me:secret@host/x", "password"),
     ],
@@ -481,7 +491,12 @@ def test_server_that_hides_what_it_lacks(scene: Path, tmp_path: Path) -> None:
         unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", count=4, device="cpu")
         _, err = command("info", f"{server.url}/none.img", code=3)
     assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
-    assert "none.img" in err
+    assert "none.img: no such file, or these credentials give no right to read it (403)" in err
+
+
+def test_bucket_that_is_not_there(bucket, tmp_path: Path) -> None:
+    _, err = command("run", "s3://other/x.hdr", "-n", 3, "-o", tmp_path / "out", code=3)
+    assert "s3://other/x.hdr: no such file or bucket" in err
 
 
 def test_outage(scene: Path, tmp_path: Path) -> None:
@@ -547,6 +562,71 @@ def test_every_file_may_be_remote(scene: Path, tmp_path: Path) -> None:
                 texts[str(scene)].replace(str(scene), "") == texts[server.url].replace(server.url, "")
                 or words[0] == "check"
             )
+
+
+# Options that name a file, and the name of an output that the file has; the place of the file stands for X.
+ROLES = {
+    "library": ("s_endmembers.csv", ["-e", "X"]),
+    "data of a library": ("s_endmembers.sli", ["-e", "X"]),
+    "header of a library": ("s_endmembers.hdr", ["-e", "X"]),
+    "shade": ("s_endmembers.csv", ["-e", "B/e.csv", "--method", "pcls", "--shade", "X"]),
+    "classes": ("s_run.json", ["-e", "B/e.csv", "--classes", "X:kind", "--by", "class"]),
+    "noise": ("s_run.json", ["-e", "B/e.csv", "--uncertainty", "--noise", "X"]),
+    "noise of pixels": ("s_rmse.hdr", ["-e", "B/e.csv", "--uncertainty", "--noise", "X"]),
+    "weights": ("s_run.json", ["-e", "B/e.csv", "--weights", "X"]),
+    "weights of a penalty": ("s_run.json", ["-e", "B/e.csv", "--method", "nnls", "--l1", "0.1", "--l1-weights", "X"]),
+    "wavelengths": ("s_run.json", ["-e", "B/e.csv", "--wavelengths", "X"]),
+    "mask": ("s_rmse.hdr", ["-e", "B/e.csv", "--mask", "X"]),
+    "mask of pixels that are left out": ("s_rmse.hdr", ["-e", "B/e.csv", "--mask-out", "X"]),
+    "mask of extraction": ("s_rmse.hdr", ["-n", "3", "--extract-mask", "X"]),
+    "list": ("s_run.json", ["-e", "B/e.csv", "--list", "X"]),
+}
+
+
+@pytest.mark.parametrize("allowed", ["--overwrite", "--skip-existing"])
+@pytest.mark.parametrize("at", ["disk", "store"])
+@pytest.mark.parametrize("role", ROLES)
+def test_no_input_is_replaced(bucket, tmp_path: Path, role: str, at: str, allowed: str) -> None:
+    """Whatever names a file: where an output would take its name nothing is written, on the disk and in a store alike."""
+    name, words = ROLES[role]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rng, waves = np.random.default_rng(5), np.arange(400, 2400, 170)
+    write_cube(folder / "s.hdr", rng.random((6, 5, 12)).astype(np.float32), "bil", wavelength=WAVES)
+    library = write_csv(folder / "e.csv", rng.random((12, 3)), waves)
+    content = {
+        "shade": "wavelength,dark\n" + "".join(f"{wave},0.01\n" for wave in waves),
+        "classes": "name,kind\nem 1,a\nem 2,b\nem 3,a\n",
+        "weights of a penalty": "1\n2\n1\n",
+        "wavelengths": "".join(f"{wave}\n" for wave in waves),
+        "list": "B/s.hdr\n",
+    }
+    base = str(folder) if at == "disk" else "s3://maps/in"
+    if role == "library":
+        library.rename(folder / name)
+    elif role.endswith("library"):
+        spectra = unmix.load_library(library)
+        spectra.write(None, folder / "s_endmembers.sli", folder / "s_endmembers.hdr")
+    elif name.endswith(".hdr"):
+        bands = 12 if role == "noise of pixels" else 1
+        values = np.ones((6, 5, bands), np.float32 if bands > 1 else np.uint8)
+        write_cube(folder / name, values, "bil", **({"wavelength": WAVES} if bands > 1 else {}))
+    else:
+        (folder / name).write_text(content.get(role, "1\n" * 12).replace("B/", f"{base}/"))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if at == "store":
+        for file, data in before.items():
+            bucket.put_object(Key=f"in/{file}", Body=data)
+    given = [word.replace("B/", f"{base}/").replace("X", f"{base}/{name}") for word in words]
+    scenes = [] if role == "list" else [f"{base}/s.hdr"]
+    _, error = command("run", *scenes, *given, "-o", base, "--device", "cpu", allowed, code=2)
+    assert "would replace" in error and Path(name).stem in error
+    after = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        if at == "disk"
+        else {one.key.rpartition("/")[2]: one.get()["Body"].read() for one in bucket.objects.all()}
+    )
+    assert after == before
 
 
 def test_little_is_fetched(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import stat
 from importlib import import_module
 
 from ..errors import CubeError, MethodError
-from .axis import axis_from_file
+from .axis import axis_from_file, files_of_axis
 from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
 from .formats.envi import TIFF_MAGIC
 from .read import brief
@@ -76,6 +76,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     if axis_file is not None:
         cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
         cube.fwhm = cube.fwhm if fwhm is None else fwhm
+        cube.beside = [*cube.beside, *files_of_axis(axis_file)]
     return cube
 
 

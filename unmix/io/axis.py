@@ -57,6 +57,12 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     return waves, fwhm
 
 
+def files_of_axis(path: Path) -> list[Path]:
+    """Return the files that wavelengths are read from: the file, and the header of a data file."""
+    header = header_of(path)
+    return [path] if header is None or header == path else [path, header]
+
+
 def header_of(path: Path) -> Path | None:
     """Return the file itself where it is an ENVI header, or the header of a data file; None for text."""
     if path.suffix.lower() == ".hdr":

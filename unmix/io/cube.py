@@ -70,7 +70,8 @@ class Cube(Protocol):
     outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` is the name of the file's
     format, and ``lines_together`` the number of lines that are best read at once (those of one chunk, for example).
     ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table; ``origin`` is the line
-    and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata.
+    and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata,
+    wavelengths.
     """
 
     path: Path
@@ -92,9 +93,7 @@ class Cube(Protocol):
     problems: list[str]
     placement: Placement | None
     origin: tuple[int, int]
-
-    @property
-    def beside(self) -> list[Path]: ...
+    beside: list[Path]
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored.

@@ -19,7 +19,7 @@ from ..errors import InputError, MethodError, OutputError
 from ..io.formats.hdf5_write import Target, new_hdf5
 from ..io.formats.matlab import Version73, open_variables
 from ..io.opening import make_new
-from ..io.read import brief, refuse_links, refuse_links_out
+from ..io.read import brief, refuse_links, refuse_links_out, why_no_file
 from ..outputs.atomic import flush, signals_held
 from ..outputs.names import inputs_of, refuse_inputs, with_parts
 
@@ -54,7 +54,7 @@ def open_array(spec: str | Path) -> Any:
         file, _, name = str(spec).rpartition(":")
         path = Path(file)
     if not path.is_file():
-        raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise InputError(f"{path}: {why_no_file(path)}")
     try:
         if path.suffix.lower() == ".npy":
             array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -281,7 +281,7 @@ def open_matrix(spec: str | Path) -> Any:
         array = open_array(spec)
         return array[()] if isinstance(array, h5py.Dataset) else array
     if not path.is_file():
-        raise InputError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise InputError(f"{path}: {why_no_file(path)}")
     try:
         matrix = scipy.sparse.load_npz(path)
         is_numeric = matrix.dtype.kind in "fiu"

@@ -5,13 +5,17 @@ import itertools
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ..compiled.cache import cache_folder, seconds_compiling
+from ..compiled.cache import cache_folder, seconds_compiling, unkept, why_not_used
 from ..errors import OutputError
+from ..methods import METHODS
 from .extract import extract
+from .nmf import nmf_scene
 from .run import run
 from .synth import Scene, synthesise
 
@@ -45,7 +49,7 @@ def warm(
     Parameters
     ----------
     methods : sequence of str
-        See `unmix.methods.METHODS`.
+        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma" and "nmf".
     dtypes, interleaves : sequence of str
         Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
     counts : sequence of int
@@ -56,7 +60,7 @@ def warm(
     Raises
     ------
     OutputError
-        Where compiled code cannot be kept.
+        Where compiled code cannot be kept, or not in the folder that ``UNMIX_CACHE_DIR`` names.
     MethodError, DeviceError
         As `unmix.run`.
     """
@@ -64,6 +68,9 @@ def warm(
         raise OutputError(
             "there is no private folder for compiled code, so nothing would be kept; set UNMIX_CACHE_DIR to one"
         )
+    elsewhere = why_not_used()
+    if elsewhere is not None:
+        raise OutputError(f"{elsewhere}, so the code would be kept in {cache_folder()}; name that folder, or none")
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
             path = Path(folder) / "warm.hdr"
@@ -73,12 +80,15 @@ def warm(
             library = path.with_name("warm_truth_endmembers.csv")
             for method in methods:
                 with timed(f"{method}, {dtype}, {interleave}") as seconds:
-                    report = run(path, endmembers=library, method=method, device=device, overwrite=True, browse=False)
+                    report = WARMED[method](path, library, device)
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
                     extract(path, count=EXTRACTED)
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
+    lost = unkept()
+    if lost:
+        raise OutputError(f"{lost[0]}: {len(lost)} pieces of compiled code are not kept; runs will compile them again")
 
 
 @contextlib.contextmanager
@@ -88,3 +98,27 @@ def timed(what: str) -> Iterator[list[float]]:
     yield seconds
     seconds.append(seconds_compiling() - before)
     log.debug(f"{what}: {time.perf_counter() - began:.1f} s in all")
+
+
+def unmixed(path: Path, library: Path, device: str, method: str, **options: Any) -> dict[str, Any]:
+    """Unmix the small scene; return the report."""
+    return run(path, endmembers=library, method=method, device=device, overwrite=True, browse=False, **options)
+
+
+def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
+    """Choose models of the small scene, each spectrum a class of its own, without and with uncertainties; return the report."""
+    unmixed(path, library, device, "mesma", classes="name")
+    return unmixed(path, library, device, "mesma", classes="name", uncertainty=True)
+
+
+def factorised(path: Path, library: Path, device: str) -> dict[str, Any]:
+    """Factorise the small scene; return the report."""
+    return nmf_scene(path, endmembers=library, device=device, steps=1, overwrite=True)
+
+
+# What runs, by the method that `warm` is asked for.
+WARMED: dict[str, Callable[[Path, Path, str], dict[str, Any]]] = {
+    **{name: partial(unmixed, method=name) for name in METHODS},
+    "mesma": modelled,
+    "nmf": factorised,
+}

@@ -9,6 +9,7 @@ from ..errors import LibraryError
 from ..io.cube import as_stored
 from ..io.fields import DTYPES, header_beside
 from ..io.formats.header import axis_in_nanometres, number, numbers, read_header, whole, words
+from ..io.read import why_no_file
 from ..io.remote import files_named
 from .spectra import Endmembers, make
 from .table import places_of
@@ -36,7 +37,7 @@ def data_of(path: Path, header: Path) -> Path:
 def header_of(path: Path) -> Path:
     """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` if there is none."""
     if not path.is_file():
-        raise LibraryError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise LibraryError(f"{path}: {why_no_file(path)}")
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
     if header is None:
         raise LibraryError(

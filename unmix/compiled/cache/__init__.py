@@ -1,6 +1,6 @@
 """Keep compiled code on disk, for CPU and GPU, where nobody else can put code of theirs in its place.
 
-Numba's own cache has six faults that affect a program run from cron, which this package avoids:
+Numba's own cache has seven faults that affect a program run from cron, which this package avoids:
 
 * it checks only the file of the function, so callers of an edited function stay stale: our folder is named after a hash of
   the sources of all that the function's module imports, whose code may be compiled into it;
@@ -11,11 +11,12 @@ Numba's own cache has six faults that affect a program run from cron, which this
   the other's machine code: our files have the name of what is in them, and no index;
 * it runs whatever code it finds there: nobody else may write to our folder, nor to any folder on the path to it;
 * a file that a power failure cut off ends every later run: ours are on the disk before they have their names, and one that is not
-  as it was written is written anew.
+  as it was written is written anew;
+* it keeps the code of old sources as that of the new ones, where these change while a process runs: then ours keeps nothing.
 """
 
-from .folders import cache_folder, common_folder, given_folder
+from .folders import cache_folder, common_folder, why_not_used
 from .kept import keep
-from .watch import seconds_compiling
+from .watch import seconds_compiling, unkept
 
-__all__ = ["cache_folder", "common_folder", "given_folder", "keep", "seconds_compiling"]
+__all__ = ["cache_folder", "common_folder", "keep", "seconds_compiling", "unkept", "why_not_used"]

@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from .sources import PACKAGE, key_of
 
@@ -97,16 +98,38 @@ def usable(folder: Path) -> bool:
     return True
 
 
-def trusted(folder: Path) -> bool:
+def trusted_users() -> frozenset[int]:
+    """Return root, this user and whoever installed unmix: they can change the program itself, so their code may be run."""
+    return frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
+
+
+def trusted(folder: Path, whole: bool = True) -> bool:
     """Return whether code may be loaded from a folder that is there already, though it need not be ours.
 
-    Only root, this user and whoever installed unmix may be able to write to it: they can change the program itself.
+    Only `trusted_users` may be able to write to it and, where the ``whole`` of it is asked for, to anything in it.
     """
-    owners = frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
+    owners = trusted_users()
     try:
-        return _leads_safely(folder, owners, make=False) and _holds_only(folder, owners, closed=False)
+        return _leads_safely(folder, owners, make=False) and (not whole or _holds_only(folder, owners, closed=False))
     except OSError:
         return False
+
+
+def open_trusted(path: Path) -> IO[bytes] | None:
+    """Open a file of compiled code; None where it is not there, or anybody but `trusted_users` may have written it.
+
+    Its folder was looked at when the process began. Since then a program that tidies up the temporary folder may have removed it, and
+    another user may have made it again.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_uid in trusted_users() and not status.st_mode & OTHERS_WRITE:
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    return None
 
 
 def given_folder() -> Path | None:
@@ -143,10 +166,23 @@ def cache_folder(*sources: Path) -> str | None:
 
 @functools.cache
 def common_folder() -> str | None:
-    """Return ``$UNMIX_CACHE_DIR`` if it is not ours and all in it may be loaded; None else."""
-    given, own = given_folder(), cache_folder()
-    is_ours = own is not None and given is not None and Path(own).is_relative_to(given)
-    return str(given) if given is not None and not is_ours and trusted(given) else None
+    """Return ``$UNMIX_CACHE_DIR`` if it is not ours, but code may be loaded from it; None else."""
+    given = given_folder()
+    return str(given) if given is not None and not _is_ours(given) and trusted(given, whole=False) else None
+
+
+def why_not_used() -> str | None:
+    """Return why ``$UNMIX_CACHE_DIR`` is neither ours nor one that code is loaded from; None where it is, or is not set."""
+    given = given_folder()
+    if given is None or _is_ours(given) or common_folder() is not None:
+        return None
+    return f"UNMIX_CACHE_DIR={given}: others may write there, or it cannot be written or read"
+
+
+def _is_ours(given: Path) -> bool:
+    """Return whether code is kept in a folder."""
+    own = cache_folder()
+    return own is not None and Path(own).is_relative_to(given)
 
 
 @functools.cache

@@ -14,15 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import types
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
-from .folders import cache_folder, shared_folder
-from .sources import PACKAGE, files_of
+from .folders import cache_folder, open_trusted, shared_folder
+from .sources import PACKAGE, changed_since_start, files_of
 from .watch import WATCH
 
 log = logging.getLogger("unmix")
 DIGEST = 32  # bytes
+SETTINGS = (
+    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
+    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
+    "SLP_VECTORIZE",
+)  # fmt: skip
 
 
 class Store:
@@ -49,10 +55,11 @@ class Store:
 
     def load(self, key: Any) -> Any:
         """Return what was saved under a key, or None where it is not there, or not as it was written."""
-        try:
-            content = self.path_of(key).read_bytes()
-        except OSError:
+        file = open_trusted(self.path_of(key))
+        if file is None:
             return None
+        with file:
+            content = file.read()
         if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
             return None
         kept, data = pickle.loads(content[DIGEST:])
@@ -69,7 +76,7 @@ class Store:
                 file.flush()
                 os.fsync(descriptor)
             os.replace(name, self.path_of(key))
-        except OSError:
+        except BaseException:  # Ctrl-C too: nobody would remove it later
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
@@ -108,6 +115,22 @@ def _locator_in(folder: str) -> type:
     return Locator
 
 
+def fields_in(sig: Any) -> set[tuple[str, ...]]:
+    """Return name and fields of every NamedTuple type in a signature, at any depth.
+
+    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
+    file imports.
+    """
+    fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
+    inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
+    return fields.union(*map(fields_in, inner))
+
+
+def settings() -> tuple[str, ...]:
+    """Return those settings of Numba's (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault."""
+    return tuple(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS)
+
+
 def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
     """Return a Numba cache class that keeps code in ``folder``, and loads from the cache ``shared`` what is not there.
 
@@ -129,7 +152,8 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
             # Our name holds the cells, and our folder is keyed by the sources behind them.
-            return (str(sig), codegen.magic_tuple(), self._py_func.__qualname__, numba.__version__, self._extra_key())
+            about = str(sig), tuple(sorted(fields_in(sig))), settings(), codegen.magic_tuple()
+            return (*about, self._py_func.__qualname__, numba.__version__, self._extra_key())
 
         def _extra_key(self) -> Any:
             if for_cpu:
@@ -159,8 +183,10 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
         def save_overload(self, sig: Any, data: Any) -> None:
             if not for_cpu:
                 WATCH.end()
-            with contextlib.suppress(OSError):  # on a full disk, run without the cache
+            try:
                 super().save_overload(sig, data)
+            except OSError as error:  # on a full disk, run without the cache
+                WATCH.lose(f"{self._cache_path}: {error.strerror or error}")
 
     return SafeCache
 
@@ -199,6 +225,8 @@ class CacheWhenUsed:
 def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
     """Return the cache on disk of a function, or None where there is no folder for it."""
     files = files_of(function)
+    if changed_since_start(files):
+        return None
     folders = [folder for folder in (cache_folder(*files), shared_folder(*files)) if folder is not None]
     cache = None
     for folder in reversed(folders):

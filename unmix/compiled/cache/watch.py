@@ -8,6 +8,7 @@ from typing import Any
 from numba.core import event
 
 from .folders import cache_folder, common_folder
+from .sources import AT_START, changed_since_start
 
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
@@ -26,6 +27,7 @@ class Watch(event.Listener):
         self.depth, self.seconds, self.since = 0, 0.0, -1.0
         self.said = False
         self.timer: threading.Timer | None = None
+        self.lost: list[str] = []
 
     def on_start(self, event: Any) -> None:
         """Note that Numba says that a compilation starts."""
@@ -61,11 +63,19 @@ class Watch(event.Listener):
             self.timer.cancel()
             self.timer = None
 
+    def lose(self, why: str) -> None:
+        """Note that code could not be kept, and warn once."""
+        if not self.lost:
+            log.warning(f"{why}: the compiled code is not kept, so each run compiles again")
+        self.lost.append(why)
+
     def say(self) -> None:
         """Log what takes so long."""
         self.said = True
         advice = "the code is kept on disk, so this is done once"
-        if not cache_folder():
+        if changed_since_start(AT_START):
+            advice = "unmix was updated while this process ran, so nothing is kept: start it again"
+        elif not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
             variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
             advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
@@ -74,6 +84,11 @@ class Watch(event.Listener):
 
 WATCH = Watch()
 event.register("numba:compile", WATCH)
+
+
+def unkept() -> list[str]:
+    """Return why code that this process compiled could not be kept, once for each piece; nothing where all was."""
+    return WATCH.lost
 
 
 def seconds_compiling() -> float:

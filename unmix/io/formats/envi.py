@@ -13,7 +13,7 @@ from ...errors import CubeError
 from ..cube import INTERLEAVES, Cube, Kind, exact
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..placement import Placement
-from ..read import Scratch, announce, fill_all, read_parts
+from ..read import Scratch, announce, fill_all, read_parts, why_no_file
 from ..remote import files_named
 from .header import read_header, whole
 
@@ -45,7 +45,7 @@ def find_header(path: Path) -> Path:
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file")
     if not path.is_file():
-        raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        raise CubeError(f"{path}: {why_no_file(path)}")
     if path.suffix.lower() in OTHER_FORMATS:
         kind = OTHER_FORMATS[path.suffix.lower()]
         if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
@@ -97,7 +97,7 @@ class EnviCube:
 
     path: Path
     stem: str
-    header: Path
+    beside: list[Path]
     lines: int
     samples: int
     bands: int
@@ -134,11 +134,6 @@ class EnviCube:
         if self.swapped:
             values.byteswap(inplace=True)
         return exact(self, values)
-
-    @property
-    def beside(self) -> list[Path]:
-        """Return the header; see `unmix.io.cube.Cube`."""
-        return [self.header]
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
@@ -227,7 +222,7 @@ def open_pair(path: Path) -> Cube:
     return EnviCube(
         path=data,
         stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
-        header=header,
+        beside=[header],
         lines=lines,
         samples=samples,
         bands=bands,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import CubeError
+from ..read import why_no_file
 
 # Bytes of the longest header that is read.
 LONGEST_HEADER = 64 * 2**20
@@ -84,7 +85,7 @@ def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
     """Return the bytes of a header or table; raise `CubeError` where it is no regular file, too large, or cannot be read."""
     try:
         if not path.is_file():  # reading a pipe could block for ever, and a device never end
-            raise CubeError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+            raise CubeError(f"{path}: {why_no_file(path)}")
         with path.open("rb") as file:
             raw = file.read(min(path.stat().st_size, longest) + 1)  # read() allocates all of it at once
     except OSError as error:

@@ -77,7 +77,11 @@ class RemotePath(PosixPath):
                 "a URL with a password would be written into logs and records; use the server's credentials"
             )
         shown = f"{scheme}://{re.split('[?#]', rest)[0]}"
-        if SIGNED.search(key) or (scheme != "s3" and re.search("[?#]", rest)):
+        if scheme != "s3" and "#" in rest.partition("?")[0]:
+            raise MethodError(
+                f"{shown}: # follows it, which ends a name in a URL; write %23 where it is part of the name"
+            )
+        if SIGNED.search(key) or (scheme != "s3" and "?" in rest):
             raise MethodError(
                 f"{shown}: has a query after it, as signed URLs have; unmix keeps URLs in its records, so give one without, or "
                 "download the file first"

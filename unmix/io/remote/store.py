@@ -134,8 +134,9 @@ def version_of(path: RemotePath) -> Version:
         raise OSError(5, reason(error), str(path)) from None
     except (FileNotFoundError, PermissionDeniedError) as error:
         ANSWERED.add(place)
-        hidden = "no such file, or no right to read it (403)"
-        raise FileNotFoundError(2, "no such file" if isinstance(error, OSError) else hidden, str(path)) from None
+        absent = f"no such file{' or bucket' if path.parts[0] == 's3:' else ''}"
+        hidden = "" if isinstance(error, OSError) else ", or these credentials give no right to read it (403)"
+        raise FileNotFoundError(2, absent + hidden, str(path)) from None
     except Exception as error:  # obstore has a class for each kind of failure
         raise OSError(5, reason(error), str(path)) from None
     ANSWERED.add(place)

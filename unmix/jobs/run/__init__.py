@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...io.remote import is_remote
@@ -60,8 +61,8 @@ def unmix_scene(
     """Unmix a scene as `run` does, with the given executor."""
     with collected_warnings() as warnings:
 
-        def scene_run(options: Options) -> SceneRun:
-            return SceneRun(cube, options, executor, progress, command, warnings)
+        def scene_run(options: Options, target: Path | None = None) -> SceneRun:
+            return SceneRun(cube, options, executor, progress, command, warnings, target)
 
         if options.out_dir is None or not is_remote(options.out_dir):
             return scene_run(options).run()

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..._version import build
@@ -59,6 +60,8 @@ class SceneRun:
         The command line, for the report.
     warnings : list of str
         Collects the warnings that are logged during the run, for the report.
+    target : Path, optional
+        Where the outputs are uploaded to from ``options.out_dir``: no input may lie there under the name of one.
 
     Raises
     ------
@@ -68,7 +71,7 @@ class SceneRun:
 
     def __init__(
         self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
-        command: Sequence[str] | None, warnings: list[str],
+        command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
     ) -> None:  # fmt: skip
         self.given, options = options, options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
@@ -84,7 +87,9 @@ class SceneRun:
         self.suffixes = suffixes_of(
             [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
         )
-        self.inputs = Inputs(scene, self.used, options, of_a_run(self.folder, scene.stem, self.suffixes))
+        places = [self.folder] if target is None else [self.folder, target]
+        outputs = [path for place in places for path in of_a_run(place, scene.stem, self.suffixes)]
+        self.inputs = Inputs(scene, self.used, options, outputs)
         self.regression = Regression(options)
 
     def run(self) -> dict[str, Any]:

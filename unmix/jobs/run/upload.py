@@ -17,7 +17,7 @@ from ...io.remote import RemotePath, located
 from ...io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
 from ...options import Options
 from ...outputs.lock import Lock
-from ...outputs.names import LOCK, RECORD, inputs_of, listed, refuse_inputs
+from ...outputs.names import LOCK, RECORD, listed
 from ...outputs.record.report import input_of
 from ...outputs.run_files.completed import CompletedRun, journal_of
 
@@ -29,7 +29,7 @@ log = logging.getLogger("unmix")
 TRIAL = "_upload.tmp"
 
 
-def unmix_and_upload(scene_run: "Callable[[Options], SceneRun]", options: Options) -> dict[str, Any]:
+def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: Options) -> dict[str, Any]:
     """Unmix a scene whose ``out_dir`` is in an object store; return the report.
 
     If it is interrupted the same call continues: with the maps, whose journal is in the work folder, or with uploading them.
@@ -37,7 +37,7 @@ def unmix_and_upload(scene_run: "Callable[[Options], SceneRun]", options: Option
     Parameters
     ----------
     scene_run : callable
-        Returns the run of the scene with other options.
+        Returns the run of the scene with other options, whose outputs are uploaded to a place in a store.
     options : Options
 
     Raises
@@ -52,9 +52,8 @@ def unmix_and_upload(scene_run: "Callable[[Options], SceneRun]", options: Option
     if not isinstance(target, RemotePath) or target.parts[0] != "s3:":
         raise MethodError(f"`out_dir` {target}: maps can be uploaded to s3://bucket/prefix, not over HTTP")
     work = work_folder(options.work_dir, target)
-    job = scene_run(replace(options, out_dir=work, work_dir=None, skip_existing=not options.overwrite))
+    job = scene_run(replace(options, out_dir=work, work_dir=None, skip_existing=not options.overwrite), target)
     stem = job.scene.stem
-    refuse_inputs([remote(target, stem + suffix) for suffix in job.suffixes], inputs_of(job.scene))
     if options.dry_run:
         job.folder = target
         return job.run()
@@ -66,13 +65,21 @@ def unmix_and_upload(scene_run: "Callable[[Options], SceneRun]", options: Option
         refuse_existing(target, work, stem, job.suffixes, options)
         if not is_waiting(asked, work, stem):
             make_room(target, work, stem, options.overwrite)
-            job.run()
+            run_in_work_folder(job)
         return send(work, target, stem)
     except OSError as error:
         raise OutputError(f"{error.filename or target}: {error.strerror or error}") from None
     finally:
         with suppress(OSError):  # where there is something to go on with, or other scenes are at work
             work.rmdir()
+
+
+def run_in_work_folder(job: "SceneRun") -> None:
+    """Unmix the scene; where the work folder is at fault, the message names the option that moves it."""
+    try:
+        job.run()
+    except OutputError as error:
+        raise type(error)(str(error).replace("`out_dir`", "`work_dir`")) from None
 
 
 def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> Path:

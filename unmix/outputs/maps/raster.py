@@ -76,7 +76,7 @@ class Raster:
             Where a value does not fit the type of the map.
         """
         stored = encoded(
-            values, self.map_type, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start + 1}"
+            values, self.map_type, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start}"
         )
         self.write_stored(lines, stored, None if self.map_type.step else checks)
 
