@@ -228,7 +228,8 @@ running = options.combine(
         type=float,
         metavar="STEP",
         help="Write abundances, sums by class and residuals as 16-bit integers of this step, 1e-4 for example and at most 0.1, "
-        "with scale and offset in the header; 65535 is no data. A value that does not fit is an error. For residuals STEP is of reflectance from 0 to 1.",
+        "with scale and offset in the header; 65535 is no data. A value that does not fit is an error. "
+        "For residuals STEP is of reflectance from 0 to 1.",
     ),
     click.option(
         "--no-browse", "browse", is_flag=True, flag_value=False, default=True, help="Write no STEM_browse.png."
