@@ -169,7 +169,7 @@ def look_again(
             rows[:, -1] += values[:, columns:].sum(axis=1).astype(rows.dtype)
     for name in CHECKED:
         if options.quantize is not None and name != "rmse":
-            continue  # of integers, which are yet to be made
+            continue  # of integers, which are yet to be made, with their CRCs: `Raster.write` takes none then
         for line in changed if results[name].size else ():
             getattr(counts, name)[line] = zlib.crc32(results[name][line].tobytes())
     return part

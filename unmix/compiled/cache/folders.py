@@ -145,6 +145,8 @@ def given_folder() -> Path | None:
 def cache_folder(*sources: Path) -> str | None:
     """Return the folder for compiled code of some files, or None where no folder can be written safely: then nothing is kept.
 
+    Without files the folder is that of none; whether there is one says whether any code can be kept.
+
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
     system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
     """

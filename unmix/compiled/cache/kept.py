@@ -146,6 +146,7 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
 
         def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__(function)
+            # Numba loads and saves through this alone.
             dumps = self._cache_file._dump  # type: ignore[has-type]
             self._cache_file = Store(self._cache_path, self._impl.filename_base, dumps)
 
@@ -163,12 +164,12 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
             return getattr(self, "_launch_config_key", None), version
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            found = self._find(sig, target_context)
+            found = self.find(sig, target_context)
             if found is None and not for_cpu:
                 WATCH.begin()
             return found
 
-        def _find(self, sig: Any, target_context: Any) -> Any:
+        def find(self, sig: Any, target_context: Any) -> Any:
             # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
             if for_cpu:
                 rtsys.initialize(target_context)
@@ -178,7 +179,7 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
             except Exception as error:
                 log.debug(f"compiling again: {self._cache_path}: {type(error).__name__}: {error}")
                 found = None
-            return shared._find(sig, target_context) if found is None and shared is not None else found
+            return shared.find(sig, target_context) if found is None and shared is not None else found
 
         def save_overload(self, sig: Any, data: Any) -> None:
             if not for_cpu:
@@ -218,25 +219,27 @@ class CacheWhenUsed:
         """The cache on disk, or one that keeps nothing."""
         return cache_of(self.dispatcher.py_func, self.cache_class) or NullCache()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # whatever the dispatcher asks of its cache
         return getattr(self.found, name)
 
 
 def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
     """Return the cache on disk of a function, or None where there is no folder for it."""
     files = files_of(function)
-    if changed_since_start(files):
+    own, shared = cache_folder(*files), shared_folder(*files)
+    if changed_since_start(files):  # asked after the sources were read for the names of the folders
         return None
-    folders = [folder for folder in (cache_folder(*files), shared_folder(*files)) if folder is not None]
-    cache = None
-    for folder in reversed(folders):
-        try:
-            cache = _safe(cache_class, folder, cache)(function)
-        except RuntimeError:  # NUMBA_CACHE_LOCATOR_CLASSES names none that there is
-            return None
-        if not Path(cache.cache_path).is_relative_to(folder):  # it names another place
-            return None
-    return cache
+    common = None if shared is None else _cache_in(shared, function, cache_class)
+    return common if own is None else _cache_in(own, function, cache_class, common)
+
+
+def _cache_in(folder: str, function: Callable[..., Any], cache_class: type, shared: Any = None) -> Any:
+    """Return the cache of a function in a folder, which also loads from ``shared``; None where Numba is told another place."""
+    try:
+        cache = _safe(cache_class, folder, shared)(function)
+    except RuntimeError:  # NUMBA_CACHE_LOCATOR_CLASSES names none that there is
+        return None
+    return cache if Path(cache.cache_path).is_relative_to(folder) else None
 
 
 def keep(dispatcher: Any, cache_class: type) -> Any:

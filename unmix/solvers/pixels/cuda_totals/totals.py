@@ -24,9 +24,7 @@ class Counts(NamedTuple):
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
-    steps: (
-        Any  # (n, most + 1) int32: number of solved pixels that took 0, 1, 2, … steps; the last took that many or more
-    )
+    steps: Any  # (n, most + 1) int32: number of solved pixels that took 0, 1, 2, … steps; the last: that many or more
     misfit: Any  # (n, 256) int32: number of them whose relative RMSE is in each bin
     kappas: Any  # (n, 64) int32: number of them whose κ is in each octave
     sums: Any  # (n, p) float64: of the abundances of solved pixels
@@ -39,9 +37,10 @@ class Counts(NamedTuple):
 
 
 def most_steps(p: int) -> int:
-    """Return the number of steps from which on they are counted together: a search for p endmembers is given up there.
+    """Return the number of steps from which on they are counted together.
 
-    At most 2000, since the counts are in the shared memory of a block of threads.
+    A search for p endmembers is given up at so many; with more than 330 endmembers before that, at 2000, since the counts are in the
+    shared memory of a block of threads.
     """
     return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
 
