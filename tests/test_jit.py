@@ -238,6 +238,34 @@ def test_numba_s_settings_are_told_apart(tmp_path):
         assert run(each, toy) == ("8.0", counts)
 
 
+def age(folder, days):
+    os.utime(folder, (time.time() - 86400 * days,) * 2)
+
+
+def test_code_of_versions_that_nobody_uses_is_removed(tmp_path):
+    """After 90 days, when other code is compiled; not what is in use, and nothing that is not ours."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    cache = tmp_path / ".cache/unmix"
+    assert run(environment, toy) == ("8.0", (0, 1))
+    own = set(cache.iterdir())
+    old, young, strange = (cache / (digit * 16) for digit in "0a1")
+    for folder in (old, young, strange):
+        (folder / "kernel_1").mkdir(parents=True)
+        (folder / "kernel_1/f.nbc").write_bytes(b"code")
+    (strange / "kernel_1/notes.txt").write_text("of somebody")
+    (cache / "plain").mkdir()
+    for folder in (*own, old, strange, cache / "plain"):
+        age(folder, 91)
+    age(young, 89)
+    assert run(environment, toy) == ("8.0", (1, 0)) and old.exists()  # nothing was compiled
+    assert run(environment, toy, dtype="int16") == ("8.0", (0, 1))
+    assert not old.exists() and young.exists() and (strange / "kernel_1/notes.txt").exists()
+    assert (cache / "plain").exists() and all(folder.exists() for folder in own)
+    age(young, 91)
+    given = environment | {"UNMIX_CACHE_DIR": str(cache)}
+    assert run(given, toy, dtype="float32") == ("8.0", (0, 1)) and young.exists()  # may be for others
+
+
 def test_what_a_file_s_code_depends_on():
     """All that it imports and no more: an edit in `nmf` leaves the code of `pixels` warm."""
     from unmix.compiled.cache.sources import key_of, sources_of

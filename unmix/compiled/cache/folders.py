@@ -162,6 +162,8 @@ def cache_folder(*sources: Path) -> str | None:
             and candidate.is_absolute()
             and usable(folder := candidate / key_of(*sources, Path(__file__)))
         ):
+            with contextlib.suppress(OSError):
+                os.utime(folder)  # it is in use, see `tidy`
             return str(folder)
     return None
 

@@ -20,6 +20,7 @@ from numba.core.runtime import rtsys
 
 from .folders import cache_folder, open_trusted, shared_folder
 from .sources import PACKAGE, changed_since_start, files_of
+from .tidy import remove_unused
 from .watch import WATCH
 
 log = logging.getLogger("unmix")
@@ -186,6 +187,7 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
                 WATCH.end()
             try:
                 super().save_overload(sig, data)
+                remove_unused(Path(folder).parent)
             except OSError as error:  # on a full disk, run without the cache
                 WATCH.lose(f"{self._cache_path}: {error.strerror or error}")
 
