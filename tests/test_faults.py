@@ -12,7 +12,7 @@ import pytest
 import unmix
 from unmix.jobs.solve import solve_files
 from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.library import save_library
+from unmix.outputs.run_files.endmembers import save_library
 from unmix.outputs.run_files.output_set import Outputs
 
 # Maps without a place on the map, by rasterio.

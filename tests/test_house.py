@@ -39,12 +39,17 @@ HOUSE = {
     "endmembers": (("io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
     "devices": (("compiled", "solvers/pixels", "summary", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
-    "outputs": (
-        ("options", "summary", "certificate", "scene", "problem", "methods", "io", "library", "pipeline", "blocks", "errors",
-         "steps", "_version"),
+    "outputs": (("io", "library", "errors"), {"numpy"}),
+    "outputs/maps": (("outputs", "options", "problem", "io", "steps", "errors", "_version"), {"numpy"}),
+    "outputs/run_files": (
+        ("outputs/maps", "outputs", "options", "summary", "io", "library", "errors"), {"numpy"},
+    ),
+    "outputs/record": (
+        ("outputs/run_files", "outputs/maps", "outputs", "options", "summary", "certificate", "scene", "problem", "methods", "io",
+         "library", "pipeline", "blocks", "_version"),
         {"numpy"},
     ),
-    "pictures": (("outputs", "io", "errors"), {"numpy"}),
+    "pictures": (("outputs", "outputs/maps", "outputs/run_files", "outputs/record", "io", "errors"), {"numpy"}),
     "arrays": (
         ("rescue", "devices", "problem", "pipeline", "certificate", "compiled", "methods", "io", "library", "blocks", "errors",
          "solvers/pixels", "solvers/nnls", "solvers/nnqp", "solvers/nmf", "solvers/bands"),
@@ -52,7 +57,8 @@ HOUSE = {
     ),
     "xarray_engine": (("arrays", "io", "scene"), {"numpy", "xarray"}),
     "jobs": (
-        ("arrays", "outputs", "pictures", "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
+        ("arrays", "outputs", "outputs/maps", "outputs/run_files", "outputs/record", "pictures",
+         "endmembers", "rescue", "devices", "problem", "options", "scene", "library", "io", "summary",
          "certificate", "solvers/pixels", "compiled", "pipeline", "methods", "blocks", "errors", "_version"),
         {"numpy", "scipy", "h5py", "matplotlib", "dask", "distributed", "pystac", "rasterio", "skimage"},
     ),

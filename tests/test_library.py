@@ -11,7 +11,7 @@ import unmix
 from unmix.errors import LibraryError
 from unmix.io import open_cube
 from unmix.library import Endmembers, fit, load, select
-from unmix.outputs.library import save_library as save
+from unmix.outputs.run_files.endmembers import save_library as save
 
 
 @pytest.fixture

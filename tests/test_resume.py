@@ -549,7 +549,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
 
 def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     """By other commands; with --overwrite it is, and all of it goes."""
-    from unmix.outputs.library import save_library
+    from unmix.outputs.run_files.endmembers import save_library
 
     folder, _, _ = whole
     stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)

@@ -45,6 +45,11 @@ def origin_fields(fields: Mapping[str, str]) -> dict[str, str]:
     return {key: " ".join(value.split()) for key, value in fields.items() if key not in OF_ENVI}
 
 
+def acquisition_of(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a header that say how the scene was acquired."""
+    return {key: fields[key] for key in ACQUISITION if key in fields}
+
+
 def header_beside(path: Path) -> Path | None:
     """Return the header in the folder of a data file: its name, or its stem, with ``.hdr``, in upper or lower case; or None."""
     names = path.name + ".hdr", path.stem + ".hdr"

@@ -19,8 +19,8 @@ from ..io.identity import Watch
 from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..methods import Extraction
-from ..outputs.library import save_library
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
+from ..outputs.run_files.endmembers import save_library
 from ..scene import ReadOptions, open_scene
 
 log = logging.getLogger("unmix")

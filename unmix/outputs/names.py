@@ -17,8 +17,8 @@ from ..io.opening import parted
 from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
-from .maps.map_type import ORTHO
 
+ORTHO = "_ortho"  # follows the name of an orthorectified map
 MAPS = (
     "abundance",
     "rmse",

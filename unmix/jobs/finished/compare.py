@@ -16,7 +16,8 @@ from ...io import Cube, bytes_per_line, open_cube
 from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
-from ...outputs.maps.map_type import ORTHO, decoded
+from ...outputs.maps.map_type import decoded
+from ...outputs.names import ORTHO
 from ...outputs.run_files.finished import FinishedRun
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View

@@ -9,7 +9,8 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.placement import Placement
 from ...options import Options
-from ...outputs.maps.map_type import ORTHO, map_type, type_of
+from ...outputs.maps.map_type import map_type, type_of
+from ...outputs.names import ORTHO
 from ...outputs.run_files.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem

@@ -18,8 +18,8 @@ from ...library import ClassSums, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
-from ...outputs.maps.map_type import ORTHO, blank_of
-from ...outputs.names import MAPS, RECORD
+from ...outputs.maps.map_type import blank_of
+from ...outputs.names import MAPS, ORTHO, RECORD
 from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.run_files.journal import difference
 from ...problem import Weighting, less_shade

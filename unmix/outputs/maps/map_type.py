@@ -12,8 +12,8 @@ from ...io.export import NODATA
 from ...options import Options
 from ...problem import Problem
 from ...steps import BLANK, LARGEST
+from ..names import ORTHO
 
-ORTHO = "_ortho"  # follows the name of an orthorectified map
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
 # The maps that `quantize` narrows: those of many bands whose values are of a size that is known before the run.
 QUANTIZED = ("abundance", "fraction", "montecarlo", "residual")

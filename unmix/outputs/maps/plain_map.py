@@ -10,12 +10,11 @@ import numpy as np
 from ..._version import VERSION
 from ...io import Cube
 from ...io.export import NODATA
-from ...io.fields import DTYPES, MAP_FIELDS
+from ...io.fields import DTYPES, MAP_FIELDS, acquisition_of
 from ...io.formats.header import format_header
 from ...io.identity import Watch
 from ..atomic import named_together
 from ..names import inputs_of, refuse_headers_of_others, refuse_inputs, with_parts
-from ..record.headers import acquisition_of
 
 
 class PlainMap:
@@ -45,7 +44,7 @@ def header_of(scene: Cube, description: str, kind: np.dtype[Any], fields: Mappin
     return format_header(
         {"description": f"{description} by unmix {VERSION}", "samples": scene.samples, "lines": scene.lines, **fields,
          "header offset": 0, "file type": "ENVI Standard",
-         "data type": code, "interleave": "bil", "byte order": 0, **place, **acquisition_of(scene)}
+         "data type": code, "interleave": "bil", "byte order": 0, **place, **acquisition_of(scene.fields)}
     )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from ..._version import VERSION
 from ...io import Bands, Cube
 from ...io.cube import band_names
-from ...io.fields import ACQUISITION, MAP_FIELDS
+from ...io.fields import MAP_FIELDS, acquisition_of
 from ...io.formats.header import clean, words
 from ...library import Endmembers
-from ..maps.map_type import ORTHO
+from ..names import ORTHO
 from ..run_files.output_set import Outputs
 
 # Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
@@ -38,7 +38,7 @@ def map_headers(
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
     default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`).
     """
-    origin = acquisition_of(scene) | dict(origin)
+    origin = acquisition_of(scene.fields) | dict(origin)
     map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
@@ -64,11 +64,6 @@ def map_headers(
         location = placed if name.endswith(ORTHO) else map_fields
         stored = outputs.rasters[name].map_type.header(outputs.rasters[name].bands)
         outputs.write_header(name, {**fields[name.removesuffix(ORTHO)], **stored, **location, **origin})
-
-
-def acquisition_of(scene: Cube) -> dict[str, str]:
-    """Return what the scene's header says of its acquisition."""
-    return {key: scene.fields[key] for key in ACQUISITION if key in scene.fields}
 
 
 def origin_of_maps(

@@ -14,6 +14,7 @@ from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
 from ...io import Bands, Cube, bytes_per_line
+from ...io.fields import acquisition_of
 from ...io.window import origin_of, size_of_whole
 from ...options import Options
 from ...pipeline import Seconds
@@ -22,7 +23,6 @@ from ...scene import ReadOptions
 from ...summary import Summary
 from ..maps.map_type import type_of
 from ..names import suffixes_of
-from .headers import acquisition_of
 from .judgement import abundances_of, fit_of, judge, kappas_of
 
 log = logging.getLogger("unmix")
@@ -94,7 +94,7 @@ def what_was_read(
         "reading": reading.to_dict(),
         "origin": list(origin_of(scene)),
         "whole": list(size_of_whole(scene)),
-        "acquisition": acquisition_of(scene),
+        "acquisition": acquisition_of(scene.fields),
         "lines": scene.lines,
         "samples": scene.samples,
         "bands": scene.bands,

@@ -1,0 +1,64 @@
+"""Write the endmembers of a scene without its maps."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import OutputError
+from ...io.identity import Watch
+from ...io.read import brief
+from ...library import Endmembers
+from ..atomic import signals_held
+from ..names import LIBRARY, RECORD, inputs_of, of_a_run, refuse_inputs
+from .output_set import Outputs
+
+
+def save_library(
+    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
+) -> list[Path]:
+    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
+
+    Parameters
+    ----------
+    endmembers : Endmembers
+    folder : Path
+    stem : str
+        The scene's name.
+    overwrite : bool
+        Replace files that exist.
+    watches : sequence of Watch
+        They watch the scenes that the endmembers are from.
+
+    Raises
+    ------
+    MethodError
+        If a file would replace the scene that the endmembers are from, or its mask.
+    CubeError
+        If the scene changed while it was read.
+    OutputError
+        If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
+    """
+    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for watch in watches for entry in inputs_of(watch.scene)])
+    outputs = Outputs(folder, stem)
+    finals = [outputs.final(name) for name in LIBRARY]
+    try:
+        outputs.refuse_unfinished(False)
+        if outputs.final(RECORD).exists():
+            raise OutputError(
+                f"{finals[0]}: belongs to a finished run and must stay as it is; choose another `out_dir`"
+            )
+        for final in finals:
+            if final.exists() and not overwrite:
+                raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
+        parts = [outputs.part(name) for name in LIBRARY]
+        endmembers.write(*parts)
+        for watch in watches:
+            watch.check()
+        with signals_held():
+            for part, final in zip(parts, finals):
+                os.replace(part, final)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror or brief(error)}") from None
+    finally:
+        outputs.abandon()
+    return finals
