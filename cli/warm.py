@@ -63,14 +63,14 @@ def command(
 
     The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
     """
-    from unmix.jobs.warm import warm
+    from unmix.jobs.warm import WAS_THERE, warm
 
     options.set_up_log(verbose, quiet or not verbose, log_file)
     for case in warm(methods, dtypes, interleaves, counts, device):
         if as_json:
             click.echo(json.dumps(asdict(case)))
         else:
-            did = f"compiled in {case.seconds:.1f} s" if case.seconds > 0.1 else "was there"
+            did = f"compiled in {case.seconds:.1f} s" if case.seconds > WAS_THERE else "was there"
             print_out(
                 f"{case.method:7} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
             )

@@ -253,12 +253,17 @@ def test_each_method_can_be_warmed(method):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("unkept", "2 pieces of compiled code are not kept"), ("why_not_used", "so the code would be kept in")],
+    [
+        ("unkept", "2 pieces of compiled code are not kept"),
+        ("why_not_used", "so the code would be kept in"),
+        ("common_folder", "this user cannot write there, so what was compiled is kept in"),
+    ],
 )
 def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
-    """On a full disk, and where the folder that it is to fill is not used."""
-    why = "/code: No space left on device"
-    monkeypatch.setattr(f"unmix.jobs.warm.{fault}", lambda: [why, why] if fault == "unkept" else why)
+    """On a full disk, and where the folder that it is to fill is not used, or not filled."""
+    why, answers = "/code: No space left on device", iter([[], ["/code: No space left on device"] * 2])
+    monkeypatch.setattr(f"unmix.jobs.warm.{fault}", lambda: next(answers) if fault == "unkept" else why)
+    monkeypatch.setattr("unmix.jobs.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
     _, err = command("warm", *kind, code=1)
     assert why in err and message in err
@@ -279,8 +284,11 @@ def test_facts_for_a_bug_report():
     assert "numba " in command("env")[0]
 
 
-@pytest.mark.parametrize(("mode", "named"), [(0o755, "also loaded from"), (0o777, "not used")])
-def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, named):
+@pytest.mark.parametrize(
+    ("mode", "inner", "named"),
+    [(0o755, 0o755, "also loaded from"), (0o777, 0o755, "not used"), (0o755, 0o777, "not used")],
+)
+def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, inner, named):
     """A user who cannot write to the folder sees whether it serves, and where code of the user's own goes."""
     given = tmp_path / "given"
     monkeypatch.setenv("UNMIX_CACHE_DIR", str(given))
@@ -290,7 +298,9 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, na
         monkeypatch.setattr(folders, function.__name__, function.__wrapped__)
     ours = json.loads(command("env", "--json")[0])
     assert ours["compiled code"].startswith(str(given)) and not {"also loaded from", "not used"} & set(ours)
-    (given).chmod(mode)
+    given.chmod(mode)
+    (given / "of this version").mkdir()
+    (given / "of this version").chmod(inner)
     usable = folders.usable
     monkeypatch.setattr(folders, "usable", lambda folder: not folder.is_relative_to(given) and usable(folder))
     facts = json.loads(command("env", "--json")[0])

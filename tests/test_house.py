@@ -49,7 +49,7 @@ HOUSE = {
          "library", "pipeline", "blocks", "_version"),
         {"numpy"},
     ),
-    "pictures": (("outputs", "outputs/maps", "outputs/run_files", "outputs/record", "io", "errors"), {"numpy"}),
+    "pictures": (("outputs", "outputs/run_files", "io", "errors"), {"numpy"}),
     "arrays": (
         ("rescue", "devices", "problem", "pipeline", "certificate", "compiled", "methods", "io", "library", "blocks", "errors",
          "solvers/pixels", "solvers/nnls", "solvers/nnqp", "solvers/nmf", "solvers/bands"),
@@ -141,7 +141,8 @@ def test_every_room_is_in_the_table():
         for path in PACKAGE.iterdir()
         if path.name not in ("__pycache__", "py.typed")
     }
-    rooms |= {f"solvers/{path.name}" for path in (PACKAGE / "solvers").iterdir() if (path / "__init__.py").exists()}
+    for name in ("solvers", "outputs"):
+        rooms |= {f"{name}/{path.name}" for path in (PACKAGE / name).iterdir() if (path / "__init__.py").exists()}
     assert rooms - {"solvers"} == set(HOUSE)
 
 

@@ -1,5 +1,6 @@
 """The cache of compiled code: kept between runs, and safe where Numba's own is not."""
 
+import compileall
 import json
 import os
 import pickle
@@ -110,7 +111,7 @@ def run(environment, package, dtype="float64", solver="active-set", wait=True, f
 
 def finish(process):
     out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+    assert process.returncode == 0 and "Traceback" not in err, err
     answer, counts = out.splitlines()
     return answer, tuple(map(int, counts.split()))
 
@@ -219,6 +220,60 @@ def test_an_update_under_a_running_process(tmp_path):
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
     assert run(environment, toy, first=UPDATED.format(new="3.25")) == ("8.0", (0, 1))
     assert run(environment, toy) == ("13.0", (0, 1))
+
+
+def test_an_update_of_a_constant(tmp_path):
+    """It is in another file, which is imported and whose functions are not called."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    (toy.folder / "numbers.py").write_text("FACTOR = 2.0\n")
+    kernel = (
+        TOY["kernel.py"]
+        .replace("import rules", "import rules\nfrom .numbers import FACTOR")
+        .replace("rule(y[0])", "FACTOR * y[0]")
+    )
+    (toy.folder / "kernel.py").write_text(kernel)
+    update = UPDATED.replace("rules.py", "numbers.py").replace("2.0 * y", "2.0").replace("{new} * y", "3.25")
+    assert run(environment, toy, first=update) == ("8.0", (0, 1))
+    assert run(environment, toy) == ("13.0", (0, 1))
+
+
+def test_why_an_updated_process_keeps_nothing(monkeypatch, caplog):
+    found = watch.Watch()
+    monkeypatch.setattr(kept, "WATCH", found)
+    monkeypatch.setattr(kept, "changed_since_start", lambda files: True)
+    cache = kept.cache_of(test_why_an_updated_process_keeps_nothing, kept.FunctionCache)
+    assert cache.load_overload("(int64,)", None) is None and not found.lost
+    cache.save_overload("(int64,)", None)
+    assert len(found.lost) == 1 and "was updated while this process ran: the compiled code is not kept" in caplog.text
+
+
+def test_a_part_of_the_package_may_be_a_link(tmp_path):
+    """To a folder beside it, and round to the package itself: the code is kept all the same."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    (toy.folder / "compiled").rename(tmp_path / "elsewhere")
+    (toy.folder / "compiled").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/round").symlink_to(toy.folder)
+    assert run(environment, toy) == ("8.0", (0, 1)) and run(environment, toy) == ("8.0", (1, 0))
+
+
+def test_an_installation_without_sources(tmp_path):
+    """Its code has no name, so it is compiled each time."""
+    toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
+    compileall.compile_dir(toy.folder, quiet=1, legacy=True)
+    for source in toy.folder.rglob("*.py"):
+        source.unlink()
+    for _ in range(2):
+        assert run(environment, toy) == ("8.0", (0, 1))
+
+
+def test_folders_that_are_made_again_are_private(tmp_path):
+    """A program that tidies up may have removed the whole cache, and the group may write to what is made by default."""
+    before = os.umask(0o002)
+    try:
+        kept.Store(str(tmp_path / "unmix/key/f"), "f-1.py311", pickle.dumps).save("int64", "code")
+    finally:
+        os.umask(before)
+    assert usable(tmp_path / "unmix/key/f") and (tmp_path / "unmix").stat().st_mode & 0o777 == 0o700
 
 
 def test_sources_are_read_in_any_locale(tmp_path):
@@ -561,7 +616,7 @@ def test_the_time_that_kernels_take_is_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "cache_folder", cache_folder.__wrapped__)
     for cache in (
         kept.cache_of(test_the_time_that_kernels_take_is_counted, dispatcher.CUDACache),
-        kept.Unkept(),
+        kept.Unkept(for_cpu=False),
     ):
         before = seconds_compiling()
         assert cache.load_overload("(int64,)", context) is None
@@ -578,7 +633,7 @@ def test_a_kernel_that_fails_to_compile_is_forgotten(monkeypatch):
     """Nothing tells that it failed: what is compiled later is counted all the same."""
     found = watch.Watch()
     monkeypatch.setattr(kept, "WATCH", found)
-    kept.Unkept().load_overload("(int64,)", None)
+    kept.Unkept(for_cpu=False).load_overload("(int64,)", None)
     found.on_start(None)
     found.on_start(None)
     time.sleep(0.01)
@@ -586,7 +641,7 @@ def test_a_kernel_that_fails_to_compile_is_forgotten(monkeypatch):
     assert found.seconds == 0
     found.on_end(None)
     assert found.seconds >= 0.01 and found.timer is None
-    kept.Unkept().save_overload("(int64,)", None)
+    kept.Unkept(for_cpu=False).save_overload("(int64,)", None)
     assert found.seconds < 1
 
 

@@ -576,6 +576,8 @@ ROLES = {
     "weights": ("s_run.json", ["-e", "B/e.csv", "--weights", "X"]),
     "weights of a penalty": ("s_run.json", ["-e", "B/e.csv", "--method", "nnls", "--l1", "0.1", "--l1-weights", "X"]),
     "wavelengths": ("s_run.json", ["-e", "B/e.csv", "--wavelengths", "X"]),
+    "data whose header has wavelengths": ("s_endmembers.sli", ["-e", "B/e.csv", "--wavelengths", "X"]),
+    "header with wavelengths": ("s_endmembers.hdr", ["-e", "B/e.csv", "--wavelengths", "X"]),
     "mask": ("s_rmse.hdr", ["-e", "B/e.csv", "--mask", "X"]),
     "mask of pixels that are left out": ("s_rmse.hdr", ["-e", "B/e.csv", "--mask-out", "X"]),
     "mask of extraction": ("s_rmse.hdr", ["-n", "3", "--extract-mask", "X"]),
@@ -604,7 +606,7 @@ def test_no_input_is_replaced(bucket, tmp_path: Path, role: str, at: str, allowe
     base = str(folder) if at == "disk" else "s3://maps/in"
     if role == "library":
         library.rename(folder / name)
-    elif role.endswith("library"):
+    elif name.startswith("s_endmembers.") and role != "shade":
         spectra = unmix.load_library(library)
         spectra.write(None, folder / "s_endmembers.sli", folder / "s_endmembers.hdr")
     elif name.endswith(".hdr"):

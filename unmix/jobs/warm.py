@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..compiled.cache import cache_folder, seconds_compiling, unkept, why_not_used
+from ..compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
 from ..errors import OutputError
 from ..methods import METHODS
 from .extract import extract
@@ -23,6 +23,8 @@ log = logging.getLogger("unmix")
 # A scene of so few pixels is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
 LINES, SAMPLES = 4, 40
 EXTRACTED = 4
+# Seconds of compiling below which a case counts as there before.
+WAS_THERE = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def warm(
     elsewhere = why_not_used()
     if elsewhere is not None:
         raise OutputError(f"{elsewhere}, so the code would be kept in {cache_folder()}; name that folder, or none")
+    lost_before, compiled_before = len(unkept()), seconds_compiling()
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
             path = Path(folder) / "warm.hdr"
@@ -86,7 +89,12 @@ def warm(
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
                     extract(path, count=EXTRACTED)
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
-    lost = unkept()
+    lost = unkept()[lost_before:]
+    common = common_folder()
+    if common is not None and seconds_compiling() > compiled_before + WAS_THERE:
+        raise OutputError(
+            f"UNMIX_CACHE_DIR={common}: this user cannot write there, so what was compiled is kept in {cache_folder()}"
+        )
     if lost:
         raise OutputError(f"{lost[0]}: {len(lost)} pieces of compiled code are not kept; runs will compile them again")
 

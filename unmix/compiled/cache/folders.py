@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from .sources import PACKAGE, key_of
+from .sources import PACKAGE, STATES, key_of
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MOST_LINKS = 40  # Linux follows as many
@@ -150,6 +150,8 @@ def cache_folder(*sources: Path) -> str | None:
     Tried in order: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder in the
     system's temporary directory. Anybody who can write there, or to a folder on the path, could make us run their code.
     """
+    if not STATES:  # without its sources code has no name
+        return None
     candidates = [given_folder(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix")]
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
         candidates.append(Path.home() / ".cache" / "unmix")
@@ -170,9 +172,13 @@ def cache_folder(*sources: Path) -> str | None:
 
 @functools.cache
 def common_folder() -> str | None:
-    """Return ``$UNMIX_CACHE_DIR`` if it is not ours, but code may be loaded from it; None else."""
+    """Return ``$UNMIX_CACHE_DIR`` if it is not ours, but all code in it that can be read may be loaded; None else."""
     given = given_folder()
-    return str(given) if given is not None and not _is_ours(given) and trusted(given, whole=False) else None
+    if given is None or _is_ours(given) or not trusted(given, whole=False):
+        return None
+    # Those of other versions may be closed to us.
+    readable = [folder for folder in given.iterdir() if os.access(folder, os.R_OK | os.X_OK)]
+    return str(given) if all(map(trusted, readable)) else None
 
 
 def why_not_used() -> str | None:
@@ -180,7 +186,18 @@ def why_not_used() -> str | None:
     given = given_folder()
     if given is None or _is_ours(given) or common_folder() is not None:
         return None
-    return f"UNMIX_CACHE_DIR={given}: others may write there, or it cannot be written or read"
+    return f"UNMIX_CACHE_DIR={given}: others may write there or to something in it, or it cannot be written or read"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only this user can use, and those on the way to it; `OSError` where it cannot be made.
+
+    `os.makedirs` gives a mode to the last alone, and with a umask of 002 others of the group could write to the rest.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
 
 
 def _is_ours(given: Path) -> bool:
@@ -193,7 +210,7 @@ def _is_ours(given: Path) -> bool:
 def shared_folder(*sources: Path) -> str | None:
     """Return the folder in ``$UNMIX_CACHE_DIR`` whose code of some files an administrator compiled for all users, or None."""
     given = given_folder()
-    if given is None:
+    if given is None or not STATES:
         return None
     folder = given / key_of(*sources, Path(__file__))
     return str(folder) if str(folder) != cache_folder(*sources) and trusted(folder) else None

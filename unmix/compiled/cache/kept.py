@@ -18,7 +18,7 @@ from numba.core import types
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
-from .folders import cache_folder, open_trusted, shared_folder
+from .folders import cache_folder, make_private, open_trusted, shared_folder
 from .sources import PACKAGE, changed_since_start, files_of
 from .tidy import remove_unused
 from .watch import WATCH
@@ -69,7 +69,7 @@ class Store:
     def save(self, key: Any, data: Any) -> None:
         """Save an object under a key, for this user alone; `OSError` where it cannot be written."""
         content = self.dumps((repr(key), data))
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        make_private(Path(self.folder))
         descriptor, name = tempfile.mkstemp(dir=self.folder)
         try:
             with open(descriptor, "wb") as file:
@@ -102,7 +102,7 @@ def _locator_in(folder: str) -> type:
             return cls(function)
 
         def ensure_cache_path(self) -> None:
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            make_private(Path(self.path))
 
         def get_cache_path(self) -> str:
             return self.path
@@ -195,15 +195,29 @@ def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
 
 
 class Unkept(NullCache):
-    """The cache of a kernel for which there is no folder: it only lets the time be measured."""
+    """The cache of a function whose code is not kept: it lets the time of kernels be measured, and says why.
+
+    Parameters
+    ----------
+    for_cpu : bool
+    why : str, optional
+        The reason, where it is not that there is no folder, which `Watch.say` tells.
+    """
+
+    def __init__(self, for_cpu: bool, why: str = "") -> None:
+        self.for_cpu, self.why = for_cpu, why
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         """Find nothing, so that Numba compiles now."""
-        WATCH.begin()
+        if not self.for_cpu:
+            WATCH.begin()
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep nothing; it is compiled."""
-        WATCH.end()
+        if not self.for_cpu:
+            WATCH.end()
+        if self.why:
+            WATCH.lose(self.why)
 
 
 class CacheWhenUsed:
@@ -219,20 +233,23 @@ class CacheWhenUsed:
     @functools.cached_property
     def found(self) -> Any:
         """The cache on disk, or one that keeps nothing."""
-        return cache_of(self.dispatcher.py_func, self.cache_class) or NullCache()
+        return cache_of(self.dispatcher.py_func, self.cache_class)
 
     def __getattr__(self, name: str) -> Any:  # whatever the dispatcher asks of its cache
         return getattr(self.found, name)
 
 
 def cache_of(function: Callable[..., Any], cache_class: type) -> Any:
-    """Return the cache on disk of a function, or None where there is no folder for it."""
-    files = files_of(function)
+    """Return the cache on disk of a function, or one that keeps nothing."""
+    files, for_cpu = files_of(function), issubclass(cache_class, FunctionCache)
     own, shared = cache_folder(*files), shared_folder(*files)
     if changed_since_start(files):  # asked after the sources were read for the names of the folders
-        return None
+        return Unkept(for_cpu, "unmix was updated while this process ran")
     common = None if shared is None else _cache_in(shared, function, cache_class)
-    return common if own is None else _cache_in(own, function, cache_class, common)
+    cache = common if own is None else _cache_in(own, function, cache_class, common)
+    if cache is None and own is not None:
+        return Unkept(for_cpu, "NUMBA_CACHE_LOCATOR_CLASSES names another place")
+    return cache or Unkept(for_cpu)
 
 
 def _cache_in(folder: str, function: Callable[..., Any], cache_class: type, shared: Any = None) -> Any:
@@ -251,5 +268,5 @@ def keep(dispatcher: Any, cache_class: type) -> Any:
     if issubclass(cache_class, FunctionCache):
         dispatcher._cache = CacheWhenUsed(dispatcher, cache_class)
     else:  # numba-cuda asks what class it is
-        dispatcher._cache = cache_of(dispatcher.py_func, cache_class) or Unkept()
+        dispatcher._cache = cache_of(dispatcher.py_func, cache_class)
     return dispatcher

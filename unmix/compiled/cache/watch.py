@@ -8,7 +8,6 @@ from typing import Any
 from numba.core import event
 
 from .folders import cache_folder, common_folder
-from .sources import AT_START, changed_since_start
 
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
@@ -73,9 +72,7 @@ class Watch(event.Listener):
         """Log what takes so long."""
         self.said = True
         advice = "the code is kept on disk, so this is done once"
-        if changed_since_start(AT_START):
-            advice = "unmix was updated while this process ran, so nothing is kept: start it again"
-        elif not cache_folder():
+        if not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
             variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
             advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
