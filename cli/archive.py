@@ -1,5 +1,7 @@
 """What `run` and `batch` share: options, the list of scenes, and the report of each scene's outcome."""
 
+import contextlib
+import itertools
 import json
 import logging
 import os
@@ -12,10 +14,11 @@ from typing import Any
 
 import click
 
-from unmix.errors import CubeError, OutputError, UnmixError
+from unmix.errors import CubeError, MethodError, OutputError, UnmixError
 from unmix.io.remote import exists, is_remote, located
 
 from . import options
+from .config import CONFIG
 from .main import NO_MEMORY, print_err, print_out
 
 # Endmembers that a plan names.
@@ -91,7 +94,7 @@ def chosen_scenes(
     several = listed is not None or len(named) > 1
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
-    refuse_outputs_as_inputs(kept, settings["out_dir"], listed)
+    refuse_outputs_as_inputs(kept, settings["out_dir"], files_beside(kept, listed, settings))
     refuse_noise_of_one(kept, settings.get("noise", "auto"))
     kept = kept[shard_number - 1 :: shards]
     kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if several else kept
@@ -103,17 +106,38 @@ def chosen_scenes(
     return kept
 
 
-def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, listed: Path | None) -> None:
-    """Raise `click.UsageError` if a scene or the list is an output of a scene: it would be replaced before or while it is read."""
+def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:
+    """Return the files that a command reads beside scenes and library, each with its option: list, configuration, each scene's masks.
+
+    The record of a run that is repeated is left out: it may be replaced by that of the same run.
+    """
+    from unmix.outputs.names import RECORD, file_of
+    from unmix.scene import name_for
+
+    config = click.get_current_context().meta.get(CONFIG)
+    files = [("--list", listed), ("--config", None if config is None or config.name.endswith(RECORD) else config)]
+    for option in ("mask", "mask_out", "extract_mask", "noise"):
+        given = settings.get(option)
+        texts = [given] if isinstance(given, str) else given or ()
+        for text, cube in itertools.product([text for text in map(str, texts) if "{" in text], cubes):
+            with contextlib.suppress(MethodError):  # there is no such name for this scene, which will say so
+                files.append((f"--{option.replace('_', '-')}", file_of(name_for(text, cube))))
+    return [(option, path) for option, path in files if path is not None]
+
+
+def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]]) -> None:
+    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read."""
     from unmix.outputs.names import SUFFIXES
 
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
-    for path in (*cubes, *([listed] if listed is not None else [])):
+    for option, path in (*(("", cube) for cube in cubes), *others):
         stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
         for stem in stems:
             writer = writers.get((os.path.realpath(path.parent), stem))
             if writer is not None:
-                advice = "run them one by one, each with its own -o" if path != listed else "give the list another name"
+                advice = (
+                    f"give the file of {option} another name" if option else "run them one by one, each with its own -o"
+                )
                 raise click.UsageError(
                     f"{path}: has the name of an output of {writer}, which this command would replace; {advice}"
                 )

@@ -15,6 +15,8 @@ from .main import COMMANDS
 from .options import Local
 
 log = logging.getLogger("unmix")
+# Where the context of a command keeps the path of the file.
+CONFIG = "unmix_cli.config"
 
 
 def read(path: Path, command: str) -> dict[str, Any]:
@@ -100,6 +102,7 @@ def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Make the options in a file the defaults of this call; those of the command line and the environment come first."""
     if path is None or context.resilient_parsing:
         return
+    context.meta[CONFIG] = path
     known, settings = names_of(context.command), {}
     for name, value in read(path, context.info_name or "").items():
         key = name.replace("-", "_").lower()

@@ -280,7 +280,7 @@ def prune(
     if scene is None and (given or dimensions is not None):
         raise click.UsageError("--dimensions, --nearest and --separability are for --by amuses")
     near = None
-    inputs = inputs_of(library=library)
+    inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
     if scene is not None:
         cube, used, missing = options.open_for_reading(scene, **reading)
         fitted = fit(parts, cube, used.index)

@@ -117,6 +117,7 @@ def command(
     if like in ("dc1", "dc2"):
         from unmix.jobs.synth.squares import Sparse, synthesise_sparse
         from unmix.library import load
+        from unmix.outputs.names import inputs_of
 
         refuse_options_of_envi(like, ("lines", "samples", "bands", "count", "pure", *OF_A_FILE))
         if endmembers is None:
@@ -124,7 +125,8 @@ def command(
         said = (
             f"unmix synth {printable(out.name)} --like {like} -e {printable(endmembers.name)} --seed {seed} --snr {snr}"
         )
-        for path in synthesise_sparse(out, load(endmembers), Sparse(like, decibels, seed), overwrite, said):
+        settings = Sparse(like, decibels, seed)
+        for path in synthesise_sparse(out, load(endmembers), settings, overwrite, said, inputs_of(library=endmembers)):
             print_out(str(path))
         return
     if endmembers is not None:

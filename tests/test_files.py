@@ -17,6 +17,7 @@ from unmix.io import open_cube
 from unmix.io.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
 from unmix.jobs.synth import Scene, synthesise
 from unmix.jobs.verify import verify
+from unmix.library import load
 from unmix.outputs.run_files.journal import read_resume_state
 from unmix.outputs.run_files.output_set import Outputs
 from unmix.scene import ReadOptions, open_scene
@@ -49,6 +50,92 @@ def command(*words):
 
 
 RUN = ["run", "s.hdr", "--device", "cpu", "--overwrite"]
+
+
+def test_each_scene_s_mask_is_no_output_of_another(tmp_path):
+    """By its template: the first scene would replace the mask of the second, which was then unmixed with the wrong one."""
+    rng = np.random.default_rng(0)
+    for folder, name in (("d1", "a"), ("d2", "b")):
+        (tmp_path / folder).mkdir()
+        write_cube(tmp_path / folder / f"{name}.hdr", rng.random((4, 5, 6)).astype(np.float32))
+        write_cube(tmp_path / folder / "a_rmse.hdr", np.ones((4, 5, 1), np.uint8))
+    cubes = [tmp_path / "d1/a.hdr", tmp_path / "d2/b.hdr"]
+    before = contents(tmp_path / "d2")
+    for option in (("--mask",), ("--mask-out",), ("--extract-mask",), ("--uncertainty", "--noise")):
+        words = ("run", *cubes, "-n", 3, *option, "{dir}/a_rmse.hdr", "-o", tmp_path / "d2", "--overwrite")
+        code, said = command(*words)
+        assert code == 2 and "a_rmse.hdr: has the name of an output of" in said and f"the file of {option[-1]}" in said
+    assert contents(tmp_path / "d2") == before
+
+
+def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
+    """A table of classes, a library, a configuration, a map under the name of a page."""
+    rng = np.random.default_rng(1)
+    E = rng.random((6, 5))
+    library = write_csv(tmp_path / "lib.csv", E, np.arange(400, 1000, 100))
+    (tmp_path / "classes.csv").write_text("name,kind\n" + "".join(f"em {k + 1},{'ab'[k % 2]}\n" for k in range(5)))
+    cube = rng.dirichlet(np.ones(5), (4, 5)) @ E.T
+    write_cube(tmp_path / "s.hdr", cube.astype(np.float32))
+    (tmp_path / "s_rmse.hdr").write_text('method = "nnls"\n')
+    spectra = load(library)
+    spectra.write(None, tmp_path / "x.img", tmp_path / "x.hdr")
+    run = ("run", tmp_path / "s.hdr", "-e", library, "--device", "cpu")
+    assert command(*run, "-o", tmp_path / "maps")[0] == 0
+    os.link(tmp_path / "maps/s_run.json", tmp_path / "linked.html")
+    (tmp_path / "soft.html").symlink_to(tmp_path / "maps/s_abundance.img")
+    before = contents(tmp_path) | contents(tmp_path / "maps")
+    prune = (
+        "library",
+        "prune",
+        library,
+        tmp_path / "classes.csv",
+        "--by",
+        "ear",
+        "--classes",
+        f"{tmp_path}/classes.csv:kind",
+    )
+    page = tmp_path / "linked.html", tmp_path / "soft.html"
+    for words in (
+        prune, ("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "x.hdr"), (*run, "--config", tmp_path / "s_rmse.hdr"),
+        ("report", tmp_path / "maps/s", "-o", page[0]), ("report", tmp_path / "maps/s", "-o", page[1]),
+        ("compare", tmp_path / "maps/s", tmp_path / "maps/s", "-o", page[1]),
+    ):  # fmt: skip
+        code, said = command(*words, "--overwrite")
+        assert code == 2 and "would replace" in said, (words, said)
+    assert contents(tmp_path) | contents(tmp_path / "maps") == before
+    again = (
+        "run",
+        tmp_path / "s.hdr",
+        "--config",
+        tmp_path / "maps/s_run.json",
+        "-o",
+        tmp_path / "maps",
+        "--overwrite",
+    )
+    assert command(*again, "--device", "cpu")[0] == 0
+
+
+def test_a_lock_without_room_leaves_nothing(tmp_path, monkeypatch):
+    """And endmembers are not extracted for nothing: the folder is tried before."""
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    rng = np.random.default_rng(2)
+    write_cube(tmp_path / "s.hdr", rng.random((4, 5, 6)).astype(np.float32))
+    (tmp_path / "out").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("unmix.outputs.lock.socket.gethostname", full)
+        patch.setattr("unmix.jobs.extract.extracted", lambda *_: pytest.fail("was extracted"))
+        code, said = command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")
+    assert code == 1 and "cannot write here: No space left" in said and not list((tmp_path / "out").iterdir())
+    assert command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("unmix.jobs.extract.extracted", lambda *_: pytest.fail("was extracted"))
+        code, said = command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")
+    assert code == 1 and "exists already" in said
+
+
 # What is linked to which input under the name of an output, and the command that would replace it.
 TRAPS = {
     "library csv": ({"s_endmembers.csv": "lib.csv"}, [*RUN, "-e", "lib.csv"]),

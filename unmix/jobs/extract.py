@@ -20,7 +20,7 @@ from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..methods import Extraction
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
-from ..outputs.run_files.endmembers import save_library
+from ..outputs.run_files.endmembers import refuse_to_save, save_library
 from ..scene import ReadOptions, open_scene
 
 log = logging.getLogger("unmix")
@@ -94,6 +94,7 @@ def extract_to(
     watches = [Watch(scene.cube) for scene in scenes]
     inputs = [entry for scene in scenes for entry in inputs_of(scene.cube)] + inputs_of(list=listed)
     refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs)
+    refuse_to_save(folder, stem, overwrite)
     library = extracted(scenes, how, subsets, parse_size(memory), threads)
     materials = tuple(dict.fromkeys(library.classes or library.names))
     if library.simplex is not None and "omega" in library.simplex:

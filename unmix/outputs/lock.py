@@ -54,9 +54,7 @@ class Lock:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     self.refuse_if_held(file, elsewhere=True)
-                    file.truncate(0)
-                    file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "key": self.key}))
-                    file.flush()
+                    self.sign(file)
                     return file
             except FileNotFoundError:
                 pass
@@ -67,6 +65,16 @@ class Lock:
                 file.close()
                 raise
             file.close()  # its holder deleted it between our opening and our locking
+
+    def sign(self, file: IO[str]) -> None:
+        """Write host, process and key into the file, which is deleted where the disk has no room for that."""
+        try:
+            file.truncate(0)
+            file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "key": self.key}))
+            file.flush()
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
 
     def take_away(self, file: IO[str]) -> None:
         """Delete a lock file that nobody renews, one run at a time: another may already have made a new file of that name."""

@@ -91,10 +91,10 @@ def with_parts(outputs: Iterable[Path]) -> list[Path]:
     return [file for path in outputs for file in (path, path.with_name(path.name + PART))]
 
 
-Inputs = list[tuple[str, Path]]
+Inputs = Sequence[tuple[str, Path]]
 
 
-def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None) -> Inputs:
+def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     """Return the files that a command reads, each with its role.
 
     Parameters
@@ -104,7 +104,7 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
     **others
         Files by role: ``library``, ``target`` and so on. All files of a library are included; ``FILE:NAME`` stands for FILE.
     """
-    inputs: Inputs = []
+    inputs: list[tuple[str, Path]] = []
     if isinstance(scene, Window):
         inputs += [("cube", path) for path in files_of(scene.cube)]
         inputs += [(mask.option, path) for mask in scene.masks for path in files_of(mask.cube)]
@@ -120,6 +120,11 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
 def file_of(spec: str | os.PathLike[str]) -> Path:
     """Return the file of ``FILE`` or ``FILE:NAME``."""
     return parted(spec)[0]
+
+
+def inputs_of_run(stem: Path) -> list[tuple[str, Path]]:
+    """Return the files of a finished run, as inputs of what is made of them."""
+    return [("run", stem.with_name(name)) for name in listed(stem.parent, stem.name)]
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import MethodError, OutputError
 from ..outputs.atomic import write_whole
-from ..outputs.names import PAGE, RECORD
+from ..outputs.names import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs
 from ..outputs.run_files.finished import FinishedRun
 from .folder_page import folder_page
 from .scene_page import HEAD, scene_page
@@ -49,14 +49,14 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
     try:
         if path.is_dir() and not (path.name and path.with_name(path.name + RECORD).exists()):
             target = target or path / FOLDER
-            page = folder_page(path, target.parent)
+            page, inputs = folder_page(path, target.parent), []
         else:
             run = FinishedRun.of(path)
             target = target or run.stem.with_name(run.stem.name + PAGE)
-            page = page_of(run)
+            page, inputs = page_of(run), inputs_of_run(run.stem)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    return write_page(target, lambda: page, overwrite)
+    return write_page(target, lambda: page, overwrite, inputs)
 
 
 def refuse_other_than_html(target: Path) -> None:
@@ -65,17 +65,18 @@ def refuse_other_than_html(target: Path) -> None:
         raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
 
 
-def write_page(target: Path, make: Callable[[], str], overwrite: bool) -> Path:
-    """Write the page that ``make`` returns; replace only a page of ours, unless ``overwrite``.
+def write_page(target: Path, make: Callable[[], str], overwrite: bool, inputs: Inputs = ()) -> Path:
+    """Write the page that ``make`` returns; replace only a page of ours, unless ``overwrite``, and none of the ``inputs``.
 
     Raises
     ------
     MethodError
-        Where the name does not end in .html.
+        Where the name does not end in .html, or an input has it.
     OutputError
         Where the file exists and is no page of ours, or cannot be written.
     """
     refuse_other_than_html(target)
+    refuse_inputs([target], inputs)
     return write_whole({target: make().encode(errors="replace")}, overwrite or is_ours(target))[0]
 
 

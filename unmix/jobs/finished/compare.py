@@ -17,8 +17,8 @@ from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...outputs.maps.map_type import decoded
-from ...outputs.names import ORTHO
-from ...outputs.run_files.finished import FinishedRun
+from ...outputs.names import ORTHO, inputs_of, inputs_of_run
+from ...outputs.run_files.finished import FinishedRun, stem_of_outputs
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
@@ -146,7 +146,9 @@ def compare(
     found, pairs = comparison(one, other)
     if out is not None:
         views = views_between(one, other, pairs, found)
-        write_page(Path(out), lambda: compare_page(found, views), overwrite)
+        inputs = [*inputs_of(one.cube), *inputs_of(other.cube)]
+        inputs += [file for side in (one, other) if side.report for file in inputs_of_run(stem_of_outputs(side.path))]
+        write_page(Path(out), lambda: compare_page(found, views), overwrite, inputs)
     return found
 
 

@@ -16,7 +16,7 @@ from ...io.formats.header import format_header
 from ...io.opening import open_new, write_new
 from ...io.write import write_all
 from ...library import Endmembers
-from ...outputs.names import refuse_headers_of_others
+from ...outputs.names import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0
@@ -204,13 +204,15 @@ def stem_of(path: Path) -> Path:
     return path.with_name(path.name[:-4]) if path.suffix.lower() == ".hdr" else path
 
 
-def written(stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool) -> list[Path]:
+def written(
+    stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool, inputs: Inputs = ()
+) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
 
     Raises
     ------
     MethodError
-        Where a header to be replaced belongs to other data.
+        Where one of the ``inputs`` would be replaced, or a header that belongs to other data.
     OutputError
         Where a file exists or cannot be written.
     """
@@ -219,6 +221,7 @@ def written(stem: Path, names: list[str], write: Callable[[dict[str, Path]], Non
     for final in finals.values():
         if final.exists() and not overwrite:
             raise OutputError(f"{final}: exists already; use `overwrite` or another name")
+    refuse_inputs(with_parts(finals.values()), inputs)
     refuse_headers_of_others(finals.values())
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from ...errors import LibraryError
 from ...io.formats.header import format_header
 from ...io.opening import write_new
 from ...library import Endmembers
+from ...outputs.names import Inputs
 from . import Fields, Scene, refuse_noise, stem_of, written
 
 log = logging.getLogger("unmix")
@@ -101,7 +102,7 @@ def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.
 
 
 def synthesise_sparse(
-    path: Path, library: Endmembers, settings: Sparse, overwrite: bool = False, command: str = ""
+    path: Path, library: Endmembers, settings: Sparse, overwrite: bool = False, command: str = "", inputs: Inputs = ()
 ) -> list[Path]:
     """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
 
@@ -133,4 +134,4 @@ def synthesise_sparse(
             write_new(parts[f"{name}.hdr"], format_header(fields))  # type: ignore[arg-type]
 
     names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
-    return written(stem_of(path), names, write, overwrite)
+    return written(stem_of(path), names, write, overwrite, inputs)

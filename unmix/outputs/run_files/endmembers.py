@@ -13,6 +13,26 @@ from ..names import LIBRARY, RECORD, inputs_of, of_a_run, refuse_inputs
 from .output_set import Outputs
 
 
+def refuse_to_save(folder: Path, stem: str, overwrite: bool) -> None:
+    """Raise `OutputError` where `save_library` would, before all the work of extracting endmembers."""
+    outputs = Outputs(folder, stem)
+    try:
+        refuse_existing(outputs, overwrite)
+    finally:
+        outputs.abandon()
+
+
+def refuse_existing(outputs: Outputs, overwrite: bool) -> None:
+    """Raise `OutputError` where files of endmembers exist and may not be replaced, or belong to a run."""
+    first = outputs.final(LIBRARY[0])
+    outputs.refuse_unfinished(False)
+    if outputs.final(RECORD).exists():
+        raise OutputError(f"{first}: belongs to a finished run and must stay as it is; choose another `out_dir`")
+    for final in map(outputs.final, LIBRARY):
+        if final.exists() and not overwrite:
+            raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
+
+
 def save_library(
     endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
 ) -> list[Path]:
@@ -42,14 +62,7 @@ def save_library(
     outputs = Outputs(folder, stem)
     finals = [outputs.final(name) for name in LIBRARY]
     try:
-        outputs.refuse_unfinished(False)
-        if outputs.final(RECORD).exists():
-            raise OutputError(
-                f"{finals[0]}: belongs to a finished run and must stay as it is; choose another `out_dir`"
-            )
-        for final in finals:
-            if final.exists() and not overwrite:
-                raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
+        refuse_existing(outputs, overwrite)
         parts = [outputs.part(name) for name in LIBRARY]
         endmembers.write(*parts)
         for watch in watches:
