@@ -244,7 +244,7 @@ def test_why_an_updated_process_keeps_nothing(monkeypatch, caplog):
     cache = kept.cache_of(test_why_an_updated_process_keeps_nothing, kept.FunctionCache)
     assert cache.load_overload("(int64,)", None) is None and not found.lost
     cache.save_overload("(int64,)", None)
-    assert len(found.lost) == 1 and "was updated while this process ran: the compiled code is not kept" in caplog.text
+    assert len(found.lost) == 1 and "was updated while this process ran: what is compiled is not kept" in caplog.text
 
 
 def test_a_part_of_the_package_may_be_a_link(tmp_path):
@@ -573,7 +573,7 @@ def test_who_cannot_keep_code_is_warned_once(monkeypatch, caplog):
     cache = kept.cache_of(test_who_cannot_keep_code_is_warned_once, dispatcher.CUDACache)
     for _ in range(2):
         cache.save_overload("(int64,)", types.SimpleNamespace(codegen=codegen, _reduce_states=dict))
-    assert len(found.lost) == 2 and caplog.text.count("No space left on device: the compiled code is not kept") == 1
+    assert len(found.lost) == 2 and caplog.text.count("No space left on device: what is compiled is not kept") == 1
 
 
 def test_a_file_holds_what_its_name_says(tmp_path):

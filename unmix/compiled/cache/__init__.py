@@ -1,6 +1,6 @@
 """Keep compiled code on disk, for CPU and GPU, where nobody else can put code of theirs in its place.
 
-Numba's own cache has seven faults that affect a program run from cron, which this package avoids:
+Numba's own cache has eight faults that affect a program run from cron, which this package avoids:
 
 * it checks only the file of the function, so callers of an edited function stay stale: our folder is named after a hash of
   the sources of all that the function's module imports, whose code may be compiled into it;
@@ -12,6 +12,7 @@ Numba's own cache has seven faults that affect a program run from cron, which th
 * it runs whatever code it finds there: nobody else may write to our folder, nor to any folder on the path to it;
 * a file that a power failure cut off ends every later run: ours are on the disk before they have their names, and one that is not
   as it was written is written anew;
+* the code of every version stays for ever: ours is removed where no process has looked for it in 90 days;
 * it keeps the code of old sources as that of the new ones, where these change while a process runs: then ours keeps nothing.
 """
 

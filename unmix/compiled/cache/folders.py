@@ -176,8 +176,11 @@ def common_folder() -> str | None:
     given = given_folder()
     if given is None or _is_ours(given) or not trusted(given, whole=False):
         return None
-    # Those of other versions may be closed to us.
-    readable = [folder for folder in given.iterdir() if os.access(folder, os.R_OK | os.X_OK)]
+    try:
+        # Those of other versions may be closed to us.
+        readable = [folder for folder in given.iterdir() if os.access(folder, os.R_OK | os.X_OK)]
+    except OSError:
+        return None
     return str(given) if all(map(trusted, readable)) else None
 
 

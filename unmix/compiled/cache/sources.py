@@ -32,7 +32,7 @@ def _states_in(folder: str, within: frozenset[str] = frozenset()) -> dict[Path, 
     if real in within or not os.path.isdir(folder):
         return states
     for entry in os.scandir(folder):
-        if entry.is_dir():
+        if entry.is_dir() and entry.name != "__pycache__":
             states |= _states_in(entry.path, within | {real})
         elif entry.name.endswith(".py") and entry.is_file():
             states[Path(entry.path)] = _state_of(entry.stat())

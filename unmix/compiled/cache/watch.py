@@ -65,7 +65,7 @@ class Watch(event.Listener):
     def lose(self, why: str) -> None:
         """Note that code could not be kept, and warn once."""
         if not self.lost:
-            log.warning(f"{why}: the compiled code is not kept, so each run compiles again")
+            log.warning(f"{why}: what is compiled is not kept")
         self.lost.append(why)
 
     def say(self) -> None:
