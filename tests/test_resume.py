@@ -295,7 +295,7 @@ def test_what_nothing_speaks_for_is_not_replaced(tmp_path, whole, report):
     (out / "s_rmse.img").write_text("mine")
     if report is not None:
         (out / "s_run.json").write_text(report)
-    with pytest.raises(unmix.OutputError, match="use `overwrite` or `out_dir`"):
+    with pytest.raises(unmix.OutputError, match="use `out_dir`"):
         again(whole, out, skip_existing=True)
     assert (out / "s_rmse.img").read_text() == "mine"
 

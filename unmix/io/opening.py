@@ -49,11 +49,6 @@ def open_new(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> IO[A
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, 0o666), **how)
 
 
-def make_new(path: str | os.PathLike[str]) -> None:
-    """Create a new, empty file for a library that opens it by its name; errors as of `open_new`."""
-    open_new(path).close()
-
-
 def write_new(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Write a new file, text as UTF-8; errors as of `open_new`."""
     with open_new(path) as file:

@@ -22,11 +22,12 @@ from ..io.cube import bytes_per_line, counted, ranges
 from ..io.formats.header import nanometres
 from ..io.identity import Watch
 from ..io.remote import located
+from ..io.written_by import says_unmix
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import write_whole
 from ..outputs.json_text import finite, readable
-from ..outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs, with_parts
+from ..outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs
 from ..scene import ReadOptions, open_scene
 from ..scene.bands import parse_bands
 from .solve import open_array
@@ -122,9 +123,7 @@ def bands_of(
     spectra, y = read(source, target, parse_size(str(memory)), threads, reading or {})
     folder = folder_for(out_dir, spectra.stem)
     stem = folder / spectra.stem.name
-    refuse_inputs(
-        with_parts(Path(f"{stem}{suffix}") for suffix in SUFFIXES), [*spectra.inputs, *inputs_of(target=target)]
-    )
+    refuse_inputs((Path(f"{stem}{suffix}") for suffix in SUFFIXES), [*spectra.inputs, *inputs_of(target=target)])
     if y is None:
         given = {key for key, value in how.items() if value is not None}
         if given - {"seed", "alpha", "regression"}:
@@ -154,7 +153,10 @@ def bands_of(
             files[f"{stem}_curve.png"] = picture
     if spectra.watch is not None:
         spectra.watch.check()
-    written = write_whole({Path(name): content for name, content in files.items()}, overwrite)
+    has_ours = says_unmix(Path(f"{stem}_bands.json"))  # which speaks for the curve too
+    written = write_whole(
+        {Path(name): content for name, content in files.items()}, overwrite, recognise=lambda _: has_ours
+    )
     return finite(report) | {"files": [str(path) for path in written]}
 
 

@@ -15,13 +15,13 @@ from ..arrays.nnls import Batch, batches, solver_for, toeplitz
 from ..arrays.nnqp import MOST_STEPS, Programme, nnqp
 from ..blocks import parse_size
 from ..certificate import CERTIFIED
-from ..errors import InputError, MethodError, OutputError
+from ..errors import InputError, MethodError
 from ..io.formats.hdf5_write import Target, new_hdf5
 from ..io.formats.matlab import Version73, open_variables
-from ..io.opening import make_new
 from ..io.read import brief, refuse_links, refuse_links_out, why_no_file
-from ..outputs.atomic import flush, signals_held
-from ..outputs.names import inputs_of, refuse_inputs, with_parts
+from ..outputs.atomic import named_together
+from ..outputs.names import inputs_of, refuse_inputs
+from ..outputs.ours import named_by_user
 
 log = logging.getLogger("unmix")
 # The arrays that are written: their names, and whether they have a row of n values, not one value, for each system.
@@ -144,7 +144,7 @@ def solve_files(
     MethodError
         Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
     """
-    refuse_inputs(with_parts(answer_files(out, LEAST_SQUARES).values()), inputs_of(A=a, B=b))
+    refuse_inputs(answer_files(out, LEAST_SQUARES).values(), inputs_of(A=a, B=b))
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise InputError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
@@ -219,7 +219,7 @@ def quadratic_files(
     MethodError
         Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
     """
-    refuse_inputs(with_parts(answer_files(out, QUADRATIC).values()), inputs_of(Q=q, H=h))
+    refuse_inputs(answer_files(out, QUADRATIC).values(), inputs_of(Q=q, H=h))
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
         raise InputError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
@@ -249,13 +249,16 @@ def fill_answers(
     summary: dict[str, Any],
 ) -> None:  # fmt: skip
     """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
-    rows = summary["systems"]
-    with Answers(out, rows, summary["n"], written, overwrite) as answers:
+    rows, finals = summary["systems"], list(answer_files(out, written).values())
+    with (
+        named_together(finals, overwrite, "another name", named_by_user) as parts,
+        Answers(parts, rows, summary["n"], written) as answers,
+    ):
         for part in batches(rows, size):
             batch, values = solve_part(part, np.asarray(right[part] if right.ndim == 2 else right[None], np.float64))
             answers.write(part, values)
             add_batch(summary, part, batch)
-        summary["files"] = [str(path) for path in answers.finish()]
+    summary["files"] = [str(path) for path in finals]
     warn_of_failures(summary, source)
 
 
@@ -335,23 +338,15 @@ def add_batch(summary: dict[str, Any], part: slice, batch: Batch | Programme) ->
 
 
 class Answers:
-    """The files of the answers, under `.part` names until `finish`.
+    """The files of the answers, while they are written: one for each array, or one HDF5 file for all.
 
     Raises
     ------
-    OutputError
-        Where one exists already, or cannot be written.
-    MethodError
-        Where the name ends in neither .npy nor .h5.
+    OSError
+        Where they cannot be written.
     """
 
-    def __init__(self, out: Path, N: int, n: int, written: dict[str, bool], overwrite: bool) -> None:
-        self.kind = out.suffix.lower()
-        self.finals = list(answer_files(out, written).values())
-        self.parts = [path.with_name(path.name + ".part") for path in self.finals]
-        for path in self.finals:
-            if path.exists() and not overwrite:
-                raise OutputError(f"{path}: exists already; use `overwrite`")
+    def __init__(self, parts: list[Path], N: int, n: int, written: dict[str, bool]) -> None:
         shapes = {
             name: ((N, n) if is_row else (N,), np.int32 if name == "steps" else np.float64)
             for name, is_row in written.items()
@@ -359,28 +354,25 @@ class Answers:
         self.target: Target | None = None
         self.opened = contextlib.ExitStack()
         self.arrays: dict[str, Any] = {}
-        try:
-            for part in self.parts:
-                make_new(part)
-            if self.kind == ".h5":
-                file, self.target = self.opened.enter_context(new_hdf5(self.parts[0]))
-                self.arrays = {name: file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()}
-            else:
-                for (name, (shape, kind)), part in zip(shapes.items(), self.parts):
-                    self.arrays[name] = np.lib.format.open_memmap(part, "w+", kind, shape)
-                    with open(part, "r+b") as file:  # a full disk would end the process when the map is written to
-                        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
-        except OSError as error:
-            self.abandon()
-            raise OutputError(f"{out}: cannot be written: {error.strerror or brief(error)}") from None
+        if parts[0].suffix.lower() == ".h5":
+            file, self.target = self.opened.enter_context(new_hdf5(parts[0]))
+            self.arrays = {name: file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()}
+        else:
+            for (name, (shape, kind)), part in zip(shapes.items(), parts):
+                self.arrays[name] = np.lib.format.open_memmap(part, "w+", kind, shape)
+                with open(part, "r+b") as file:  # a full disk would end the process when the map is written to
+                    os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
 
     def __enter__(self) -> "Answers":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.abandon()
-        if isinstance(error, OSError):
-            raise OutputError(f"{self.finals[0]}: writing failed: {error.strerror or brief(error)}") from None
+        """Flush and close the arrays; after an error, errors of that are of no interest."""
+        with contextlib.suppress(*(() if error is None else (OSError, RuntimeError))):
+            for array in self.arrays.values():
+                array.flush() if isinstance(array, np.memmap) else None
+            self.arrays = {}
+            self.opened.close()
 
     def write(self, part: slice, values: dict[str, np.ndarray]) -> None:
         """Write a batch to its place."""
@@ -388,30 +380,3 @@ class Answers:
             array[part] = values[name]
         if self.target is not None:
             self.target.check()
-
-    def finish(self) -> list[Path]:
-        """Flush everything, and give the `.part` files their final names; return the paths."""
-        self.close()
-        for part in self.parts:
-            flush(part)
-        with signals_held():
-            for part, final in zip(self.parts, self.finals):
-                os.replace(part, final)
-            self.parts = []
-        return self.finals
-
-    def close(self) -> None:
-        """Flush and close the arrays."""
-        for array in self.arrays.values():
-            array.flush() if isinstance(array, np.memmap) else None
-        self.arrays = {}
-        self.opened.close()
-
-    def abandon(self) -> None:
-        """Close the arrays and remove every `.part` file."""
-        with contextlib.suppress(OSError, RuntimeError):
-            self.close()
-        for part in self.parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-        self.parts = []

@@ -1,59 +1,256 @@
-"""Write files under `.part` names and rename them once they are complete and flushed; compute their digests."""
+"""Write files in a folder that nobody else uses, beside the outputs, and give them their final names once all are whole.
+
+No file that exists is ever written to. A name is given by a link, which fails where the name is taken, so that a file that appeared
+meanwhile stays as it is; what may be replaced (`unmix.outputs.ours`) is moved aside first, if it is still the same file, and comes
+back where something fails. Headers are the last to go and the first to come: at no moment is one beside data of another command.
+"""
 
 import contextlib
-import logging
+import fcntl
 import os
+import re
+import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import OutputError
 from ..io.opening import write_new
+from .ours import WITNESSES, Inode, inode_of, nobody, replaceable
 
-log = logging.getLogger("unmix")
+WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
+
+
+class Workplace:
+    """A new folder in the folder of the outputs, which this process has locked and nobody else may enter.
+
+    Where the system has /proc, ``path`` leads to it by its descriptor: whoever may write to the folder of the outputs can give its
+    name to another folder, but then nothing is written there.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the outputs. Workplaces in it whose processes were killed are removed.
+
+    Raises
+    ------
+    OSError
+        Where a folder cannot be made there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        remove_abandoned(folder)
+        self.folder = folder
+        while True:
+            self.name = folder / f"unmix-{secrets.token_hex(4)}.part"
+            try:
+                os.mkdir(self.name, 0o700)
+                self.descriptor = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except (FileExistsError, FileNotFoundError):  # another process made it, or removed it before it was locked
+                continue
+            if lock(self.descriptor) is not False and self.is_in_place():
+                break
+            os.close(self.descriptor)
+        by_descriptor = Path(f"/proc/self/fd/{self.descriptor}")
+        self.path = by_descriptor if by_descriptor.is_dir() else self.name
+
+    def is_in_place(self) -> bool:
+        """Return whether its name still leads to it, and it is empty."""
+        try:
+            same = os.path.samestat(os.fstat(self.descriptor), os.lstat(self.name))
+        except FileNotFoundError:
+            return False
+        return same and not os.listdir(self.descriptor)
+
+    def named(self, text: str) -> str:
+        """Return a message or a path with the final names in place of those of files in it."""
+        return text.replace(f"{self.path}{os.sep}", f"{self.folder}{os.sep}")
+
+    def status(self, name: str) -> os.stat_result:
+        """Return the status of a file in it."""
+        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def publish(self, finals: Sequence[Path], old: dict[Path, Inode]) -> None:
+        """Give all files in it that have the names of ``finals`` these names; on an error all is as it was.
+
+        Parameters
+        ----------
+        finals : sequence of Path
+        old : dict
+            The files of these names that may be replaced.
+
+        Raises
+        ------
+        OutputError
+            Where another file appeared under one of the names.
+        OSError
+            Where a file cannot be renamed.
+        """
+        in_order = sorted(finals, key=lambda final: final.suffix.lower() not in WITNESSES)
+        if len(finals) == 1 and old:  # a file alone is replaced in one step, and at no moment missing
+            refuse_new(finals[0], old[finals[0]])
+            os.rename(finals[0].name, finals[0], src_dir_fd=self.descriptor)
+            return
+        aside: dict[Path, str] = {}
+        named: list[Path] = []
+        try:
+            for final in reversed([final for final in in_order if final in old]):
+                if os.path.lexists(final):
+                    refuse_new(final, old[final])
+                    aside[final] = f"replaced {len(aside)}"
+                    os.rename(final, aside[final], dst_dir_fd=self.descriptor)
+                    if inode_of(self.status(aside[final])) != old[final]:
+                        raise OutputError(appeared(final))
+            for final in in_order:
+                named.append(final)
+                give_name(final.name, final, self.descriptor)
+        except BaseException:
+            for final in named[:-1]:
+                with contextlib.suppress(OSError):
+                    self.take_back(final)
+            for final, name in aside.items():
+                with contextlib.suppress(OSError, OutputError):
+                    give_name(name, final, self.descriptor)
+            raise
+
+    def take_back(self, final: Path) -> None:
+        """Remove a name that was given, unless it is another file's by now."""
+        if inode_of(os.lstat(final)) == inode_of(self.status(final.name)):
+            os.unlink(final)
+
+    def remove(self) -> None:
+        """Remove the folder and all that is left in it."""
+        empty(self.descriptor)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.name)
+        os.close(self.descriptor)
+
+
+def give_name(name: str, final: Path, folder: int) -> None:
+    """Give a file in the folder with this descriptor its final name; `OutputError` where another file has it."""
+    try:
+        os.link(name, final, src_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.lstat(final)):
+            return  # a process that was killed gave it the name
+        raise OutputError(appeared(final)) from None
+    except OSError:  # a file system without links (FAT), or without links between folders (AFS)
+        if os.path.lexists(final):
+            raise OutputError(appeared(final)) from None
+        os.rename(name, final, src_dir_fd=folder)
+
+
+def refuse_new(final: Path, known: Inode) -> None:
+    """Raise `OutputError` where a name is no longer that of the file that was known."""
+    with contextlib.suppress(FileNotFoundError):
+        if inode_of(os.lstat(final)) != known:
+            raise OutputError(appeared(final))
+
+
+def appeared(final: Path) -> str:
+    """Return the message about a file that was not there when the command began."""
+    return f"{final}: another file appeared under this name during the run; move it away and run again"
+
+
+def lock(folder: int) -> bool | None:
+    """Lock an open folder until it is closed; False where another process has it, None where the file system has no such locks."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def empty(folder: int) -> None:
+    """Unlink all files in an open folder."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the workplaces that processes left when they were killed: nobody holds their locks."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for name in [entry.path for entry in entries if WORKPLACE.fullmatch(entry.name)]:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    if lock(descriptor):
+                        empty(descriptor)
+                        os.rmdir(name)
+                finally:
+                    os.close(descriptor)
 
 
 @contextlib.contextmanager
-def named_together(finals: list[Path], overwrite: bool, where: Path, help: str) -> Iterator[list[Path]]:
-    """Yield `.part` paths to write to; at the end they are flushed and renamed together, or all deleted after an error.
-
-    Raises
-    ------
-    OutputError
-        Where a file exists and may not be replaced (``help`` names the parameter to use), or cannot be written. Where the system
-        names no file, the message names ``where``.
-    """
-    assert len(set(finals)) == len(finals)
-    parts = [final.with_name(final.name + ".part") for final in finals]
-    for final in finals:
-        if final.exists() and not overwrite:
-            raise OutputError(f"{final}: exists already; use {help}")
+def workplace(folder: Path) -> Iterator[Workplace]:
+    """Make a `Workplace`, and remove it at the end; errors are raised with the final names of its files."""
+    place = Workplace(folder)
     try:
-        yield parts
-        for part in parts:
-            flush(part)
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
+        yield place
+    except OutputError as error:
+        raise OutputError(place.named(str(error))) from None
     except OSError as error:
-        raise OutputError(f"{error.filename or where}: writing failed: {error.strerror or error}") from None
+        names = [name for name in (error.filename, error.filename2) if isinstance(name, str | os.PathLike)]
+        if names:  # of a renaming there are two, one of them within the folder
+            error.filename = place.named(
+                os.fspath(next((name for name in names if os.sep in os.fspath(name)), names[0]))
+            )
+        raise
     finally:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        place.remove()
 
 
-def write_whole(files: dict[Path, bytes], overwrite: bool) -> list[Path]:
-    """Write small files of one folder, all or none, and return the paths. The caller checks that none is an input.
+@contextlib.contextmanager
+def named_together(
+    finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody
+) -> Iterator[list[Path]]:
+    """Yield paths to write the files of one folder to; at the end they are flushed and get their names, or all are removed.
+
+    Parameters
+    ----------
+    finals : sequence of Path
+        The final names. The folder is made, and removed again where nothing comes of it.
+    overwrite, elsewhere, recognise
+        See `unmix.outputs.ours.replaceable`.
 
     Raises
     ------
     OutputError
-        Where a file exists and may not be replaced, or cannot be written.
+        Where a file exists and may not be replaced, or appeared meanwhile, or cannot be written.
     """
-    folder = next(iter(files)).parent
-    with named_together(list(files), overwrite, folder, "`overwrite` or `out_dir`") as parts:
+    folder = finals[0].parent
+    assert len(set(finals)) == len(finals) and all(final.parent == folder for final in finals)
+    old = replaceable(finals, overwrite, elsewhere, recognise)
+    is_new, done = not folder.exists(), False
+    try:
         folder.mkdir(parents=True, exist_ok=True)
+        with workplace(folder) as place:
+            parts = [place.path / final.name for final in finals]
+            yield parts
+            for part in parts:
+                flush(part)
+            with signals_held():
+                place.publish(finals, old)
+                done = True
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror or error}") from None
+    finally:
+        if is_new and not done:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def write_whole(
+    files: dict[Path, bytes], overwrite: bool, elsewhere: str = "`out_dir`", recognise: Callable[[Path], bool] = nobody
+) -> list[Path]:
+    """Write small files of one folder, all or none, and return the paths; parameters and errors as of `named_together`.
+
+    The caller checks that none is an input.
+    """
+    with named_together(list(files), overwrite, elsewhere, recognise) as parts:
         for part, content in zip(parts, files.values()):
             write_new(part, content)
     return list(files)

@@ -6,7 +6,8 @@ from pathlib import Path
 from ..errors import MethodError
 from ..library import Endmembers
 from .atomic import named_together
-from .names import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
+from .names import Inputs, refuse_headers_of_others, refuse_inputs
+from .ours import named_by_user
 
 log = logging.getLogger("unmix")
 
@@ -27,13 +28,13 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
     if out.suffix.lower() not in endings:
         raise MethodError(f"{out}: libraries are written as .csv, .sli, .lib or .hdr; use one of these endings")
     finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
-    refuse_inputs(with_parts(finals), inputs)
+    refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":
         log.warning(
             f"{out}: CSV holds no FWHM, so resampling this library will give other spectra; write .sli to keep the FWHM"
         )
-    with named_together(finals, overwrite, out, "`overwrite`") as parts:
+    with named_together(finals, overwrite, "another name", named_by_user) as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:

@@ -86,11 +86,6 @@ def of_a_run(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
     ]
 
 
-def with_parts(outputs: Iterable[Path]) -> list[Path]:
-    """Return outputs and their ``.part`` names, which they have until they are complete."""
-    return [file for path in outputs for file in (path, path.with_name(path.name + PART))]
-
-
 Inputs = Sequence[tuple[str, Path]]
 
 

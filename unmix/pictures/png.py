@@ -5,6 +5,8 @@ import zlib
 
 import numpy as np
 
+from ..io.written_by import PNG_SOFTWARE
+
 LEVEL = 6  # of compression
 
 
@@ -26,6 +28,7 @@ def png(image: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     height, width = image.shape[:2]
     indexed = palette is not None
     parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3 if indexed else 6, 0, 0, 0))]
+    parts += [chunk(b"tEXt", PNG_SOFTWARE)]
     if palette is not None:
         parts += [chunk(b"PLTE", palette[:, :3].tobytes()), chunk(b"tRNS", palette[:, 3].tobytes())]
     rows = np.zeros((height, 1 + image.reshape(height, -1).shape[1]), np.uint8)

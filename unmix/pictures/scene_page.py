@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
+from ..io.written_by import PAGE_HEAD
 from ..outputs.run_files.finished import FinishedRun
 from .browse import picture
 from .charts import bars, lines
@@ -18,11 +19,6 @@ from .colours import MAGMA, VIRIDIS, colour_of, ramp
 from .png import png
 from .views import View, thin_bands, views_of
 
-# How every page begins, by which it is known as ours.
-HEAD = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    '<meta name="generator" content="unmix">'
-)
 # The longest sides of a map's picture, for so many maps at most, and of the picture of three maps: a page stays below 2 MB, even of
 # noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
@@ -56,7 +52,7 @@ def document(title: str, body: str, script: str = "") -> str:
         "; script-src 'unsafe-inline'" if script else ""
     )
     return (
-        f'{HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'{PAGE_HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{title}</title><style>{part('page.css')}</style></head>\n<body>\n{body}\n"
         + (f"<script>{part(script)}</script>" if script else "")
         + "</body></html>\n"

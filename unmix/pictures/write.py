@@ -5,16 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import MethodError, OutputError
+from ..io.written_by import says_unmix
 from ..outputs.atomic import write_whole
 from ..outputs.names import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs
+from ..outputs.ours import nobody
 from ..outputs.run_files.finished import FinishedRun
 from .folder_page import folder_page
-from .scene_page import HEAD, scene_page
+from .scene_page import scene_page
 
 # The page of a folder.
 FOLDER = "report.html"
-# How a page of ours begins.
-BEGINNING = HEAD.encode()
 
 
 def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Path:
@@ -27,7 +27,7 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
     out : path-like, optional
         The file to write; default is ``STEM_report.html`` beside the maps, or ``FOLDER/report.html``.
     overwrite : bool
-        Replace a file that is not such a page; pages are replaced anyway.
+        Replace the file ``out`` though it is not such a page; pages are replaced anyway.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
             page, inputs = page_of(run), inputs_of_run(run.stem)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    return write_page(target, lambda: page, overwrite, inputs)
+    return write_page(target, lambda: page, overwrite, inputs, is_named=out is not None)
 
 
 def refuse_other_than_html(target: Path) -> None:
@@ -65,8 +65,12 @@ def refuse_other_than_html(target: Path) -> None:
         raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
 
 
-def write_page(target: Path, make: Callable[[], str], overwrite: bool, inputs: Inputs = ()) -> Path:
-    """Write the page that ``make`` returns; replace only a page of ours, unless ``overwrite``, and none of the ``inputs``.
+def write_page(
+    target: Path, make: Callable[[], str], overwrite: bool, inputs: Inputs = (), is_named: bool = True
+) -> Path:
+    """Write the page that ``make`` returns; replace only a page of ours, or with ``overwrite`` the file that the user named.
+
+    None of the ``inputs`` is replaced; ``is_named`` says whether the user named the file.
 
     Raises
     ------
@@ -77,7 +81,9 @@ def write_page(target: Path, make: Callable[[], str], overwrite: bool, inputs: I
     """
     refuse_other_than_html(target)
     refuse_inputs([target], inputs)
-    return write_whole({target: make().encode(errors="replace")}, overwrite or is_ours(target))[0]
+    content = make().encode(errors="replace")
+    recognise = Path.is_file if is_named else nobody
+    return write_whole({target: content}, overwrite or says_unmix(target), "another name", recognise)[0]
 
 
 def page_of(run: FinishedRun) -> str:
@@ -89,12 +95,3 @@ def page_of(run: FinishedRun) -> str:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise OutputError(f"{run.stem}{RECORD}: is damaged: {type(error).__name__}: {error}") from None
     raise OutputError(f"{run.stem}: {faults[0]}")
-
-
-def is_ours(path: Path) -> bool:
-    """Return whether a file is a page that this module wrote."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(BEGINNING) + 200).startswith(BEGINNING)
-    except OSError:
-        return False

@@ -24,7 +24,7 @@ class Target(io.RawIOBase):
     Parameters
     ----------
     path : Path
-        The file, which is created or emptied.
+        The file, which is new: a file or link of that name is unlinked first.
 
     Raises
     ------
@@ -35,7 +35,8 @@ class Target(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.error: OSError | None = None
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        path.unlink(missing_ok=True)
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         self.place = self.size = 0
         self.held: list[tuple[int, bytes]] = []  # (offset, bytes) written since the first error, in order
 

@@ -1,6 +1,5 @@
 """`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
 
-import contextlib
 import logging
 import os
 import tempfile
@@ -12,13 +11,14 @@ import numpy as np
 
 from ...errors import MethodError, OutputError
 from ...io.export import LISTED, OutputFormat, require, work_file
-from ...io.formats.header import format_header, words
+from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
 from ...io.read import brief
 from ...outputs.atomic import named_together
-from ...outputs.names import MAPS, ORTHO, folder_for, refuse_headers_of_others, refuse_inputs, with_parts
+from ...outputs.names import MAPS, ORTHO, folder_for, refuse_headers_of_others, refuse_inputs
 from ...outputs.run_files.finished import FinishedRun
 from ...pictures.colours import MAGMA, VIRIDIS, ramp
+from ...pictures.qml import HEAD as STYLE_HEAD
 from ...pictures.qml import of_one, of_three
 from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
@@ -86,25 +86,22 @@ def export(
     files = {piece: [folder / (piece.name + ending) for ending in form.endings] for piece in pieces}
     finals = [file for piece in pieces for file in files[piece]]
     finals += [folder / (piece.name + STYLE) for piece in styles]
-    refuse_inputs(with_parts(finals), [("run", run.stem.with_name(name)) for name in run.report["digests"]])
+    refuse_inputs(finals, [("run", run.stem.with_name(name)) for name in run.report["digests"]])
     refuse_headers_of_others(finals)
     if not any("map info" in run.open(piece.map).fields for piece in pieces):
         log.warning(f"{run.stem}: its maps have no place on a map; those of a swath have one if the run had `ortho`")
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with named_together(finals, overwrite, folder, "`overwrite`") as parts:
-            part_of = dict(zip(finals, parts))
-            for piece in pieces:
-                write_piece(run, piece, form, [part_of[file] for file in files[piece]])
-            for piece, text in styles.items():
-                write_new(part_of[folder / (piece.name + STYLE)], text.encode())
-    except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+    with named_together(finals, overwrite, "`out_dir`", is_style) as parts:
+        part_of = dict(zip(finals, parts))
+        for piece in pieces:
+            write_piece(run, piece, form, [part_of[file] for file in files[piece]])
+        for piece, text in styles.items():
+            write_new(part_of[folder / (piece.name + STYLE)], text.encode())
     return finals
+
+
+def is_style(path: Path) -> bool:
+    """Recognise a style that this command wrote; QGIS begins its own otherwise."""
+    return path.suffix == STYLE and path.is_file() and read_small(path).startswith(STYLE_HEAD.encode())
 
 
 def pieces_of(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> Iterator[Piece]:

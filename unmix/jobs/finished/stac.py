@@ -87,7 +87,7 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
     target = run.stem.with_name(run.stem.name + ITEM)
     text = json.dumps(item.to_dict(include_self_link=False), indent=1, ensure_ascii=False)
     try:
-        return write_whole({target: text.encode()}, overwrite)[0]
+        return write_whole({target: text.encode()}, overwrite, "a copy of the maps in another folder")[0]
     except UnicodeEncodeError:
         raise OutputError(f"{run.stem}: its name is not UTF-8, as those in a STAC item must be; rename it") from None
 

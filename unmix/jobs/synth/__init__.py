@@ -1,6 +1,5 @@
 """Make synthetic scenes of any size with known truth, streamed to disk; a seed gives the same bytes whatever the blocks."""
 
-import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from ...blocks import plan_blocks
-from ...errors import MethodError, OutputError
+from ...errors import MethodError
 from ...io.cube import INTERLEAVES
 from ...io.fields import DTYPES
 from ...io.formats.header import format_header
 from ...io.opening import open_new, write_new
 from ...io.write import write_all
 from ...library import Endmembers
-from ...outputs.names import Inputs, refuse_headers_of_others, refuse_inputs, with_parts
+from ...outputs.atomic import named_together
+from ...outputs.names import Inputs, refuse_headers_of_others, refuse_inputs
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0
@@ -216,29 +216,16 @@ def written(
     OutputError
         Where a file exists or cannot be written.
     """
-    finals = {name: stem.with_name(stem.name + name) for name in names}
-    parts = {name: final.with_name(final.name + ".part") for name, final in finals.items()}
-    for final in finals.values():
-        if final.exists() and not overwrite:
-            raise OutputError(f"{final}: exists already; use `overwrite` or another name")
-    refuse_inputs(with_parts(finals.values()), inputs)
-    refuse_headers_of_others(finals.values())
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        write(parts)
-        for name, part in parts.items():
-            os.replace(part, finals[name])
-    except OSError as error:
-        raise OutputError(f"{error.filename or stem}: writing failed: {error.strerror or error}") from None
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-    return list(finals.values())
+    finals = [stem.with_name(stem.name + name) for name in names]
+    refuse_inputs(finals, inputs)
+    refuse_headers_of_others(finals)
+    with named_together(finals, overwrite, "another name") as parts:
+        write(dict(zip(names, parts)))
+    return finals
 
 
 def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str) -> None:
-    """Write all files under their `.part` names."""
+    """Write all files under the names that they have meanwhile."""
     waves, E = endmember_spectra(scene.bands, scene.count, scene.seed)
     names = tuple(f"material {j + 1}" for j in range(scene.count))
     Endmembers(names, E, waves).write(

@@ -129,7 +129,7 @@ def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
     Y[..., water] = FILL
     names = ["soil", "pv", "npv", "shade"]
     header = {
-        "description": "true fractions", "samples": granule.samples, "lines": granule.lines, "bands": 4, "header offset": 0,
+        "description": "true fractions by unmix", "samples": granule.samples, "lines": granule.lines, "bands": 4, "header offset": 0,
         "file type": "ENVI Standard", "data type": 4, "interleave": "bip", "byte order": 0, "band names": names,
     }  # fmt: skip
     return {
@@ -197,6 +197,7 @@ def write_mask(out: Path, cloud: np.ndarray) -> None:
     flags[..., FLAGS.index("Cloud flag")] = flags[..., FLAGS.index("Aggregate Flag")] = cloud
     flags[..., FLAGS.index("AOD550")], flags[..., FLAGS.index("H2O (g cm-2)")] = 0.1, 1.5
     with new_hdf5(out, libver=("earliest", "v110")) as (file, _):
+        file.attrs["title"] = "synthetic mask by unmix, as EMIT's L2A"
         add_cube(file, "mask", flags)
         file["sensor_band_parameters/mask_bands"] = np.array(FLAGS, h5py.string_dtype())
 

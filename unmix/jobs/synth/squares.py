@@ -120,7 +120,7 @@ def synthesise_sparse(
     headers: dict[str, dict[str, object]] = {
         "": {"description": command or "synthetic scene by unmix", **waves},
         "_truth_abundance": {
-            "description": f"true abundances; there are {'; '.join(used)}",
+            "description": f"true abundances by unmix; there are {'; '.join(used)}",
             "band names": list(library.names),
         },
     }

@@ -14,7 +14,7 @@ from ...io.fields import DTYPES, MAP_FIELDS, acquisition_of
 from ...io.formats.header import format_header
 from ...io.identity import Watch
 from ..atomic import named_together
-from ..names import inputs_of, refuse_headers_of_others, refuse_inputs, with_parts
+from ..names import inputs_of, refuse_headers_of_others, refuse_inputs
 
 
 class PlainMap:
@@ -66,10 +66,9 @@ def new_files(
         Where one exists and may not be replaced, or cannot be written.
     """
     finals = [folder / (scene.stem + name) for name in names]
-    refuse_inputs(with_parts(finals), [*inputs_of(scene), *others])
+    refuse_inputs(finals, [*inputs_of(scene), *others])
     refuse_headers_of_others(finals)
     watch = Watch(scene)
-    folder.mkdir(parents=True, exist_ok=True)
-    with named_together(finals, overwrite, folder, "`overwrite` or `out_dir`") as parts:
+    with named_together(finals, overwrite, "`out_dir`") as parts:
         yield dict(zip(names, parts))
         watch.check()

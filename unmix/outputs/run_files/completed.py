@@ -60,7 +60,7 @@ class CompletedRun:
                 raise ValueError("it names files that are no outputs")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
-                f"{path}: is missing or cannot be read, but outputs exist; use `overwrite` or `out_dir`"
+                f"{path}: is missing or cannot be read, but outputs exist; use `out_dir` or `overwrite`"
             ) from None
         if older:
             raise OutputError(

@@ -1,15 +1,14 @@
 """Write the endmembers of a scene without its maps."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import OutputError
 from ...io.identity import Watch
-from ...io.read import brief
 from ...library import Endmembers
-from ..atomic import signals_held
+from ..atomic import named_together
 from ..names import LIBRARY, RECORD, inputs_of, of_a_run, refuse_inputs
+from ..ours import replaceable
 from .output_set import Outputs
 
 
@@ -28,9 +27,7 @@ def refuse_existing(outputs: Outputs, overwrite: bool) -> None:
     outputs.refuse_unfinished(False)
     if outputs.final(RECORD).exists():
         raise OutputError(f"{first}: belongs to a finished run and must stay as it is; choose another `out_dir`")
-    for final in map(outputs.final, LIBRARY):
-        if final.exists() and not overwrite:
-            raise OutputError(f"{final}: exists already; use `overwrite` or `out_dir`")
+    replaceable([outputs.final(name) for name in LIBRARY], overwrite, "`out_dir`")
 
 
 def save_library(
@@ -63,15 +60,10 @@ def save_library(
     finals = [outputs.final(name) for name in LIBRARY]
     try:
         refuse_existing(outputs, overwrite)
-        parts = [outputs.part(name) for name in LIBRARY]
-        endmembers.write(*parts)
-        for watch in watches:
-            watch.check()
-        with signals_held():
-            for part, final in zip(parts, finals):
-                os.replace(part, final)
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: writing failed: {error.strerror or brief(error)}") from None
+        with named_together(finals, overwrite, "`out_dir`") as parts:
+            endmembers.write(*parts)
+            for watch in watches:
+                watch.check()
     finally:
         outputs.abandon()
     return finals

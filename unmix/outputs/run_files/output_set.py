@@ -14,16 +14,17 @@ from ...io.export import FORMATS, OutputFormat
 from ...io.fields import DTYPES
 from ...io.formats.header import format_header
 from ...io.identity import Watch
-from ...io.opening import make_new, write_new
+from ...io.opening import write_new
 from ...io.read import brief
 from ...summary import Summary
-from ..atomic import flush, signals_held
+from ..atomic import flush, give_name, remove_abandoned, signals_held, workplace
 from ..digests import file_digest, record_digest
 from ..json_text import finite, readable
 from ..lock import Lock
 from ..maps.map_type import MapType, Values, type_of
 from ..maps.raster import Raster
 from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
+from ..ours import Inode, inode_of, replaceable
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 
@@ -63,7 +64,7 @@ class Outputs:
     ) -> None:
         form.refuse_name(folder, stem)
         self.folder, self.stem, self.form, self.suffixes, self.watch = folder, stem, form, suffixes, watch
-        self.may_replace = False
+        self.old: dict[Path, Inode] = {}  # outputs that were there at the beginning and may be replaced
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.folder_is_new = not folder.exists()
@@ -75,6 +76,7 @@ class Outputs:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / (stem + LOCK))
+            remove_abandoned(folder)
         except OSError as error:
             raise OutputError(
                 f"{folder}: cannot write here: {error.strerror}; choose another place with `out_dir`"
@@ -110,13 +112,11 @@ class Outputs:
         return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
 
     def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
-        """Raise `OutputError` if outputs exist and the user does not allow replacing them."""
-        self.may_replace = may_replace
-        existing = self.existing()
-        if existing and not may_replace:
-            raise OutputError(
-                f"{existing[0]}: exists already; use `overwrite`{', `skip_existing`' * can_skip} or `out_dir`"
-            )
+        """Raise `OutputError` if outputs exist and are not ours, or the user does not allow replacing them."""
+        allowing = f"`overwrite`{', `skip_existing`' * can_skip}"
+        self.old = replaceable(
+            [self.final(suffix) for suffix in self.suffixes], may_replace, "`out_dir`", allowing=allowing
+        )
 
     def unfinished(self) -> list[Path]:
         """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
@@ -294,7 +294,8 @@ class Outputs:
         self.lock.check()
         names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == record)]
         self.refuse_new_files(names)
-        replaced = [name for name in listed(self.folder, self.stem) if name not in names]
+        replaced = [name for name in reversed(names) if self.folder / name in self.old]  # the record first
+        replaced += [name for name in listed(self.folder, self.stem) if name not in names]
         with signals_held():
             if self.journal.file is not None:
                 self.journal.append({"finishing": names, "replaced": replaced})
@@ -304,12 +305,10 @@ class Outputs:
             self.publish(names, replaced)
 
     def refuse_new_files(self, names: list[str]) -> None:
-        """Raise `OutputError` if a file with one of these names was made during the run, and the run may not replace files."""
-        for name in names:
-            if not self.may_replace and os.path.lexists(self.folder / name):
-                raise OutputError(
-                    f"{self.folder / name}: exists by now, but did not when the run began; move it away and run again"
-                )
+        """Raise `OutputError` if a file with one of these names was made during the run."""
+        for path in (self.folder / name for name in names):
+            if os.path.lexists(path) and inode_of(os.lstat(path)) != self.old.get(path):
+                raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
 
     def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
         """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
@@ -321,22 +320,26 @@ class Outputs:
         names : list of str
             The final names; ``run.json`` last.
         replaced : list of str
-            Other outputs of the run that this one replaces: they do not belong to the new run and are deleted.
+            Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new run. Those whose
+            names have been given are of the new run.
 
         Returns
         -------
         dict
             The content of ``run.json``.
         """
-        record = self.folder / names[-1]
-        if (self.folder / (names[-1] + ".part")).exists():
-            record.unlink(missing_ok=True)  # from here on an older run does not count as finished
+        record, parts = self.folder / names[-1], {name: self.folder / (name + PART) for name in names}
         for name in replaced:
-            (self.folder / name).unlink(missing_ok=True)
-        for name in names:
-            part = self.folder / (name + ".part")
-            if part.exists():
-                os.replace(part, self.folder / name)
+            if name not in names or parts[name].exists():
+                (self.folder / name).unlink(missing_ok=True)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for name, part in parts.items():
+                if part.exists():
+                    give_name(part.name, self.folder / name, folder)
+                    part.unlink(missing_ok=True)
+        finally:
+            os.close(folder)
         for (
             path
         ) in self.unfinished():  # work files of converted maps, if an earlier process died before it removed them
@@ -358,8 +361,11 @@ class Outputs:
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
         try:
-            make_new(out)
-            self.form.convert(image, header, out, name)
+            with workplace(self.folder) as place:
+                made = place.path / out.name.removesuffix(PART)
+                self.form.convert(image, header, made, name)
+                flush(made)
+                os.replace(made, out)
         except (OSError, OutputError):
             raise
         except Exception as error:  # whatever the library that writes the format raises
@@ -367,7 +373,6 @@ class Outputs:
         for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
             self.converted.append(path)
             self.parts.remove(path)
-        flush(out)
         return file_digest(out)
 
     def abandon(self) -> None:

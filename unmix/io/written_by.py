@@ -1,0 +1,89 @@
+"""Tell by what a file says of itself whether unmix wrote it."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import UnmixError
+from .formats.header import read_header
+from .probe import survives
+
+# How every page begins.
+PAGE_HEAD = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    '<meta name="generator" content="unmix">'
+)
+# The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
+PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
+WORD = re.compile(r"\bunmix\b")
+
+
+def says_unmix(path: Path) -> bool:
+    """Return whether a file says that unmix wrote it; False for a format that has no place for that, and where it cannot be read."""
+    says = SAYS.get(path.suffix.lower())
+    if says is None or not path.is_file():
+        return False
+    try:
+        return says(path)
+    except (UnmixError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def header_says(path: Path) -> bool:
+    """Ask an ENVI header."""
+    fields = read_header(path)
+    return "unmix version" in fields or WORD.search(fields.get("description", "")) is not None
+
+
+def json_says(path: Path) -> bool:
+    """Ask a JSON file: a record, a table of bands, or a STAC item."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return "unmix" in content or "unmix" in content["properties"]["processing:software"]
+
+
+def beginning_says(path: Path) -> bool:
+    """Ask a page or a picture."""
+    with open(path, "rb") as file:
+        beginning = file.read(SEARCHED_BYTES)
+    if beginning.startswith(b"\x89PNG"):
+        return b"tEXt" + PNG_SOFTWARE in beginning
+    return beginning.startswith(PAGE_HEAD.encode())
+
+
+def geotiff_says(path: Path) -> bool:
+    """Ask a GeoTIFF."""
+    from .formats.geotiff import gdal, settings
+
+    try:
+        with settings(), gdal().open(path, driver="GTiff") as source:
+            return bool(source.tags().get("TIFFTAG_SOFTWARE") == "unmix")
+    except Exception as error:  # GDAL's own errors are of no common class
+        raise ValueError(str(error)) from None
+
+
+def hdf5_says(path: Path) -> bool:
+    """Ask an HDF5 or NetCDF-4 file, in a child process first: a damaged one may crash the library."""
+    survives(path, lambda: title_of(path))
+    return WORD.search(title_of(path)) is not None
+
+
+def title_of(path: Path) -> str:
+    """Return the title of an HDF5 file."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        title = file.attrs.get("title", b"")
+    return title.decode(errors="replace") if isinstance(title, bytes) else str(title)
+
+
+SAYS: dict[str, Callable[[Path], bool]] = {
+    ".hdr": header_says,
+    ".json": json_says,
+    ".html": beginning_says,
+    ".htm": beginning_says,
+    ".png": beginning_says,
+    ".tif": geotiff_says,
+    ".h5": hdf5_says,
+    ".nc": hdf5_says,
+}

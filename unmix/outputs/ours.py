@@ -1,0 +1,99 @@
+"""Decide for every command which files that exist may be replaced: those that unmix wrote, and only where the user allows it.
+
+A file is ours where a run's record beside it lists it, or where it says so itself: an ENVI header (which speaks for its data too), a
+GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that is written with it
+and whose name its own begins with. Tables, arrays and pages that the user names are the user's to give away (`named_by_user`).
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import OutputError
+from ..io.written_by import says_unmix
+from .names import SUFFIXES, listed
+
+Inode = tuple[int, int]
+# Files that speak for others of their set, and those that cannot say who wrote them.
+WITNESSES, SILENT = (".hdr", ".json", ".nc"), (".csv", ".txt", ".png")
+# Data of an ENVI header.
+DATA = (".img", ".sli", ".lib")
+
+
+def inode_of(status: os.stat_result) -> Inode:
+    """Return what a file is known by, whatever its name."""
+    return status.st_dev, status.st_ino
+
+
+def nobody(path: Path) -> bool:
+    """Recognise no further file."""
+    return False
+
+
+def named_by_user(path: Path) -> bool:
+    """Recognise a file of a kind that has no place to say who wrote it, where the user named it on the command line."""
+    return path.suffix.lower() in (".csv", ".npy", ".h5")
+
+
+def replaceable(
+    finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody,
+    allowing: str = "`overwrite`",
+) -> dict[Path, Inode]:  # fmt: skip
+    """Return the files of these names that exist and may be replaced, with their inodes.
+
+    Parameters
+    ----------
+    finals : sequence of Path
+        All files that a command writes together.
+    overwrite : bool
+        Whether the user allows to replace those that unmix wrote.
+    elsewhere : str
+        What to use in order to write elsewhere: "`out_dir`", "another name".
+    recognise : callable
+        Whether a file that is not known as ours may be replaced nevertheless: `named_by_user`, or what the command alone can tell.
+    allowing : str
+        The options that allow to replace files.
+
+    Raises
+    ------
+    OutputError
+        Where a file exists and may not be replaced.
+    """
+    old = {}
+    for final in finals:
+        try:
+            status = os.lstat(final)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        is_plain = stat.S_ISREG(status.st_mode)
+        is_known = is_plain and (status.st_size == 0 or is_by_unmix(final, finals))
+        may_be_named = (is_plain or stat.S_ISLNK(status.st_mode)) and recognise(final)
+        if is_known and not overwrite:
+            raise OutputError(f"{final}: exists already; use {allowing} or {elsewhere}")
+        if not is_known and not (overwrite and may_be_named):
+            or_else = "replace it with `overwrite`" if may_be_named else "move it away"
+            raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or {or_else}")
+        old[final] = inode_of(status)
+    return old
+
+
+def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
+    """Return whether unmix wrote a file; ``together`` are the files that are written with it, which may speak for it."""
+    suffix = path.suffix.lower()
+    if is_recorded(path) or says_unmix(path):
+        return True
+    if suffix in DATA:
+        return says_unmix(path.with_suffix(".hdr"))
+    return suffix in SILENT and any(
+        one.suffix.lower() in WITNESSES and path.name.startswith(one.stem) and says_unmix(one) for one in together
+    )
+
+
+def is_recorded(path: Path) -> bool:
+    """Return whether the record of a run beside a file lists it."""
+    with contextlib.suppress(ValueError):
+        stems = {path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)}
+        return any(path.name in listed(path.parent, stem) for stem in stems)
+    return False
