@@ -172,7 +172,7 @@ def test_hdf5_does_not_end_the_process(tmp_path, scene):
     done = subprocess.run(
         [sys.executable, "-c", CRASH, str(scene / "s.hdr"), str(tmp_path), "2000"], capture_output=True, text=True
     )
-    assert done.returncode == 0 and "s_abundance.h5.part: writing failed: File too large" in done.stdout
+    assert done.returncode == 0 and "s_abundance.h5: writing failed: File too large" in done.stdout
     assert "Traceback" not in done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import unmix
 from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs.atomic import give_name
 from unmix.outputs.lock import Lock
 from unmix.outputs.run_files.journal import read_resume_state
 
@@ -371,19 +372,19 @@ def test_a_full_log_stops_nothing(odd):
 
 def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
     """Some names are taken, and the process dies: the next takes the others, and computes nothing."""
-    out, replace, taken = tmp_path / "o", os.replace, [0]
+    out, taken = tmp_path / "o", [0]
 
-    def thrice(*paths):
+    def thrice(*words):
         taken[0] += 1
         if taken[0] > 3:
             raise KeyboardInterrupt
-        replace(*paths)
+        give_name(*words)
 
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", thrice)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", thrice)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", give_name)
     monkeypatch.setattr("unmix.jobs.run.scene_run.fill", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
@@ -565,15 +566,15 @@ def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
 
 def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
     """What somebody else wrote under a `.part` name meanwhile is not named."""
-    out, replace = tmp_path / "o", os.replace
+    out = tmp_path / "o"
 
-    def never(*paths):
+    def never(*words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", never)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", never)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.os.replace", replace)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", give_name)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
     same(out, whole[1])

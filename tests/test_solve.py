@@ -12,7 +12,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.arrays.nnls import toeplitz
-from unmix.jobs.solve import LEAST_SQUARES, Answers, open_array, solve_files
+from unmix.jobs.solve import LEAST_SQUARES, answer_files, open_array, solve_files
 
 
 @pytest.fixture
@@ -148,4 +148,4 @@ def test_arrays_by_name(tmp_path, arrays):
         file["only"] = arrays[0]
     assert open_array(tmp_path / "one.h5").shape == (20, 12)
     with pytest.raises(unmix.MethodError, match=r"written to \.npy or \.h5"):
-        Answers(tmp_path / "x.txt", 1, 1, LEAST_SQUARES, False)
+        answer_files(tmp_path / "x.txt", LEAST_SQUARES)

@@ -20,9 +20,9 @@ from ..errors import InputError, LibraryError, MethodError
 from ..io import missing
 from ..io.cube import bytes_per_line, counted, ranges
 from ..io.formats.header import nanometres
+from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
 from ..io.remote import located
-from ..io.written_by import says_unmix
 from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import write_whole

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import OutputError
-from ..io.written_by import says_unmix
+from ..io.formats.written_by import says_unmix
 from .names import SUFFIXES, listed
 
 Inode = tuple[int, int]

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from ..io.written_by import PNG_SOFTWARE
+from ..io.formats.written_by import PNG_SOFTWARE
 
 LEVEL = 6  # of compression
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
-from ..io.written_by import PAGE_HEAD
+from ..io.formats.written_by import PAGE_HEAD
 from ..outputs.run_files.finished import FinishedRun
 from .browse import picture
 from .charts import bars, lines

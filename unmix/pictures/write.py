@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import MethodError, OutputError
-from ..io.written_by import says_unmix
+from ..io.formats.written_by import says_unmix
 from ..outputs.atomic import write_whole
 from ..outputs.names import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs
 from ..outputs.ours import nobody

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import UnmixError
-from .formats.header import read_header
-from .probe import survives
+from ...errors import UnmixError
+from ..probe import survives
+from .header import read_header
 
 # How every page begins.
 PAGE_HEAD = (
@@ -53,7 +53,7 @@ def beginning_says(path: Path) -> bool:
 
 def geotiff_says(path: Path) -> bool:
     """Ask a GeoTIFF."""
-    from .formats.geotiff import gdal, settings
+    from .geotiff import gdal, settings
 
     try:
         with settings(), gdal().open(path, driver="GTiff") as source:
