@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import OutputError
 from ..io.opening import write_new
-from .ours import WITNESSES, Inode, inode_of, nobody, replaceable
+from .ours import WITNESSES, Identity, identity_of, nobody, replaceable
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
 
@@ -70,7 +70,7 @@ class Workplace:
         """Return the status of a file in it."""
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
-    def publish(self, finals: Sequence[Path], old: dict[Path, Inode]) -> None:
+    def publish(self, finals: Sequence[Path], old: dict[Path, Identity]) -> None:
         """Give all files in it that have the names of ``finals`` these names; on an error all is as it was.
 
         Parameters
@@ -91,32 +91,27 @@ class Workplace:
             refuse_new(finals[0], old[finals[0]])
             os.rename(finals[0].name, finals[0], src_dir_fd=self.descriptor)
             return
+        own = {final: identity_of(self.status(final.name)) for final in finals}
         aside: dict[Path, str] = {}
-        named: list[Path] = []
         try:
             for final in reversed([final for final in in_order if final in old]):
                 if os.path.lexists(final):
                     refuse_new(final, old[final])
                     aside[final] = f"replaced {len(aside)}"
                     os.rename(final, aside[final], dst_dir_fd=self.descriptor)
-                    if inode_of(self.status(aside[final])) != old[final]:
+                    if identity_of(self.status(aside[final])) != old[final]:
                         raise OutputError(appeared(final))
             for final in in_order:
-                named.append(final)
                 give_name(final.name, final, self.descriptor)
         except BaseException:
-            for final in named[:-1]:
-                with contextlib.suppress(OSError):
-                    self.take_back(final)
+            for final in in_order:
+                with contextlib.suppress(FileNotFoundError):
+                    if identity_of(os.lstat(final)) == own[final]:
+                        os.unlink(final)
             for final, name in aside.items():
                 with contextlib.suppress(OSError, OutputError):
                     give_name(name, final, self.descriptor)
             raise
-
-    def take_back(self, final: Path) -> None:
-        """Remove a name that was given, unless it is another file's by now."""
-        if inode_of(os.lstat(final)) == inode_of(self.status(final.name)):
-            os.unlink(final)
 
     def remove(self) -> None:
         """Remove the folder and all that is left in it."""
@@ -140,10 +135,10 @@ def give_name(name: str, final: Path, folder: int) -> None:
         os.rename(name, final, src_dir_fd=folder)
 
 
-def refuse_new(final: Path, known: Inode) -> None:
+def refuse_new(final: Path, known: Identity) -> None:
     """Raise `OutputError` where a name is no longer that of the file that was known."""
     with contextlib.suppress(FileNotFoundError):
-        if inode_of(os.lstat(final)) != known:
+        if identity_of(os.lstat(final)) != known:
             raise OutputError(appeared(final))
 
 

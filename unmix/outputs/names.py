@@ -56,8 +56,11 @@ def is_ours(name: Any, stem: str) -> bool:
 
 def listed(folder: Path, stem: str) -> list[str]:
     """Return the outputs that the record of a finished run lists, and the record; none where it cannot be read."""
+    record = folder / (stem + RECORD)
+    if not isinstance(record, RemotePath) and not record.is_file():  # reading a pipe would wait for ever
+        return []
     try:
-        names = list(json.loads((folder / (stem + RECORD)).read_text())["digests"])
+        names = list(json.loads(record.read_text())["digests"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in (*names, stem + RECORD) if is_ours(name, stem)]

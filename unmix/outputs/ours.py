@@ -15,16 +15,16 @@ from ..errors import OutputError
 from ..io.formats.written_by import says_unmix
 from .names import SUFFIXES, listed
 
-Inode = tuple[int, int]
+Identity = tuple[int, int, int, int]
 # Files that speak for others of their set, and those that cannot say who wrote them.
 WITNESSES, SILENT = (".hdr", ".json", ".nc"), (".csv", ".txt", ".png")
 # Data of an ENVI header.
 DATA = (".img", ".sli", ".lib")
 
 
-def inode_of(status: os.stat_result) -> Inode:
-    """Return what a file is known by, whatever its name."""
-    return status.st_dev, status.st_ino
+def identity_of(status: os.stat_result) -> Identity:
+    """Return what a file is known by, whatever its name; inodes alone are used again, at once by some file systems."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def nobody(path: Path) -> bool:
@@ -40,8 +40,8 @@ def named_by_user(path: Path) -> bool:
 def replaceable(
     finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody,
     allowing: str = "`overwrite`",
-) -> dict[Path, Inode]:  # fmt: skip
-    """Return the files of these names that exist and may be replaced, with their inodes.
+) -> dict[Path, Identity]:  # fmt: skip
+    """Return the files of these names that exist and may be replaced, and what they are known by.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def replaceable(
         if not is_known and not (overwrite and may_be_named):
             or_else = "replace it with `overwrite`" if may_be_named else "move it away"
             raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or {or_else}")
-        old[final] = inode_of(status)
+        old[final] = identity_of(status)
     return old
 
 

@@ -50,6 +50,8 @@ class CompletedRun:
         """
         path = folder / (stem + RECORD)
         try:
+            if not isinstance(path, RemotePath) and not path.is_file():  # reading a pipe would wait for ever
+                raise ValueError("it is no file")
             report = json.loads(path.read_text())
             # Older versions of unmix recorded less.
             recorded = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}

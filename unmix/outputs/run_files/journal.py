@@ -147,6 +147,8 @@ def read_resume_state(path: Path) -> ResumeState | None:
         Where it cannot be read.
     """
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise OutputError(f"{path}: is no file; remove it")
         raw = path.read_bytes()
     except FileNotFoundError:
         return None

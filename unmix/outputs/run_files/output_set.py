@@ -24,7 +24,7 @@ from ..lock import Lock
 from ..maps.map_type import MapType, Values, type_of
 from ..maps.raster import Raster
 from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
-from ..ours import Inode, inode_of, replaceable
+from ..ours import Identity, identity_of, replaceable
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 
@@ -64,7 +64,7 @@ class Outputs:
     ) -> None:
         form.refuse_name(folder, stem)
         self.folder, self.stem, self.form, self.suffixes, self.watch = folder, stem, form, suffixes, watch
-        self.old: dict[Path, Inode] = {}  # outputs that were there at the beginning and may be replaced
+        self.old: dict[Path, Identity] = {}  # outputs that were there at the beginning and may be replaced
         self.rasters: dict[str, Raster] = {}
         self.parts: list[Path] = []
         self.folder_is_new = not folder.exists()
@@ -307,7 +307,7 @@ class Outputs:
     def refuse_new_files(self, names: list[str]) -> None:
         """Raise `OutputError` if a file with one of these names was made during the run."""
         for path in (self.folder / name for name in names):
-            if os.path.lexists(path) and inode_of(os.lstat(path)) != self.old.get(path):
+            if os.path.lexists(path) and identity_of(os.lstat(path)) != self.old.get(path):
                 raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
 
     def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:

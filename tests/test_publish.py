@@ -1,0 +1,344 @@
+"""How files get their final names: whole, of one command, and never in place of what unmix did not write."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from together import COMMANDS, MINE, files, inputs, trials
+from unmix_cli.main import cli
+
+from unmix.errors import OutputError
+from unmix.io.formats.written_by import says_unmix
+from unmix.jobs.synth import Scene, synthesise
+from unmix.outputs import atomic
+from unmix.outputs.atomic import named_together, remove_abandoned
+from unmix.outputs.ours import is_by_unmix
+
+# A header that unmix wrote, and one that it did not.
+OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription = {means by me}\n"
+
+
+def command(*words):
+    """Exit code and message of a command that must not hang."""
+
+    def hangs(*_):
+        raise AssertionError(f"hangs: {words}")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(120)
+    try:
+        error = CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False).exception
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return (0, "") if error is None else (getattr(error, "exit_code", 99), str(error))
+
+
+def write_all(parts, content):
+    for part in parts:
+        part.write_bytes((OURS if part.suffix == ".hdr" else b"") + content)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return [tmp_path / "s.img", tmp_path / "s.hdr"]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """What the commands read."""
+    return inputs(tmp_path_factory.mktemp("publish") / "in")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_of_two_at_once_one_wins_whole(pair, there):
+    """The second ends first; neither with --overwrite replaces what came after it began."""
+    if there:
+        with named_together(pair, False, "`out_dir`") as parts:
+            write_all(parts, b"old")
+    with (
+        pytest.raises(OutputError, match=r"s\.(img|hdr): another file appeared"),
+        named_together(pair, there, "`out_dir`") as first,
+    ):
+        write_all(first, b"first")
+        with named_together(pair, there, "`out_dir`") as second:
+            write_all(second, b"second")
+        write_all(first, b"first again")
+    assert [path.read_bytes() for path in pair] == [b"second", OURS + b"second"]
+    assert sorted(path.name for path in pair[0].parent.iterdir()) == ["s.hdr", "s.img"]
+    assert all(path.stat().st_nlink == 1 for path in pair)
+
+
+@pytest.mark.parametrize("name", ["s.img", "s.hdr"])
+@pytest.mark.parametrize("there", [False, True])
+def test_what_appears_meanwhile_stays_and_what_was_there_too(pair, name, there):
+    if there:
+        write_all(pair, b"old")
+    with (
+        pytest.raises(OutputError, match=f"{name}: another file appeared"),
+        named_together(pair, True, "`out_dir`") as parts,
+    ):
+        write_all(parts, b"new")
+        (pair[0].parent / "x").write_bytes(MINE)
+        os.replace(pair[0].parent / "x", pair[0].parent / name)
+    kept = {path.name: path.read_bytes() for path in pair[0].parent.iterdir()}
+    old = {"s.img": b"old", "s.hdr": OURS + b"old"} if there else {}
+    assert kept == old | {name: MINE}
+
+
+def test_the_inode_of_a_file_that_is_gone_is_no_excuse(pair):
+    """ext4 gives a new file the number of one that was just removed."""
+    write_all(pair, b"old")
+    with pytest.raises(OutputError, match="another file appeared"), named_together(pair, True, "`out_dir`") as parts:
+        write_all(parts, b"new")
+        for path in pair:
+            path.unlink()
+            path.write_bytes(MINE)
+    assert [path.read_bytes() for path in pair] == [MINE, MINE]
+
+
+@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("how", ["dies", "fails"])
+def test_stopped_between_two_names(pair, monkeypatch, call, how):
+    """Killed, it leaves headers beside nothing or beside their own data; after an error all is as it was."""
+    write_all(pair, b"old")
+    calls = [0]
+
+    def counted(function):
+        def called(*words, **how_called):
+            calls[0] += 1
+            if calls[0] > call and how == "fails":
+                raise PermissionError(1, "no", words[0])
+            if calls[0] > call:
+                os._exit(9)
+            return function(*words, **how_called)
+
+        return called
+
+    child = os.fork() if how == "dies" else 0
+    if not child:
+        with monkeypatch.context() as patch:
+            for name in ("link", "rename"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            with contextlib.suppress(OutputError), named_together(pair, True, "`out_dir`") as parts:
+                write_all(parts, b"new")
+        if how == "dies":
+            os._exit(0)
+    found = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else None
+    assert found in (None, 0, 9)
+    kinds = [path.read_bytes().removeprefix(OURS) if path.exists() else None for path in pair]
+    if how == "fails":  # the fifth call and later ones never come
+        assert kinds in ([b"new", b"new"],) if call >= 4 else kinds.count(b"new") == 0
+    assert kinds[0] is None or (kinds[1] == kinds[0] and kinds[0] in (b"old", b"new"))
+    with named_together(pair, True, "`out_dir`") as parts:
+        write_all(parts, b"again")
+    assert {path.name: path.read_bytes() for path in pair[0].parent.iterdir()} == {
+        "s.img": b"again",
+        "s.hdr": OURS + b"again",
+    }
+
+
+def test_a_file_system_without_links(pair, monkeypatch):
+    def none(*words, **how):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    for content in (b"first", b"second"):
+        with named_together(pair, True, "`out_dir`") as parts:
+            write_all(parts, content)
+        assert [path.read_bytes() for path in pair] == [content, OURS + content]
+    pair[0].unlink()
+    with (
+        pytest.raises(OutputError, match=r"s\.img: another file appeared"),
+        named_together(pair, True, "`out_dir`") as parts,
+    ):
+        write_all(parts, b"third")
+        pair[0].write_bytes(MINE)
+    assert [path.read_bytes() for path in pair] == [MINE, OURS + b"second"]
+
+
+def test_only_what_the_dead_left_is_removed(tmp_path):
+    """A process at work is left alone, and so is a folder of the user's."""
+    wait = "import sys, time; from pathlib import Path; from unmix.outputs.atomic import Workplace\n"
+    wait += (
+        "place = Workplace(Path(sys.argv[1])); (place.path / 'x').write_text('x'); print(1, flush=True); time.sleep(60)"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", wait, tmp_path], stdout=subprocess.PIPE) for _ in range(2)]
+    assert all(process.stdout.readline() for process in both)
+    (tmp_path / "unmix-mine.part").mkdir()
+    both[0].kill()
+    both[0].wait()
+    assert len(list(tmp_path.glob("unmix-*.part/x"))) == 2
+    remove_abandoned(tmp_path)
+    assert len(list(tmp_path.glob("unmix-*.part/x"))) == 1
+    both[1].kill()
+    both[1].wait()
+    for process in both:
+        process.stdout.close()
+    remove_abandoned(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["unmix-mine.part"]
+
+
+def test_another_folder_under_the_name_of_ours_is_not_written_to(tmp_path, pair):
+    """Whoever may write to the folder of the outputs may exchange ours for a link to a folder of the user's."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "s.img").write_bytes(MINE)
+    with named_together(pair, False, "`out_dir`") as parts:
+        (place,) = tmp_path.glob("unmix-*.part")
+        place.rename(tmp_path / "away")
+        place.symlink_to(victim)
+        write_all(parts, b"new")
+    assert files(victim) == {"s.img": MINE} and pair[0].read_bytes() == b"new"
+
+
+def test_permissions_are_those_of_the_umask(pair):
+    before = os.umask(0o027)
+    try:
+        with named_together(pair, False, "`out_dir`") as parts:
+            write_all(parts, b"")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in pair] == [0o640, 0o640]
+
+
+def test_a_run_does_not_replace_what_is_the_users(tmp_path):
+    """A library beside the cube under the name that a run gives its endmembers; and what to do is said, --overwrite not at all."""
+    synthesise(tmp_path / "cube.hdr", Scene(12, 20, 30, 3, seed=1))
+    mine = tmp_path / "cube_endmembers.csv"
+    mine.write_text("name,400,500\nkaolinite,0.5,0.6\n")
+    before = files(tmp_path)
+    for words in (
+        ["run"],
+        ["run", "--overwrite"],
+        ["endmembers", "--overwrite"],
+        ["nmf", "--overwrite", "--steps", "1"],
+    ):
+        code, said = command(*words[:1], tmp_path / "cube.hdr", "-n", 3, *words[1:])
+        assert code == 1 and "unmix did not write it; use `out_dir`, or move it away" in said, (words, said)
+        assert files(tmp_path) == before
+    assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "-o", tmp_path / "maps")[0] == 0
+    mine.unlink()
+    for _ in range(2):
+        assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "--overwrite")[0] == 0
+    (tmp_path / "cube_run.json").unlink()  # each file says of itself whose it is
+    assert command("run", tmp_path / "cube.hdr", "-n", 4, "--device", "cpu", "--overwrite")[0] == 0
+
+
+def test_who_wrote_it(tmp_path, here):
+    """Of all that unmix writes something says so, and of nothing else."""
+    run = here / "run"
+    assert all(is_by_unmix(path) for path in run.iterdir() if path.is_file())
+    for name in ("s.hdr", "s.img", "s_truth_endmembers.sli"):
+        assert is_by_unmix(here / name)
+    for name in ("a.npy", "c.csv", "p.csv"):
+        assert not is_by_unmix(here / name)
+    foreign = {"x.hdr": THEIRS, "x.json": b'{"a": 1}', "y.json": b"[", "x.png": b"\x89PNG unmix", "x.html": b"unmix"}
+    foreign |= {"x.tif": b"II*\0", "x.h5": b"\x89HDF", "x.nc": b"", "s_run.json": b"{}", "s_rmse.img": b""}
+    for name, content in foreign.items():
+        (tmp_path / name).write_bytes(content)
+        assert not is_by_unmix(tmp_path / name) and not says_unmix(tmp_path / name), name
+
+
+QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels")]
+NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio", "superpixels": "skimage"}
+# Files that the user names, of kinds that cannot say whose they are, are the user's to give away.
+NAMED = ("l.csv", "x.npy", "x_kappa.npy", "x_delta.npy", "x_steps.npy", "p.html")
+PLANTS = {
+    "file": lambda victim, path: path.write_bytes(MINE),
+    "link": lambda victim, path: path.symlink_to(victim),
+    "hard link": lambda victim, path: os.link(victim, path),
+    "link to nothing": lambda victim, path: path.symlink_to(victim.with_name("nothing")),
+    "pipe": lambda victim, path: os.mkfifo(path),
+    "folder": lambda victim, path: path.mkdir(),
+}
+
+
+def words_of(name, here, out):
+    return COMMANDS[name][0].format(i=here, o=out).split()
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in COMMANDS]
+)
+def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
+    """Under each final name and each name on the way; what is its own it replaces with --overwrite, and only with it."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    out, victim = tmp_path / "o", tmp_path / "victim"
+    out.mkdir()
+    if name == "stac":
+        assert command(*words_of("run", here, out))[0] == 0
+    before = set(files(out))
+    words = words_of(name, here, out)
+    assert command(*words)[0] == 0
+    written = sorted(set(files(out)) - before)
+    code, said = command(*words)
+    page_again = name in ("compare", "report")
+    assert (code, page_again) == (0, True) or (code == 1 and "exists already" in said), said
+    first = files(out)
+    assert command(*words, "--overwrite")[0] == 0 and set(files(out)) == set(first)
+    names = written if os.environ.get("UNMIX_ALL_PLANTS") else written[:: max(1, len(written) // 2)]
+    for one, (kind, plant) in itertools.product(names, PLANTS.items()):
+        for path in set(files(out)) - before:
+            (out / path).unlink()
+        victim.write_bytes(MINE)
+        plant(victim, out / one)
+        code, said = command(*words, "--overwrite")
+        assert victim.read_bytes() == MINE and not victim.with_name("nothing").exists()
+        if code == 0:  # what the user named was replaced, and not written through
+            assert one in NAMED and kind not in ("pipe", "folder") and len(files(out)) == len(before) + len(written)
+        else:
+            assert one not in NAMED or kind in ("pipe", "folder", "link to nothing")
+            refused = code == 1 and f"{one}: exists already, and unmix did not write it; use " in said
+            assert "overwrite" not in said and (refused or (kind == "folder" and "is a directory" in said)), (one, said)
+            assert {path.name for path in out.iterdir()} == before | {one}
+            (out / one).rmdir() if kind == "folder" else (out / one).unlink()
+        assert not list(out.glob("unmix-*.part"))
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize("plant", [kind for kind in PLANTS if kind != "folder"])
+@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5"])
+def test_export_does_not_write_through_what_is_planted(tmp_path, here, form, plant):
+    """Under the names that its files had on the way, once."""
+    pytest.importorskip("rasterio")
+    victim, out = tmp_path / "victim", tmp_path / "o"
+    out.mkdir()
+    victim.write_bytes(MINE)
+    endings = {"hdf5": "h5"}
+    for name in ("s_abundance", "s_rmse"):
+        PLANTS[plant](victim, out / f"{name}.{endings.get(form, 'tif')}.part")
+    assert command("export", here / "run/s", "-f", form, "-o", out)[0] == 0
+    assert victim.read_bytes() == MINE and not victim.with_name("nothing").exists()
+
+
+def test_two_commands_that_are_slow(tmp_path, monkeypatch):
+    """Two commands that write one map, one in the middle of the other: the second one's is whole."""
+    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+    words = ("match", tmp_path / "s.hdr", "-e", tmp_path / "s_truth_endmembers.csv", "-o", tmp_path / "o")
+    publish, codes = atomic.Workplace.publish, []
+
+    def late(place, finals, old):
+        monkeypatch.setattr(atomic.Workplace, "publish", publish)
+        codes.append(command(*words, "--by", "sid")[0])
+        publish(place, finals, old)
+
+    monkeypatch.setattr(atomic.Workplace, "publish", late)
+    code, said = command(*words)
+    assert codes == [0] and code == 1 and "another file appeared" in said
+    assert b"(sid)" in (tmp_path / "o/s_match.hdr").read_bytes() and len(files(tmp_path / "o")) == 3
+
+
+@pytest.mark.slow
+def test_pairs_of_commands_that_are_killed(tmp_path):
+    wrong, tally = trials(
+        12, int(os.environ.get("UNMIX_SEED", "7")), tmp_path, ("match", "mnf", "run", "endmembers", "export --split")
+    )
+    assert wrong == [] and sum(tally.values()) == 24
