@@ -27,7 +27,7 @@ from .main import print_out
     metavar="FILE",
     help="Write a page with the maps of both and their differences, too: one HTML file.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file of that name even if it is no such page.")
+@click.option("--overwrite", is_flag=True, help="Replace the file that -o names even if it is no such page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
     """Compare the abundances of two runs, or of a run and a truth: of each endmember its RMSE, its largest difference and where.

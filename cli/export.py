@@ -26,7 +26,7 @@ from .main import print_out
 )
 @click.option("--split", is_flag=True, help="One file a band, named after it: cube_abundance_soil.tif.")
 @click.option("--qml", "style", is_flag=True, help="Styles for QGIS beside maps of abundances, sums by class and RMSE.")
-@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 def command(
     maps: tuple[Path, ...], out_dir: Path, form: str, wanted: tuple[str, ...], split: bool, style: bool, overwrite: bool
 ) -> int:

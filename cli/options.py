@@ -167,7 +167,7 @@ outputs = combine(
         metavar="DIR",
         help="Folder for outputs; run, batch and mesma also upload to s3://BUCKET/PREFIX.  [default: the folder of the cube]",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace outputs that exist."),
+    click.option("--overwrite", is_flag=True, help="Replace outputs that exist, if unmix wrote them."),
 )
 
 budget = combine(

@@ -19,7 +19,7 @@ from .main import print_out
     metavar="FILE",
     help="The file to write, of one run or folder.  [default: STEM_report.html, FOLDER/report.html]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file of that name even if it is no such page.")
+@click.option("--overwrite", is_flag=True, help="Replace the file that -o names even if it is no such page.")
 def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 

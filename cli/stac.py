@@ -15,7 +15,7 @@ from .main import print_out
     metavar="TIME",
     help="When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: what its header says]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace items that exist.")
+@click.option("--overwrite", is_flag=True, help="Replace items that exist, if unmix wrote them.")
 def command(maps: tuple[Path, ...], time: str | None, overwrite: bool) -> int:
     """Describe finished runs as STAC items, STEM_stac.json: place, time, method, and all files with size and SHA-256.
 

@@ -71,7 +71,7 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
     metavar="SIZE",
     help="Bound on the memory for blocks, such as 256M or 2G.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 def command(
     out: Path,
     like: str,

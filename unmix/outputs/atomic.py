@@ -7,6 +7,7 @@ back where something fails. Headers are the last to go and the first to come: at
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import secrets
@@ -39,15 +40,22 @@ class Workplace:
     """
 
     def __init__(self, folder: Path) -> None:
-        remove_abandoned(folder)
+        tidy(folder.absolute())
         self.folder = folder
         while True:
             self.name = folder / f"unmix-{secrets.token_hex(4)}.part"
             try:
                 os.mkdir(self.name, 0o700)
                 self.descriptor = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            except (FileExistsError, FileNotFoundError):  # another process made it, or removed it before it was locked
+            except FileExistsError:
                 continue
+            except FileNotFoundError:  # another process removed it before it was locked
+                if folder.is_dir():
+                    continue
+                raise
+            except OSError as error:
+                error.filename = os.fspath(folder)
+                raise
             if lock(self.descriptor) is not False and self.is_in_place():
                 break
             os.close(self.descriptor)
@@ -163,6 +171,12 @@ def empty(folder: int) -> None:
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=folder)
+
+
+@functools.cache
+def tidy(folder: Path) -> None:
+    """Do `remove_abandoned` once in the life of this process: it may write a thousand scenes to one folder."""
+    remove_abandoned(folder)
 
 
 def remove_abandoned(folder: Path) -> None:

@@ -17,7 +17,7 @@ from ...io.identity import Watch
 from ...io.opening import write_new
 from ...io.read import brief
 from ...summary import Summary
-from ..atomic import flush, give_name, remove_abandoned, signals_held, workplace
+from ..atomic import flush, give_name, signals_held, tidy, workplace
 from ..digests import file_digest, record_digest
 from ..json_text import finite, readable
 from ..lock import Lock
@@ -76,7 +76,7 @@ class Outputs:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / (stem + LOCK))
-            remove_abandoned(folder)
+            tidy(folder.absolute())
         except OSError as error:
             raise OutputError(
                 f"{folder}: cannot write here: {error.strerror}; choose another place with `out_dir`"
