@@ -248,7 +248,7 @@ def test_who_wrote_it(tmp_path, here):
 QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels")]
 NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio", "superpixels": "skimage"}
 # Files that the user names, of kinds that cannot say whose they are, are the user's to give away.
-NAMED = ("l.csv", "x.npy", "x_kappa.npy", "x_delta.npy", "x_steps.npy", "p.html")
+NAMED = ("l.csv", "x.npy", "p.html")
 PLANTS = {
     "file": lambda victim, path: path.write_bytes(MINE),
     "link": lambda victim, path: path.symlink_to(victim),

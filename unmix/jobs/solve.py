@@ -21,7 +21,6 @@ from ..io.formats.matlab import Version73, open_variables
 from ..io.read import brief, refuse_links, refuse_links_out, why_no_file
 from ..outputs.atomic import named_together
 from ..outputs.names import inputs_of, refuse_inputs
-from ..outputs.ours import named_by_user
 
 log = logging.getLogger("unmix")
 # The arrays that are written: their names, and whether they have a row of n values, not one value, for each system.
@@ -251,7 +250,7 @@ def fill_answers(
     """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
     rows, finals = summary["systems"], list(answer_files(out, written).values())
     with (
-        named_together(finals, overwrite, "another name", named_by_user) as parts,
+        named_together(finals, overwrite, "another name", lambda path: path == out or belongs_to(path, out)) as parts,
         Answers(parts, rows, summary["n"], written) as answers,
     ):
         for part in batches(rows, size):
@@ -309,6 +308,17 @@ def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
     if out.suffix.lower() == ".h5":
         return {"x": out}
     return {name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written}
+
+
+def belongs_to(path: Path, out: Path) -> bool:
+    """Return whether an array has a number for each answer in ``out``, so that it was written with it."""
+    if not (path.is_file() and out.is_file()):  # reading a pipe would wait for ever
+        return False
+    try:
+        beside, answers = (np.load(file, mmap_mode="r", allow_pickle=False) for file in (path, out))
+    except (OSError, ValueError, EOFError):
+        return False
+    return bool(beside.dtype.kind in "fi" and beside.shape == answers.shape[:1])
 
 
 def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:

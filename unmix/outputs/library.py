@@ -7,7 +7,6 @@ from ..errors import MethodError
 from ..library import Endmembers
 from .atomic import named_together
 from .names import Inputs, refuse_headers_of_others, refuse_inputs
-from .ours import named_by_user
 
 log = logging.getLogger("unmix")
 
@@ -34,7 +33,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
         log.warning(
             f"{out}: CSV holds no FWHM, so resampling this library will give other spectra; write .sli to keep the FWHM"
         )
-    with named_together(finals, overwrite, "another name", named_by_user) as parts:
+    with named_together(finals, overwrite, "another name", lambda path: path.suffix.lower() == ".csv") as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:

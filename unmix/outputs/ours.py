@@ -2,7 +2,7 @@
 
 A file is ours where a run's record beside it lists it, or where it says so itself: an ENVI header (which speaks for its data too), a
 GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that is written with it
-and whose name its own begins with. Tables, arrays and pages that the user names are the user's to give away (`named_by_user`).
+and whose name its own begins with. Tables, arrays and pages that the user names are the user's to give away.
 """
 
 import contextlib
@@ -32,11 +32,6 @@ def nobody(path: Path) -> bool:
     return False
 
 
-def named_by_user(path: Path) -> bool:
-    """Recognise a file of a kind that has no place to say who wrote it, where the user named it on the command line."""
-    return path.suffix.lower() in (".csv", ".npy", ".h5")
-
-
 def replaceable(
     finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody,
     allowing: str = "`overwrite`",
@@ -52,7 +47,8 @@ def replaceable(
     elsewhere : str
         What to use in order to write elsewhere: "`out_dir`", "another name".
     recognise : callable
-        Whether a file that is not known as ours may be replaced nevertheless: `named_by_user`, or what the command alone can tell.
+        Whether a file that is not known as ours may be replaced nevertheless: one that cannot say who wrote it and that the user
+        named, or what the command alone can tell.
     allowing : str
         The options that allow to replace files.
 
