@@ -15,7 +15,7 @@ SELECT = click.option(
     metavar="A,B*,...",
     help="Use only the spectra with these names or classes; * and ? are wildcards, !A leaves A out.",
 )
-OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them, or a .csv.")
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 
 
 @click.group("library")

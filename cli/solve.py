@@ -31,7 +31,7 @@ from . import options
 )
 @click.option("--device", default="auto", metavar="NAME", show_default=True, help="Where to compute, as for run.")
 @options.budget
-@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout.")
 @options.logs
 def command(

@@ -192,9 +192,10 @@ def trial(alone: Alone, chance: random.Random, out: Path, mine: set[str]) -> tup
         elif what == "kill":
             os.kill(children[k], signal.SIGKILL)  # one that has ended is not reaped yet
         else:
+            likely = [name for key, kind in alone.kinds.items() if key[0] in (first, second) for name in kind]
             name = chance.choice(
-                [name for key, kind in alone.kinds.items() if key[0] in (first, second) for name in kind]
-            )
+                [name for name in likely if name != "p.html"] or ["x"]
+            )  # that page the user gives away
             try:
                 with open(out / name, "xb") as file:
                     file.write(MINE)

@@ -250,7 +250,7 @@ def fill_answers(
     """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
     rows, finals = summary["systems"], list(answer_files(out, written).values())
     with (
-        named_together(finals, overwrite, "another name", lambda path: path == out or belongs_to(path, out)) as parts,
+        named_together(finals, overwrite, "another name", lambda path: is_answer(path, out)) as parts,
         Answers(parts, rows, summary["n"], written) as answers,
     ):
         for part in batches(rows, size):
@@ -310,15 +310,16 @@ def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
     return {name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written}
 
 
-def belongs_to(path: Path, out: Path) -> bool:
-    """Return whether an array has a number for each answer in ``out``, so that it was written with it."""
+def is_answer(path: Path, out: Path) -> bool:
+    """Recognise an array of answers: numbers in float64 for each system, or beside these in ``out`` one number for each."""
     if not (path.is_file() and out.is_file()):  # reading a pipe would wait for ever
         return False
     try:
-        beside, answers = (np.load(file, mmap_mode="r", allow_pickle=False) for file in (path, out))
+        array, x = (np.load(file, mmap_mode="r", allow_pickle=False) for file in (path, out))
     except (OSError, ValueError, EOFError):
         return False
-    return bool(beside.dtype.kind in "fi" and beside.shape == answers.shape[:1])
+    has_answers = x.dtype == np.float64 and x.ndim == 2
+    return bool(has_answers and (path == out or (array.dtype.kind in "fi" and array.shape == x.shape[:1])))
 
 
 def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
@@ -366,6 +367,7 @@ class Answers:
         self.arrays: dict[str, Any] = {}
         if parts[0].suffix.lower() == ".h5":
             file, self.target = self.opened.enter_context(new_hdf5(parts[0]))
+            file.attrs["title"] = "answers by unmix solve"
             self.arrays = {name: file.create_dataset(name, shape, kind) for name, (shape, kind) in shapes.items()}
         else:
             for (name, (shape, kind)), part in zip(shapes.items(), parts):

@@ -11,6 +11,14 @@ from .names import Inputs, refuse_headers_of_others, refuse_inputs
 log = logging.getLogger("unmix")
 
 
+def is_table(path: Path) -> bool:
+    """Recognise a library in CSV as unmix writes it; it has no place to say so."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(5) == b"name,"
+
+
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
     """Write a library as CSV (``out`` ends in .csv) or as an ENVI pair (.sli, .lib or .hdr), all or nothing; return the paths.
 
@@ -33,7 +41,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
         log.warning(
             f"{out}: CSV holds no FWHM, so resampling this library will give other spectra; write .sli to keep the FWHM"
         )
-    with named_together(finals, overwrite, "another name", lambda path: path.suffix.lower() == ".csv") as parts:
+    with named_together(finals, overwrite, "another name", is_table) as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:

@@ -2,7 +2,7 @@
 
 A file is ours where a run's record beside it lists it, or where it says so itself: an ENVI header (which speaks for its data too), a
 GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that is written with it
-and whose name its own begins with. Tables, arrays and pages that the user names are the user's to give away.
+and whose name its own begins with. Commands recognise further files of their own: tables and arrays by what is in them.
 """
 
 import contextlib
@@ -47,8 +47,7 @@ def replaceable(
     elsewhere : str
         What to use in order to write elsewhere: "`out_dir`", "another name".
     recognise : callable
-        Whether a file that is not known as ours may be replaced nevertheless: one that cannot say who wrote it and that the user
-        named, or what the command alone can tell.
+        Whether a file that does not say who wrote it may be replaced nevertheless: the command knows its own, or the user named it.
     allowing : str
         The options that allow to replace files.
 
