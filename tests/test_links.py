@@ -54,8 +54,12 @@ COMMANDS = {
 }
 
 
+def pipe(victim, path):
+    os.mkfifo(path)
+
+
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])
+@pytest.mark.parametrize("plant", [os.symlink, os.link, pipe], ids=["symlink", "hardlink", "pipe"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_writes_through_a_link(tmp_path, system, cube, name, plant):
     """Every file that a command writes is met by a link under the name that it has on the way, and by one under its own."""
@@ -86,6 +90,16 @@ def test_no_command_writes_through_a_link(tmp_path, system, cube, name, plant):
     assert {one: path.read_bytes() for one, path in victims.items() if path.read_bytes() != SECRET} == {}
     assert {path.name for path in planted.iterdir()} - set(victims) == set(names)
     assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in planted.iterdir() if path.name in names)
+
+
+@pytest.mark.parametrize("name", ["s_run.journal.part", "s_run.lock", "s_run.json"])
+def test_a_pipe_does_not_make_a_run_wait(tmp_path, cube, name):
+    (tmp_path / "o").mkdir()
+    os.mkfifo(tmp_path / "o" / name)
+    for words in ([], ["--overwrite"], ["--skip-existing"]):
+        error = invoke("run", cube, "-n", "3", "--device", "cpu", "-o", tmp_path / "o", *words)
+        assert isinstance(error, OutputError) and name in str(error), (words, error)
+        assert [path.name for path in (tmp_path / "o").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from unmix.jobs.synth import Scene, synthesise
 from unmix.outputs import atomic
 from unmix.outputs.atomic import named_together, remove_abandoned
 from unmix.outputs.ours import is_by_unmix
+from unmix.outputs.run_files.output_set import Outputs
 
 # A header that unmix wrote, and one that it did not.
 OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription = {means by me}\n"
@@ -243,6 +245,71 @@ def test_who_wrote_it(tmp_path, here):
     for name, content in foreign.items():
         (tmp_path / name).write_bytes(content)
         assert not is_by_unmix(tmp_path / name) and not says_unmix(tmp_path / name), name
+
+
+def mixed(out, *wholes):
+    """Headers in a folder beside data of another run, or of none."""
+    found, wrong = files(out), []
+    for name in found:
+        for data in (name[:-4] + ".img", name[:-4] + ".sli"):
+            if name.endswith(".hdr") and data in found:
+                same = [whole[name] == found[name] and whole[data] == found[data] for whole in wholes]
+                wrong += [] if any(same) else [name]
+    return wrong
+
+
+def dying(function, left):
+    """A function that ends the process when it is called for the last time."""
+
+    def called(*given, **how):
+        left[0] -= 1
+        return os._exit(9) if left[0] < 0 else function(*given, **how)
+
+    return called
+
+
+def arm(where, method, call):
+    """Let the process die at that call of those that remove and give names, once a method has begun."""
+    publish = getattr(where, method)
+
+    def armed(*given):
+        left = [call]
+        os.link, os.rename, os.unlink = (dying(function, left) for function in (os.link, os.rename, os.unlink))
+        return publish(*given)
+
+    setattr(where, method, armed)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--device", "cpu"], ["nmf", "--device", "cpu", "--steps", "2"], ["endmembers"]]
+)
+def test_killed_while_it_replaces_an_older_run(tmp_path, words):
+    """At each third of the calls that remove and give names; the same command then does it all."""
+    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+
+    def ask(out, count):
+        return command(*words, tmp_path / "s.hdr", "-n", count, "-o", out, "--overwrite")
+
+    wholes = []
+    for count in (3, 4):
+        assert ask(tmp_path / f"{count}", count)[0] == 0
+        wholes.append(files(tmp_path / f"{count}"))
+    for call in range(0, 40, 3):
+        out = tmp_path / f"o{call}"
+        shutil.copytree(tmp_path / "3", out)
+        child = os.fork()
+        if not child:
+            arm(Outputs, "publish", call)
+            arm(atomic.Workplace, "publish", call)
+            os._exit(min(ask(out, 4)[0], 1))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 9) and mixed(out, *wholes) == []
+        assert ask(out, 4) == (0, "") and mixed(out, wholes[1]) == [] and set(files(out)) == set(wholes[1])
+        assert not list(out.glob("*.part")) or call == 0
+        if code == 0:
+            break
+    else:
+        raise AssertionError("there are more calls than that")
 
 
 QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels")]

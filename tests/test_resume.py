@@ -374,13 +374,13 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
     """Some names are taken, and the process dies: the next takes the others, and computes nothing."""
     out, taken = tmp_path / "o", [0]
 
-    def thrice(*words):
+    def six_times(*words):
         taken[0] += 1
-        if taken[0] > 3:
+        if taken[0] > 6:
             raise KeyboardInterrupt
         give_name(*words)
 
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", thrice)
+    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", six_times)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))

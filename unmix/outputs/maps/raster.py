@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import StepError
+from ...errors import OutputError, StepError
 from ...io.opening import open_new, open_there
 from ...io.write import write_all
 from ...steps import to_integers
@@ -91,7 +91,10 @@ class Raster:
         self.checks[lines] = checks
 
     def finish(self) -> str:
-        """Flush to disk, close, and return the digest."""
+        """Flush to disk, close, and return the digest; `OutputError` where its name leads to another file by now."""
         os.fsync(self.file.fileno())
+        written = os.fstat(self.file.fileno())
         self.file.close()
+        if not os.path.samestat(written, os.lstat(self.path)):
+            raise OutputError(f"{self.path}: another file has this name by now; move it away and run again")
         return digest_of(self.checks)

@@ -272,6 +272,7 @@ class Outputs:
 
     def finish(self, report: dict[str, Any]) -> None:
         """Flush everything, add digests to ``report``, and rename all `.part` files to their final names, `run.json` last."""
+        self.lock.check()
         if self.watch is not None:
             self.watch.check()
         self.record_all()
@@ -292,7 +293,8 @@ class Outputs:
         write_new(record, readable(finite(report)))
         flush(record)
         self.lock.check()
-        names = [path.name.removesuffix(PART) for path in sorted(self.parts, key=lambda path: path == record)]
+        names = [path.name.removesuffix(PART) for path in self.parts if path != record]
+        names = [*sorted(names, key=lambda name: not name.endswith(".hdr")), self.stem + RECORD]
         self.refuse_new_files(names)
         replaced = [name for name in reversed(names) if self.folder / name in self.old]  # the record first
         replaced += [name for name in listed(self.folder, self.stem) if name not in names]
