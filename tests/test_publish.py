@@ -228,6 +228,10 @@ def test_a_run_does_not_replace_what_is_the_users(tmp_path):
     mine.unlink()
     for _ in range(2):
         assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "--overwrite")[0] == 0
+    written = mine.read_bytes()
+    mine.write_bytes(written + b"\n")  # which is work of the user's by now
+    assert "unmix did not write it" in command("run", tmp_path / "cube.hdr", "-n", 3, "--overwrite")[1]
+    mine.write_bytes(written)
     (tmp_path / "cube_run.json").unlink()  # each file says of itself whose it is
     assert command("run", tmp_path / "cube.hdr", "-n", 4, "--device", "cpu", "--overwrite")[0] == 0
 

@@ -173,7 +173,8 @@ def trial(alone: Alone, chance: random.Random, out: Path, mine: set[str]) -> tup
     """Run a pair of commands in a folder; return what is wrong afterwards, and the exit codes."""
     first = chance.choice(alone.names)
     second = first if chance.random() < 0.6 else chance.choice(alone.names)
-    begin, kinds = [0.0, chance.uniform(0, 0.7 * alone.seconds[first])], [0, 1]
+    apart = chance.choice((0.02, 0.7 * alone.seconds[first]))
+    begin, kinds = [0.0, chance.uniform(0, apart)], [0, 1]
     chance.shuffle(kinds)
     words = [
         alone.words(name, kind, out) + " --overwrite" * (chance.random() < 0.8)

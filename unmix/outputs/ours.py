@@ -1,11 +1,12 @@
 """Decide for every command which files that exist may be replaced: those that unmix wrote, and only where the user allows it.
 
-A file is ours where a run's record beside it lists it, or where it says so itself: an ENVI header (which speaks for its data too), a
-GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that is written with it
-and whose name its own begins with. Commands recognise further files of their own: tables and arrays by what is in them.
+A file is ours where a run's record beside it lists it, a table in its size, or where it says so itself: an ENVI header (which speaks
+for its data too), a GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that
+is written with it and whose name its own begins with. Commands recognise further files of their own: tables and arrays by what is in
+them.
 """
 
-import contextlib
+import json
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from ..errors import OutputError
 from ..io.formats.written_by import says_unmix
-from .names import SUFFIXES, listed
+from .names import RECORD, SUFFIXES, listed
 
 Identity = tuple[int, int, int, int]
 # Files that speak for others of their set, and those that cannot say who wrote them.
 WITNESSES, SILENT = (".hdr", ".json", ".nc"), (".csv", ".txt", ".png")
+# A size that older versions did not record.
+UNKNOWN = -1
 # Data of an ENVI header.
 DATA = (".img", ".sli", ".lib")
 
@@ -65,19 +68,21 @@ def replaceable(
         is_plain = stat.S_ISREG(status.st_mode)
         is_known = is_plain and (status.st_size == 0 or is_by_unmix(final, finals))
         may_be_named = (is_plain or stat.S_ISLNK(status.st_mode)) and recognise(final)
-        if is_known and not overwrite:
-            raise OutputError(f"{final}: exists already; use {allowing} or {elsewhere}")
-        if not is_known and not (overwrite and may_be_named):
-            or_else = "replace it with `overwrite`" if may_be_named else "move it away"
-            raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or {or_else}")
+        if not (is_known or may_be_named):
+            raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or move it away")
+        if not overwrite:
+            ways = f"{allowing} or {elsewhere}" if is_known else f"{elsewhere} or {allowing}"
+            raise OutputError(f"{final}: exists already; use {ways}")
         old[final] = identity_of(status)
     return old
 
 
 def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
     """Return whether unmix wrote a file; ``together`` are the files that are written with it, which may speak for it."""
-    suffix = path.suffix.lower()
-    if is_recorded(path) or says_unmix(path):
+    suffix, recorded = path.suffix.lower(), recorded_size(path)
+    if recorded is not None and suffix == ".csv":
+        return recorded in (UNKNOWN, path.stat().st_size)  # else it was edited, and is the user's work
+    if recorded is not None or says_unmix(path):
         return True
     if suffix in DATA:
         return says_unmix(path.with_suffix(".hdr"))
@@ -86,9 +91,12 @@ def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
     )
 
 
-def is_recorded(path: Path) -> bool:
-    """Return whether the record of a run beside a file lists it."""
-    with contextlib.suppress(ValueError):
-        stems = {path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)}
-        return any(path.name in listed(path.parent, stem) for stem in stems)
-    return False
+def recorded_size(path: Path) -> int | None:
+    """Return the size that the record of a run beside a file gives it, `UNKNOWN` if none; None where no record lists it."""
+    for suffix in SUFFIXES:
+        stem = path.name.removesuffix(suffix)
+        if path.name.endswith(suffix) and path.name in listed(path.parent, stem):
+            sizes = json.loads((path.parent / (stem + RECORD)).read_text()).get("sizes")
+            size = sizes.get(path.name) if isinstance(sizes, dict) else None
+            return size if isinstance(size, int) else UNKNOWN
+    return None

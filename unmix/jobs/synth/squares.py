@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._version import VERSION
 from ...errors import LibraryError
 from ...io.formats.header import format_header
 from ...io.opening import write_new
@@ -120,8 +121,9 @@ def synthesise_sparse(
     headers: dict[str, dict[str, object]] = {
         "": {"description": command or "synthetic scene by unmix", **waves},
         "_truth_abundance": {
-            "description": f"true abundances by unmix; there are {'; '.join(used)}",
+            "description": f"true abundances; there are {'; '.join(used)}",
             "band names": list(library.names),
+            "unmix version": VERSION,
         },
     }
 
