@@ -6,6 +6,7 @@ back where something fails. Headers are the last to go and the first to come: at
 """
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -20,6 +21,8 @@ from ..io.opening import write_new
 from .ours import WITNESSES, Identity, identity_of, nobody, replaceable
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
+# Of making a workplace, which another process removes only in the microseconds before it is locked.
+MOST_TRIES = 100
 
 
 class Workplace:
@@ -42,23 +45,23 @@ class Workplace:
     def __init__(self, folder: Path) -> None:
         tidy(folder.absolute())
         self.folder = folder
-        while True:
+        for _ in range(MOST_TRIES):
             self.name = folder / f"unmix-{secrets.token_hex(4)}.part"
             try:
                 os.mkdir(self.name, 0o700)
                 self.descriptor = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except FileExistsError:
                 continue
-            except FileNotFoundError:  # another process removed it before it was locked
-                if folder.is_dir():
-                    continue
-                raise
             except OSError as error:
+                if isinstance(error, FileNotFoundError) and folder.is_dir():
+                    continue  # another process removed it before it was locked
                 error.filename = os.fspath(folder)
                 raise
             if lock(self.descriptor) is not False and self.is_in_place():
                 break
             os.close(self.descriptor)
+        else:
+            raise OSError(errno.EBUSY, "a folder that was made here is another one at once", os.fspath(folder))
         by_descriptor = Path(f"/proc/self/fd/{self.descriptor}")
         self.path = by_descriptor if by_descriptor.is_dir() else self.name
 
