@@ -22,7 +22,7 @@ from unmix.outputs.ours import is_by_unmix
 from unmix.outputs.run_files.output_set import Outputs
 
 # A header that unmix wrote, and one that it did not.
-OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription = {means by me}\n"
+OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription = {a cube to unmix}\n"
 
 
 def command(*words):

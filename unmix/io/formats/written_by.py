@@ -16,7 +16,8 @@ PAGE_HEAD = (
 )
 # The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
-WORD = re.compile(r"\bunmix\b")
+# As descriptions and titles of ours have it; others may speak of unmixing, too.
+WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 
 
 def says_unmix(path: Path) -> bool:
@@ -33,7 +34,7 @@ def says_unmix(path: Path) -> bool:
 def header_says(path: Path) -> bool:
     """Ask an ENVI header."""
     fields = read_header(path)
-    return "unmix version" in fields or WORD.search(fields.get("description", "")) is not None
+    return "unmix version" in fields or WORDS.search(fields.get("description", "")) is not None
 
 
 def json_says(path: Path) -> bool:
@@ -65,7 +66,7 @@ def geotiff_says(path: Path) -> bool:
 def hdf5_says(path: Path) -> bool:
     """Ask an HDF5 or NetCDF-4 file, in a child process first: a damaged one may crash the library."""
     survives(path, lambda: title_of(path))
-    return WORD.search(title_of(path)) is not None
+    return WORDS.search(title_of(path)) is not None
 
 
 def title_of(path: Path) -> str:

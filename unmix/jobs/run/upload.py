@@ -117,7 +117,8 @@ def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterabl
     finished = [path for path in found if path.name == stem + RECORD]
     begun = journal_of(work, stem).exists() or (work / (stem + RECORD)).exists()
     if found and not options.skip_existing and (finished or not begun):
-        raise OutputError(f"{found[0]}: exists already; use `overwrite`, `skip_existing` or `out_dir`")
+        ways = "`overwrite`, `skip_existing` or `out_dir`" if finished else "`out_dir`, `skip_existing` or `overwrite`"
+        raise OutputError(f"{found[0]}: exists already; use {ways}")
 
 
 def is_waiting(asked: CompletedRun, work: Path, stem: str) -> bool:
