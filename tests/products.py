@@ -39,6 +39,7 @@ def truth(lines: int = 7, samples: int = 19, bands: int = 24, seed: int = 0) -> 
     fill[0, 0] = fill[-1, 3] = True
     return Truth(Y, waves, np.full(bands, 9.5), fill)
 
+
 # What NEON calls its windows of water vapour: attributes of the group Reflectance, in nm.
 NEON_WINDOWS = ((1340.0, 1445.0), (1790.0, 1955.0))
 

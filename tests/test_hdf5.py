@@ -11,6 +11,7 @@ import pytest
 from conftest import write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unmix_cli.info import describe
 
 import unmix
 from unmix.errors import CubeError, MethodError
@@ -20,7 +21,6 @@ from unmix.io.formats.header import geotransform
 from unmix.jobs.solve import open_array
 from unmix.jobs.verify import verify
 from unmix.scene.bands import choose_bands
-from unmix_cli.info import describe
 
 try:
     from isal import isal_zlib

@@ -170,6 +170,8 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
     if unmasked == 0:
         findings.error("nodata", share + " in any band; is `nodata` right?")
         return
+    if seen.fill:
+        findings.warning("nodata", seen.fill)
     findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]

@@ -33,7 +33,7 @@ from .hdf5 import (  # fmt: skip
 )
 from .header import axis_in_nanometres
 
-# Attributes of NEON's group Reflectance: the first and the last wavelength, in nm, of each window in which water vapour absorbs all light.
+# Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
 
 
