@@ -193,6 +193,35 @@ def said_of_validity(below_1: float, above_3: float) -> str:
     )
 
 
+# Most spectra of the median pixel that are called sparse: a mixture of more materials than this is rare.
+MOST_SPARSE = 8
+
+
+def said_of_sparsity(rule: str, count: float, without: float, library: int, sparse_from: float | None) -> str:
+    """Return how many spectra a λ that a rule chose leaves in a pixel and, where that is no sparse answer, what gives one.
+
+    Parameters
+    ----------
+    rule : str
+        The name of the rule.
+    count, without : float
+        The number of spectra in the median pixel of a sample, with this λ and without a penalty.
+    library : int
+        The number of spectra of the library.
+    sparse_from : float or None
+        The smallest λ, nearly, that leaves `MOST_SPARSE` spectra in the median pixel; None where none is known.
+    """
+    said = f"{count:g} of {library} spectra in the median pixel, {without:g} without a penalty"
+    if count <= MOST_SPARSE:
+        return said
+    # Two digits round by 5 % at most, and so never below the λ.
+    larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE}, "
+    return (
+        f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {larger}`l21` auto leaves few in the whole scene, and "
+        "`unmix path` shows what each `l1` does"
+    )
+
+
 def share_above(misfit: np.ndarray, limit: float) -> float:
     """Return the share of pixels with a relative RMSE above a limit, by whole bins of `unmix.summary.edges`."""
     total = int(misfit.sum())
