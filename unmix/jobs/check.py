@@ -17,6 +17,7 @@ from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
+from ..library.fit import said_left_out
 from ..methods import Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
 from ..outputs.record.judgement import abundances_of, fit_of, judge, percent
@@ -58,6 +59,7 @@ def check(
     endmembers: str | os.PathLike[str] | None = None,
     *,
     select: str | None = None,
+    complete: bool = False,
     classes: str | None = None,
     library_scale: float | None = None,
     method: str = "fcls",
@@ -70,7 +72,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, classes, library_scale, method, solver, memory, threads
+    cube, endmembers, select, complete, classes, library_scale, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -87,9 +89,9 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(method, solver)
-    of_library = {"select": select, "classes": classes, "library_scale": library_scale}
+    of_library = {"select": select, "complete": complete, "classes": classes, "library_scale": library_scale}
     for name, value in of_library.items():
-        if endmembers is None and value is not None:
+        if endmembers is None and value not in (None, False):
             raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read, True)
@@ -195,11 +197,13 @@ def check_library(
                 findings.warning(
                     "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
                 )
-        library = fit(parts, scene, used.index)
+        library = fit(parts, scene, used.index, asked["complete"])
     except LibraryError as error:
         findings.error("library", str(error))
         return None
-    channels = sorted({len(part.matrix) for part in parts})
+    channels, given = sorted({len(part.matrix) for part in parts}), sum(len(part.names) for part in parts)
+    if len(library.names) < given:
+        findings.info("library", said_left_out(given - len(library.names), given))
     findings.info(
         "library",
         f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",

@@ -72,6 +72,7 @@ class ClusterExecutor:
                 reading=reading,
                 endmembers=library,
                 select=None,
+                complete=False,
                 classes=None,
                 library_scale=None,
             )
