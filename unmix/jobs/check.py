@@ -20,13 +20,14 @@ from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
-from ..outputs.record.judgement import abundances_of, fit_of, judge, percent
+from ..outputs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
 from ..summary import Summary
+from .sum_to_one import cost_of_sum, has_cost
 
 # Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
@@ -270,7 +271,9 @@ def check_fit(
         names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
-    warnings = judge(summary, names, method_spec, MOST_DELTA, alike)
+    E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
+    cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
+    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

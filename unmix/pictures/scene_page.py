@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
-from ..outputs.run_files.finished import FinishedRun
+from ..outputs.run_files.finished import FinishedRun, seconds_of
 from .browse import picture
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp
@@ -310,7 +310,7 @@ def scene_page(run: FinishedRun) -> str:
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
         f"{text(method)} with {len(report['endmembers']['names'])} endmembers{sparse(report)} on {text(report.get('device', '?'))}, "
-        f"{int(report['lines'])} lines of {int(report['samples'])} samples, {float(report['seconds']['total']):.3g} s"
+        f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
     )
     browse = picture_of(run, PICTURE)
     colour_names = ("red", "green", "blue") if len(report.get("browse") or []) > 1 else ("bright",)

@@ -21,7 +21,7 @@ from ...options import Options
 from ...outputs.json_text import finite
 from ...outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
 from ...outputs.record.headers import map_headers, origin_of_maps
-from ...outputs.record.judgement import MANY_DOUBTFUL, validity_of
+from ...outputs.record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
 from ...outputs.record.report import input_of, plan_only, report_of
 from ...outputs.run_files.completed import CompletedRun
 from ...outputs.run_files.decide import Fresh, Publish, Resume, Skip, decide
@@ -36,6 +36,7 @@ from ..derived import DerivedMap, derived_maps, header_fields
 from ..derived.uncertainty import VALIDITY
 from ..executor import Executor, Progress
 from ..sparse.regression import Regression
+from ..sum_to_one import cost_in_scene, has_cost
 from .fill import fill
 from .inputs import Inputs
 
@@ -77,6 +78,7 @@ class SceneRun:
         self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
         command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
     ) -> None:  # fmt: skip
+        self.began = time.perf_counter()
         self.given, options = options, options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
@@ -155,10 +157,11 @@ class SceneRun:
         }
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
+        tested = has_cost(problem.method) and suspects_sum(summary)
         report = report_of(
-            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command
-        )
-        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
+            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
+            cost_in_scene(scene, problem) if tested else None,
+        )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
             report["uncertainty"] = trust_in_deviations(scene, outputs.rasters["sigma"].stored()[:, -1])
@@ -167,6 +170,8 @@ class SceneRun:
         if options.browse:
             report["browse"] = self.write_browse(problem, summary)
         written.write(*map(outputs.part, LIBRARY))
+        elapsed = time.perf_counter() - self.began
+        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"], "elapsed": round(elapsed, 4)}
         outputs.finish(report)
         return finite(report)
 

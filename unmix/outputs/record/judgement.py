@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,45 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
     ]
 
 
+# The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
+CLEARLY_LESS = 0.75
+# A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted poorly.
+SUSPECT = 0.05
+
+
+class SumCost(NamedTuple):
+    """The relative RMSE of a sample of ``pixels``: its median, and the share above 10 %, each with the sum to one and without."""
+
+    pixels: int
+    median: float
+    median_without: float
+    poor: float
+    poor_without: float
+
+    @property
+    def hurts(self) -> bool:
+        """Whether the sum to one costs much of the fit."""
+        median = self.median > SUSPECT / 2 and self.median_without < CLEARLY_LESS * self.median
+        return median or (self.poor > SOME_POOR and self.poor_without < CLEARLY_LESS * self.poor)
+
+
+def said_of_sum(cost: SumCost) -> str:
+    """Return by how much the sum to one costs the fit, and what to type instead."""
+    return (
+        f"the sum to one costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
+        f"{percent(cost.median_without)} in place of {percent(cost.median)}, and {percent(cost.poor_without)} in place of "
+        f"{percent(cost.poor)} are fitted poorly: use `method` nnls, whose abundances follow the brightness of a pixel"
+    )
+
+
+def suspects_sum(summary: Summary) -> bool:
+    """Return whether a scene that was solved with the sum to one fits so badly that it is worth a sample without."""
+    median = summary.percentile(0.5)
+    return (
+        median > SUSPECT or summary.percentile(0.95) > POOR_PART or share_above(summary.misfit, float(POOR)) > SOME_POOR
+    )
+
+
 def judge(
     summary: Summary,
     names: Sequence[str],
@@ -76,6 +115,7 @@ def judge(
     most_delta: float,
     culprits: Sequence[str],
     penalised: bool = False,
+    cost: SumCost | None = None,
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -92,6 +132,8 @@ def judge(
         Names of endmembers that are nearly mixtures of each other, if any.
     penalised : bool
         Whether a penalty on the sum of abundances (`l1`) takes its part of the fit.
+    cost : SumCost, optional
+        What the sum to one costs a sample, where that was tested.
     """
     if not summary.solved:
         return []
@@ -104,31 +146,43 @@ def judge(
     uses = abundances_of(summary, names)
     in_median = f"relative RMSE {percent(median)} in the median pixel"
     at_95 = f"{percent(percentile_95)} at the 95th percentile"
+    hurts, untested = cost is not None and cost.hurts, sum_to_one and cost is None
     if median > POOR:
         brighter = "pcls, or nnls" if not method.has_shade else "nnls"
-        advice = f"; where brightness varies, `method` {brighter}" if sum_to_one else "; check `scale`"
-        sentences.append(
-            f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): endmembers are missing or do not match this scene; try more "
-            f"endmembers or another library{advice}{price}"
+        advice = (
+            f"; where brightness varies, `method` {brighter}" if untested else "" if sum_to_one else "; check `scale`"
         )
+        cause = (
+            f"endmembers are missing or do not match this scene; try more endmembers or another library{advice}{price}"
+        )
+        if hurts and cost is not None:
+            cause = said_of_sum(cost) + ("; endmembers are missing, too" if cost.median_without > POOR else "")
+        sentences.append(f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): {cause}")
     elif percentile_95 > POOR_PART:
+        cause = "an endmember may be missing there" + (
+            ", or pixels are darker or brighter than all of them (`method` pcls or nnls)"
+            if untested and needs_sum
+            else ""
+        )
+        cause = said_of_sum(cost) if hurts and cost is not None else cause
         sentences.append(
-            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there"
-            + (", or pixels are darker or brighter than all of them (`method` pcls or nnls)" if needs_sum else "")
-            + f"; the RMSE map shows where{price}"
+            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {cause}; the RMSE map shows where{price}"
         )
     elif (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
+        cause = "clouds, water or shadow that a mask should leave out, or an endmember is missing there"
+        cause = said_of_sum(cost) if hurts and cost is not None else cause
         sentences.append(
             f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
-            f"clouds, water or shadow that a mask should leave out, or an endmember is missing there; the RMSE map shows where{price}"
+            f"{cause}; the RMSE map shows where{price}"
         )
+    elif hurts and cost is not None:
+        sentences.append(f"{in_median}, {at_95}: {said_of_sum(cost)}")
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
-            "relative RMSE above 10 %): no mixture of the endmembers comes near them; use `method` "
-            + ("pcls (shade) if they are darker than the endmembers, " if not method.has_shade else "")
-            + "nnls if some are brighter"
+            "relative RMSE above 10 %): no mixture of the endmembers comes near them"
+            + (f"; {without_sum(method)}" if untested or hurts else ", nor does a sum of them; an endmember is missing")
         )
     idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
     if median <= POOR and idle and 1 < len(names) <= FEW:
@@ -220,6 +274,12 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
         f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {larger}`l21` auto leaves few in the whole scene, and "
         "`unmix path` shows what each `l1` does"
     )
+
+
+def without_sum(method: Method) -> str:
+    """Return which methods serve pixels that no mixture comes near."""
+    darker = "pcls (shade) if they are darker than the endmembers, " if not method.has_shade else ""
+    return f"use `method` {darker}nnls if some are brighter"
 
 
 def share_above(misfit: np.ndarray, limit: float) -> float:
