@@ -159,7 +159,11 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
         if not bands:
             continue
         subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{subject} {fault} on the sample: {ranges(bands)}; `bands` auto leaves such bands out"
+        text = f"{subject} {fault} on the sample: {ranges(bands)}"
+        if len(bands) == len(seen.index) and fault == "constant":
+            text += "; all pixels looked at are equal, so there is nothing to unmix"
+        else:
+            text += "; `bands` auto leaves such bands out"
         if fault == "dead":
             findings.error("bands", text + ": every pixel would be masked")
         else:

@@ -34,12 +34,17 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     from scipy.optimize import nnls  # 0.2 s, for runs that fit poorly alone
 
     step = max(1, -(-len(Y) // max(FEWEST_PIXELS, min(MOST_PIXELS, MOST_ABUNDANCES // E.shape[1]))))
-    weight = WEIGHT * float(np.sqrt(np.square(E).sum(axis=0).max()))
+    unit = float(np.abs(E).max())
+    if not 0.0 < unit < np.inf:  # SciPy ends the process where there is no column at all
+        return None
+    E, weight = E / unit, WEIGHT * np.sqrt(len(E))
     summed, free = np.vstack([E, np.full(E.shape[1], weight)]), E[:, E.any(axis=0)]
     found = []
-    for y in Y[::step]:
-        size = float(np.linalg.norm(y))
-        if not 0.0 < size < np.inf:
+    with np.errstate(over="ignore", under="ignore"):
+        pixels = Y[::step] / unit
+        sizes = np.sqrt(np.square(pixels).sum(axis=1))
+    for y, size in zip(pixels, sizes.tolist()):
+        if not 1e-100 < size < 1e100:
             continue
         try:
             held = nnls(summed, np.append(y, weight))[0]

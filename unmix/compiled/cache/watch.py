@@ -12,7 +12,7 @@ from .folders import cache_folder, common_folder
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
 PATIENCE = 1.0
-# How long a command compiles that finds nothing compiled. Seconds of one core of two: `nmf` 9, `check` 14, `run` 16 to 17, and 22 with a
+# How long a command compiles that finds nothing compiled. Seconds of one core: `nmf` 9, `check` 14, `run` 17, and 22 with a
 # library of 498 spectra; `count`, with 2, ends before it would matter.
 USUALLY = "which takes 10 to 25 s, longer where other programs use the processor"
 
