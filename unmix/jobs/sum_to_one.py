@@ -68,4 +68,5 @@ def cost_in_scene(scene: Cube, problem: Problem) -> SumCost | None:
 
 def complete(part: np.ndarray, scene: Cube, bands: Bands, nodata: float | None) -> np.ndarray:
     """Return the spectra of the pixels of a part of a scene that have values in all bands, (n, L)."""
-    return spectra(part, scene.interleave, bands)[~missing(part, scene.interleave, bands, nodata)]
+    with np.errstate(invalid="ignore"):  # NaN that signals
+        return spectra(part, scene.interleave, bands)[~missing(part, scene.interleave, bands, nodata)]
