@@ -240,6 +240,8 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         return f"{cube}: is finished already, skipped"
     if result.get("dry_run"):
         return f"{cube}: nothing was written (--dry-run)"
+    from unmix.outputs.run_files.finished import seconds_of
+
     pixels = result["pixels"]
     kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
     proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}"
@@ -253,7 +255,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
         + (f", {masked} masked" if masked else "")
         + f"; {fit_line(result['fit']['relative_rmse'])}"
-        + f"; {result['seconds']['total']:.2f} s; {files}"
+        + f"; {seconds_of(result):.2f} s; {files}"
     )
 
 

@@ -33,7 +33,8 @@ def command(
     """Write the maps of finished runs in another format, with names, nodata, place and origin as in the run's own.
 
     MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them; its maps have to be in
-    ENVI, the default of unmix run. All files are compared with the run's digests before, and read back after. GeoTIFF needs rasterio.
+    ENVI, the default of unmix run. All files are compared with the run's digests before, and read back after. geotiff and cog need
+    rasterio (pip install 'unmix[geo]'); netcdf and hdf5 do without.
     """
     from unmix import export
 

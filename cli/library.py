@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import options, unmixing
-from .main import print_out
+from .main import print_err, print_out
 
 LIBRARY = click.argument("library", type=options.Input())
 SELECT = click.option(
@@ -15,6 +15,7 @@ SELECT = click.option(
     metavar="A,B*,...",
     help="Use only the spectra with these names or classes; * and ? are wildcards, !A leaves A out.",
 )
+COMPLETE = click.option("--complete", is_flag=True, help="Leave out spectra with deleted channels, and say how many.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 
 
@@ -33,6 +34,23 @@ def load_selected(library: Path, select: str | None) -> list[Any]:
 
     parts = load_parts(library)
     return parts if select is None else choose(parts, select)
+
+
+def without_deleted(spectra: Any, library: Path) -> Any:
+    """Return the spectra of a library that have a value at every channel, and print how many are left out."""
+    import numpy as np
+
+    from unmix.errors import LibraryError
+
+    kept = np.flatnonzero(spectra.valid.all(axis=0)).tolist()
+    count = len(spectra.names)
+    if not kept:
+        raise LibraryError(f"{library}: none of its {count} spectra has a value at every channel")
+    if len(kept) < count:
+        print_err(
+            f"{library}: {count - len(kept)} of {count} spectra left out (--complete): they have deleted channels"
+        )
+    return spectra.take(kept)
 
 
 @command.command("info")
@@ -94,8 +112,9 @@ def describe(library: Any) -> dict[str, Any]:
 @LIBRARY
 @click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
+@COMPLETE
 @OVERWRITE
-def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> None:
+def convert(library: Path, out: Path, select: str | None, complete: bool, overwrite: bool) -> None:
     """Convert LIBRARY to OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels do not change."""
     from unmix.errors import LibraryError
     from unmix.outputs.library import write_library
@@ -106,7 +125,8 @@ def convert(library: Path, out: Path, select: str | None, overwrite: bool) -> No
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} different axes; bring them to one with unmix library resample"
         )
-    for path in write_library(parts[0], out, overwrite, inputs_of(library=library)):
+    kept = without_deleted(parts[0], library) if complete else parts[0]
+    for path in write_library(kept, out, overwrite, inputs_of(library=library)):
         print_out(str(path))
 
 
@@ -243,6 +263,7 @@ def build(
 )
 @unmixing.classes
 @SELECT
+@COMPLETE
 @click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
 @OVERWRITE
 @options.budget
@@ -252,7 +273,8 @@ def prune(
     library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, nearest: float | None,
     separability: tuple[float, float] | None,
     min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None, library_scale: float | None, select: str | None,
-    as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
+    complete: bool, as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None,
+    **reading: Any,
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
 
@@ -271,6 +293,7 @@ def prune(
             f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
         )
     options.set_up_log(verbose, quiet, log_file)
+    parts = [without_deleted(parts[0], library)] if complete else parts
     if (scene is None) == (by == "amuses"):
         raise click.UsageError(
             "--by amuses compares spectra with a scene; name it with --scene, and with no other --by"
@@ -380,11 +403,12 @@ def match(
 @click.argument("cube", type=options.Input())
 @click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
+@unmixing.complete
 @OVERWRITE
 @options.reading
 @options.logs
 def resample(
-    library: Path, cube: Path, out: Path, select: str | None, overwrite: bool, verbose: bool, quiet: bool,
+    library: Path, cube: Path, out: Path, select: str | None, complete: bool, overwrite: bool, verbose: bool, quiet: bool,
     log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
@@ -399,6 +423,6 @@ def resample(
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
-    resampled = fit(load_selected(library, select), scene, used.index)
+    resampled = fit(load_selected(library, select), scene, used.index, complete)
     for path in write_library(resampled, out, overwrite, inputs_of(scene, library=library)):
         print_out(str(path))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import options
+from . import options, unmixing
 from .main import print_out
 
 COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
@@ -20,6 +20,7 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 )
 @click.option("--l1-weights", metavar="FILE", help="How much each endmember counts, as for run.")
 @click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
+@unmixing.complete
 @click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
 @click.option("--json", "as_json", is_flag=True, help="Print noise, path and what both rules choose as JSON.")
 @options.budget

@@ -25,6 +25,12 @@ method = options.combine(
     ),
 )
 
+complete = click.option(
+    "--complete",
+    is_flag=True,
+    help="Leave out spectra of the library that have no value at a band in use, and say how many.",
+)
+
 classes = options.combine(
     click.option(
         "--classes",
@@ -49,6 +55,7 @@ library = options.combine(
         metavar="A,B*,...",
         help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
     ),
+    complete,
     classes,
 )
 

@@ -40,11 +40,17 @@ def truth(lines: int = 7, samples: int = 19, bands: int = 24, seed: int = 0) -> 
     return Truth(Y, waves, np.full(bands, 9.5), fill)
 
 
+# What NEON calls its windows of water vapour: attributes of the group Reflectance, in nm.
+NEON_WINDOWS = ((1340.0, 1445.0), (1790.0, 1955.0))
+
+
 def neon(path: Path, scene: Truth, chunks: tuple[int, ...] | bool = True) -> None:
     """NEON AOP: int16, times 10000, (y, x, b), fill −9999."""
     stored = np.where(scene.fill[..., None], -9999, np.round(scene.Y * 10000)).astype(np.int16)
     with h5py.File(path, "w") as file:
         site = file.create_group("SJER/Reflectance")
+        for number, window in enumerate(NEON_WINDOWS, 1):
+            site.attrs[f"Band_Window_{number}_Nanometers"] = np.array(window)
         data = site.create_dataset("Reflectance_Data", data=stored, chunks=chunks, compression="gzip")
         data.attrs["Scale_Factor"] = np.array([10000.0])
         data.attrs["Data_Ignore_Value"] = np.array([-9999.0])

@@ -1,6 +1,7 @@
 """`unmix check`: what it calls unsound, a run refuses or masks; what it calls sound, a run does."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from conftest import write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
+from unmix.jobs.sum_to_one import cost_of_sum
+from unmix.outputs.record.judgement import SumCost
 
 WAVES = np.linspace(450.0, 2300.0, 12)
 E = np.stack([0.4 + 0.3 * np.sin(WAVES / 300 + k) for k in range(3)], axis=1)
@@ -172,3 +175,69 @@ def test_too_many_endmembers_for_the_bands_or_the_pixels(tmp_path):
     assert any("5 endmembers for 6 bands" in one["message"] for one in found["findings"])
     found = unmix.check(cube, write_csv(tmp_path / "three.csv", E[:6, :3]))
     assert not any("endmembers for" in one["message"] for one in found["findings"])
+
+
+def bright_scene(folder, brightness, missing=False):
+    """Mixtures of three spectra whose brightness varies by a factor, written with two or three of the spectra as the library."""
+    random = np.random.default_rng(2)
+    factors = random.uniform(1 - brightness, 1 + 2 * brightness, (30, 20, 1))
+    Y = factors * (random.dirichlet(np.ones(3), (30, 20)) @ E.T) + 0.001 * random.standard_normal((30, 20, 12))
+    write_csv(folder / "e.csv", E[:, : 3 - missing], WAVES)
+    axis = {"wavelength": "{" + ", ".join(map(repr, WAVES.tolist())) + "}", "wavelength_units": "nm"}
+    return write_cube(folder / "b.hdr", Y, **axis), Y.reshape(-1, 12)
+
+
+@pytest.mark.parametrize(
+    ("brightness", "missing", "hurts"), [(0.5, False, True), (0.05, True, False), (0.0, False, None)]
+)
+@pytest.mark.parametrize("method", ["fcls", "pcls"])
+def test_what_the_sum_to_one_costs_is_tested(tmp_path, brightness, missing, hurts, method):
+    """Named with both misfits and the method to type where it costs much; not offered where nothing would come of it."""
+    path, Y = bright_scene(tmp_path, brightness, missing)
+    used = E[:, : 3 - missing]
+    report = unmix.run(path, endmembers=tmp_path / "e.csv", method=method, device="cpu", overwrite=True)
+    findings = unmix.check(path, tmp_path / "e.csv", method=method)["findings"]
+    size = np.linalg.norm(Y, axis=1)
+    misfits = {
+        name: np.linalg.norm(Y - unmix.solve(Y, used, method=name).abundances @ used.T, axis=1) / size
+        for name in (method, "nnls")
+    }
+    for sentences in (report["warnings"], [one["message"] for one in findings if one["about"] == "fit"]):
+        said = [text for text in sentences if "the sum to one costs much of it" in text]
+        assert len(said) == (hurts is True)
+        assert ("`method`" in " ".join(sentences)) == (hurts is True)
+        if said:
+            without, held = (
+                float(part) / 100 for part in re.search(r"RMSE of (\S+) % in place of (\S+) %", said[0]).groups()
+            )
+            assert without == pytest.approx(np.median(misfits["nnls"]), rel=0.3)
+            assert held == pytest.approx(
+                np.median(misfits[method]), rel=0.4
+            )  # of 400 of the pixels, whose misfits differ much
+            assert without < 0.75 * held or method == "pcls"
+
+
+def test_a_free_sum_that_fits_a_little_better_is_no_advice():
+    """Mixtures that do sum to one, of six spectra of which three are known: their misfit falls from 4.5 % to 4.5 %."""
+    assert not SumCost(336, 0.0452, 0.0449, 0.045, 0.030).hurts
+    assert SumCost(384, 0.029, 0.025, 0.099, 0.031).hurts and SumCost(400, 0.11, 0.054, 0.55, 0.03).hurts
+
+
+def test_both_misfits_are_those_of_the_solvers():
+    """The heavy band gives the optimum with the sum to one to four digits; zero pixels and pixels beyond float64 say nothing."""
+    random = np.random.default_rng(3)
+    for scale in (1e-3, 1.0, 1e4):
+        Y = scale * np.abs(random.dirichlet(np.ones(3), 300) @ E.T + 0.1 * random.standard_normal((300, 12)))
+        found = cost_of_sum(Y, scale * E)
+        misfits = [
+            np.linalg.norm(Y - scale * unmix.solve(Y, scale * E, method=name).abundances @ E.T, axis=1)
+            / np.linalg.norm(Y, axis=1)
+            for name in ("fcls", "nnls")
+        ]
+        assert found.pixels == 300
+        np.testing.assert_allclose([found.median, found.median_without], np.median(misfits, axis=1), rtol=1e-4)
+        np.testing.assert_allclose([found.poor, found.poor_without], [np.mean(m > 0.1) for m in misfits], atol=0.004)
+    assert cost_of_sum(np.ones((5, 12)), np.zeros((12, 2))) is None and cost_of_sum(np.full((5, 12), 1e200), E) is None
+    with np.errstate(all="raise"):
+        assert cost_of_sum(1e-160 * Y, 1e-160 * 1e4 * E).median == pytest.approx(found.median, rel=1e-6)
+    assert cost_of_sum(np.zeros((5, 12)), E) is None and cost_of_sum(np.empty((0, 12)), E) is None

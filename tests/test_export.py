@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -174,3 +175,32 @@ def test_qgis_applies_the_styles(tmp_path, finished):
         [0, record["fit"]["maximum_rmse"]], rel=1e-5
     )
     assert found[2] == ["singlebandpseudocolor", [0, 1]]
+
+
+def test_without_rasterio_the_formats_that_do_without_are_named(tmp_path, scene, monkeypatch):
+    """COG is the default of export; where it cannot be written the error says what can, and that works."""
+    unmix.run(scene, count=3, device="cpu", out_dir=tmp_path / "o")
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    _, err = command("export", tmp_path / "o/scene", "-o", tmp_path / "x", code=2)
+    assert "--format cog needs rasterio: pip install 'unmix[geo]'; --format netcdf and hdf5 do without" in err
+    command("export", tmp_path / "o/scene", "-o", tmp_path / "x", "-f", "netcdf")
+
+
+@pytest.mark.parametrize(
+    "place", [{"map_info": MAP}, {}, {"map_info": MAP.replace("units=Meters", "units=Meters, rotation=30")}]
+)
+def test_xarray_reads_netcdf(tmp_path, place):
+    """With a place on a map, without, and on a turned map, by h5netcdf, which the extra `xarray` brings."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.9, (12, 3))
+    path = write_cube(tmp_path / "x.hdr", random.dirichlet(np.ones(3), (9, 11)) @ E.T, **place)
+    write_csv(tmp_path / "e.csv", E)
+    unmix.run(path, endmembers=tmp_path / "e.csv", device="cpu", format="netcdf")
+    unmix.run(path, endmembers=tmp_path / "e.csv", device="cpu", out_dir=tmp_path / "envi")
+    plain = np.fromfile(tmp_path / "envi/x_abundance.img", "<f4").reshape(9, 3, 11).transpose(1, 0, 2)
+    with xarray.open_dataset(tmp_path / "x_abundance.nc") as opened:
+        assert opened["abundance"].dims == ("band", "y", "x")
+        assert ("y" in opened.coords) == ("rotation" not in str(place) and bool(place))
+        np.testing.assert_array_equal(opened["abundance"], plain)

@@ -11,6 +11,7 @@ import pytest
 from conftest import write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unmix_cli.info import describe
 
 import unmix
 from unmix.errors import CubeError, MethodError
@@ -47,7 +48,8 @@ def test_what_was_written_is_read(tmp_path, product):
     cube = open_cube(path)
     assert (cube.format, cube.lines, cube.samples) == (FORMATS[product], *scene.fill.shape)
     Y, bands = read_all(cube)
-    used = np.delete(np.arange(24), 4) if product == "emit" else np.arange(24)
+    bad = {"emit": [4], "neon": [11, 16, 17]}.get(product, [])  # neon: 1367, 1797 and 1883 nm
+    used = np.delete(np.arange(24), bad)
     np.testing.assert_allclose(cube.wavelengths[bands.index], scene.waves[used], atol=1e-3)
     np.testing.assert_allclose(cube.fwhm[bands.index], scene.fwhm[used], atol=1e-3)
     np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill][:, used], atol=1e-7)
@@ -242,6 +244,47 @@ def test_the_real_neon_sample(data):
     Y, _ = read_all(cube)
     with h5py.File(data / "neon_aop/neonhs_ex.h5") as file:
         np.testing.assert_allclose(Y, file["SJER/Reflectance/Reflectance_Data"][()] / 10000.0)
+
+
+def test_windows_of_neon_are_bad_bands(tmp_path):
+    """As the file's own list: left out of `good`, used by `all`, shown by info."""
+    path = tmp_path / "n.h5"
+    products.neon(path, products.truth())
+    cube = open_cube(path)
+    assert np.flatnonzero(~cube.good_bands).tolist() == [11, 16, 17] and not cube.problems
+    assert len(choose_bands(cube, "good", None).index) == 21 and len(choose_bands(cube, "all", None).index) == 24
+    assert describe(cube)["bad_bands"] == [12, 17, 18]
+
+
+@pytest.mark.parametrize(
+    ("windows", "bad", "says"),
+    [([[1.0, 2.0], [1790.0, 1955.0]], [16, 17], False), ([[1.0, 2.0], "1340, 1445"], None, True), ([], None, False),
+     ([[1340.0], [1790.0, 1955.0]], [16, 17], True), ([[1.0, 2.0], [2000.0, 1900.0]], None, True)],
+)  # fmt: skip
+def test_windows_of_neon_as_they_may_be(tmp_path, windows, bad, says):
+    products.neon(tmp_path / "n.h5", products.truth())
+    with h5py.File(tmp_path / "n.h5", "a") as file:
+        attributes = file["SJER/Reflectance"].attrs
+        attributes.clear()
+        for number, window in enumerate(windows, 1):
+            attributes[f"Band_Window_{number}_Nanometers"] = window
+    cube = open_cube(tmp_path / "n.h5")
+    assert (None if cube.good_bands is None else np.flatnonzero(~cube.good_bands).tolist()) == bad
+    assert any("is not understood" in problem for problem in cube.problems) == says
+
+
+@pytest.mark.real
+def test_the_real_neon_sample_with_its_windows(data, tmp_path):
+    """The sample has lost these attributes; with them the median misfit falls from 50 % to under 10 %."""
+    path = tmp_path / "n.h5"
+    path.write_bytes((data / "neon_aop/neonhs_ex.h5").read_bytes())
+    how = {"device": "cpu", "out_dir": tmp_path, "overwrite": True}
+    before = unmix.run(path, **how)["fit"]["relative_rmse"]["median"]
+    with h5py.File(path, "a") as file:
+        for number, window in enumerate(products.NEON_WINDOWS, 1):
+            file["SJER/Reflectance"].attrs[f"Band_Window_{number}_Nanometers"] = np.array(window)
+    after = unmix.run(path, **how)["fit"]["relative_rmse"]["median"]
+    assert before > 0.4 and after < 0.1
 
 
 def test_a_grid_of_tanager_is_on_the_map(tmp_path, monkeypatch):

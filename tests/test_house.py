@@ -36,7 +36,7 @@ HOUSE = {
     "scene": (("io", "library", "errors"), {"numpy"}),
     "options": (("scene", "methods", "io", "library", "errors", "blocks", "certificate"), set()),
     "problem": (("io", "library", "methods", "errors", "solvers/pixels"), {"numpy", "scipy"}),
-    "endmembers": (("io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
+    "endmembers": (("scene", "io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
     "devices": (("compiled", "solvers/pixels", "summary", "problem", "io", "blocks", "errors"), {"numpy"}),
     "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (("io", "library", "errors"), {"numpy"}),

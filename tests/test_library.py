@@ -1,15 +1,18 @@
 """Libraries in and out, and how they are brought to a cube's bands."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import spectral.io.envi
 from conftest import write_csv, write_cube
+from test_cli import unmix as command
 
 import unmix
 from unmix.errors import LibraryError
 from unmix.io import open_cube
+from unmix.jobs.verify import verify
 from unmix.library import Endmembers, fit, load, select
 from unmix.outputs.run_files.endmembers import save_library as save
 
@@ -43,6 +46,81 @@ def test_spectral_reads_our_library(tmp_path, spectra):
     np.testing.assert_array_equal(theirs.spectra, spectra.matrix.T)
     assert list(theirs.names) == list(spectra.names)
     np.testing.assert_array_equal(theirs.bands.centers, spectra.wavelengths)
+
+
+def incomplete_library(path, holes):
+    """A CSV of six spectra on eight channels, of two classes; ``holes`` are (spectrum, channel)."""
+    random = np.random.default_rng(6)
+    E = random.uniform(0.2, 0.8, (8, 6))
+    rows = [["name", "class", *(str(400 + 10 * b) for b in range(8))]]
+    for j in range(6):
+        values = ["-1.23e34" if (j, b) in holes else repr(float(E[b, j])) for b in range(8)]
+        rows.append([f"s{j}", "ab"[j % 2], *values])
+    path.write_text("\n".join(",".join(row) for row in rows) + "\n")
+    A = random.dirichlet(np.ones(6), (9, 7))
+    axis = {"wavelength": "{" + ", ".join(str(400 + 10 * b) for b in range(8)) + "}", "wavelength_units": "nm"}
+    return write_cube(path.parent / "c.hdr", A @ E.T, **axis)
+
+
+def test_complete_leaves_out_what_has_no_value_in_use(tmp_path, caplog):
+    """The same bytes as the others chosen by name; bands that are not in use may be missing; how many are left out is said."""
+    cube, library = incomplete_library(tmp_path / "l.csv", {(1, 3), (4, 0), (4, 7), (2, 5)}), tmp_path / "l.csv"
+    how = {
+        "endmembers": library,
+        "method": "nnls",
+        "device": "cpu",
+        "overwrite": True,
+        "bands": "1-5,7-8",
+    }  # not (2, 5)
+    maps = []
+    for more, said in (({"select": "!s1,!s4"}, False), ({"complete": True}, True)):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "unmix"):
+            report = unmix.run(cube, **how, **more)
+        assert report["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
+        assert any("2 of 6 spectra left out (`complete`)" in r.getMessage() for r in caplog.records) == said
+        maps.append((tmp_path / "c_abundance.img").read_bytes())
+    assert maps[0] == maps[1] and report["options"]["complete"] is True
+    assert verify(tmp_path / "c", everything=True).faults == []
+    assert unmix.run(cube, **{**how, "overwrite": False}, complete=True, skip_existing=True)["skipped"]
+    models = unmix.run(cube, **how | {"method": "mesma", "out_dir": tmp_path / "m"}, complete=True)
+    assert models["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
+    tied = unmix.run(cube, **how | {"tie": "400-425", "out_dir": tmp_path / "t"}, complete=True)
+    assert tied["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
+    findings = [one["message"] for one in unmix.check(cube, library, complete=True, bands="1-5,7-8")["findings"]]
+    assert any("2 of 6 spectra left out" in message for message in findings)
+    (message,) = [one["message"] for one in unmix.check(cube, library)["findings"] if one["severity"] == "error"]
+    assert "3 of 6 spectra) have no value" in message and "; `complete` leaves such spectra out" in message
+
+
+def test_complete_on_the_command_line(tmp_path):
+    """convert leaves out what lacks any channel, resample what lacks a band in use; both then serve as they are."""
+    cube, library = incomplete_library(tmp_path / "l.csv", {(1, 3), (4, 0), (2, 5)}), tmp_path / "l.csv"
+    command("library", "convert", library, tmp_path / "whole.csv", "--complete")
+    assert load(tmp_path / "whole.csv").names == ("s0", "s3", "s5")
+    assert load(tmp_path / "whole.csv").classes == ("a", "b", "b")
+    command("library", "resample", library, cube, tmp_path / "fit.csv", "--complete", "--bands", "1-5,7-8")
+    assert load(tmp_path / "fit.csv").names == ("s0", "s2", "s3", "s5")
+    command("library", "prune", library, tmp_path / "p.csv", "--by", "ear", "--complete")
+    assert set(load(tmp_path / "p.csv").names) <= {"s0", "s3", "s5"}
+    command("path", cube, "-e", library, "--complete", "--points", 2)
+    assert "--complete leaves such spectra out" in command("run", cube, "-e", library, code=3)[1]
+    assert "--complete leaves out spectra of a library" in command("run", cube, "--complete", code=2)[1]
+    assert "--complete leaves out spectra of a library" in command("check", cube, "--complete", code=2)[1]
+
+
+def test_complete_where_nothing_is(tmp_path):
+    """An error where no spectrum is left; spectra on an axis that does not reach the bands are left out with the others."""
+    cube = open_cube(incomplete_library(tmp_path / "l.csv", {(j, j) for j in range(6)}))
+    with pytest.raises(LibraryError, match="none of its 6 spectra has a value at every band in use"):
+        fit(load(tmp_path / "l.csv"), cube, np.arange(8), complete=True)
+    waves = 400.0 + 10 * np.arange(8)
+    whole, short = (Endmembers((name,), np.ones((n, 1)), waves[:n]) for name, n in (("whole", 8), ("short", 5)))
+    assert fit([short, whole], cube, np.arange(8), complete=True).names == ("whole",)
+    assert fit([short, whole], cube, np.arange(4), complete=True).names == ("short", "whole")
+    for complete, parts in ((False, [short, whole]), (True, [short])):
+        with pytest.raises(LibraryError, match="covers 400 to 440 nm"):
+            fit(parts, cube, np.arange(8), complete)
 
 
 def cube_of(tmp_path, bands, waves=None, **fields):

@@ -1,6 +1,7 @@
 """Libraries built from pixels, rasters and polygons: against plain indexing of the cube."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -212,3 +213,22 @@ def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
     assert "one of --pixels" in said
     command("library", "build", scene[0], file, "--pixels", file, "--overwrite", code=2)
     assert file.read_text().startswith("line,Sample")
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [(b"\x00\x00\x27\x0a", "a shapefile"), (b"SQLite format 3\x00", "a GeoPackage"), (b"<?xml version", "KML or GML"),
+     (b"PK\x03\x04", "a ZIP or KMZ file")],
+)  # fmt: skip
+def test_other_polygons_are_named_with_the_conversion(tmp_path, scene, begin, kind):
+    (tmp_path / "fields.shp").write_bytes(begin + bytes(100))
+    _, err = command("library", "build", scene[0], tmp_path / "o.csv", "--polygons", tmp_path / "fields.shp", code=3)
+    assert f"fields.shp: is {kind}, and no GeoJSON; convert it: ogr2ogr -f GeoJSON polygons.geojson {tmp_path}" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_polygons_without_rasterio(tmp_path, scene, monkeypatch):
+    file = polygons(tmp_path)
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    _, err = command("library", "build", scene[0], tmp_path / "o.csv", "--polygons", file, "--column", "kind", code=3)
+    assert "polygons need rasterio: pip install 'unmix[geo]'" in err

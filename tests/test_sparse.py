@@ -1,6 +1,8 @@
 """Abundances with a penalty on their sum: against homotopy, against scipy, and against duality gaps in extended precision."""
 
 import json
+import logging
+import re
 
 import naive
 import numpy as np
@@ -239,3 +241,33 @@ def test_a_poor_fit_may_be_the_penalty(tmp_path):
 def test_weights_that_are_none(weights, text):
     with pytest.raises(unmix.MethodError, match=text):
         unmix.solve(np.ones(6), np.eye(6)[:, :4] + 0.1, method="nnls", l1=1.0, l1_weights=weights)
+
+
+@pytest.mark.parametrize(("materials", "p", "dense"), [(15, 40, True), (3, 10, False)])
+def test_what_came_of_auto_is_said(tmp_path, caplog, materials, p, dense):
+    """How many spectra the median pixel has; where these are many, a λ that is typed as it is printed leaves at most eight."""
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.9, (60, p))
+    A = np.zeros((400, p))
+    A[:, :materials] = random.dirichlet(np.full(materials, 4.0), 400)
+    path = write_cube(tmp_path / "s.hdr", (A @ E.T + 1e-3 * random.standard_normal((400, 60))).reshape(20, 20, 60))
+    write_csv(tmp_path / "e.csv", E)
+    how = {"endmembers": tmp_path / "e.csv", "method": "nnls", "device": "cpu", "overwrite": True}
+
+    def count(l1):
+        report = unmix.run(path, l1=l1, **how)
+        held = np.fromfile(tmp_path / "s_abundance.img", "<f4").reshape(20, p, 20) > 0
+        return report, float(np.median(held.sum(axis=1)))
+
+    with caplog.at_level(logging.INFO, "unmix"):
+        report, median = count("auto")
+    said = [record for record in caplog.records if " by auto, from noise of" in record.getMessage()]
+    text = said[0].getMessage()
+    assert len(said) == 1 and f"{median:g} of {p} spectra in the median pixel" in text
+    assert report["l1"]["median_count"] == median and (median > 8) == dense
+    assert (said[0].levelname == "WARNING") == ("not sparse" in text) == (text in report["warnings"]) == dense
+    _, without = count(0.0)
+    assert f"{without:g} without a penalty" in text
+    if dense:
+        _, median = count(float(re.search(r"`l1` (\S+) leaves at most 8", text)[1]))
+        assert median <= 8

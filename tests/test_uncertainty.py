@@ -1,6 +1,7 @@
 """Standard deviations against a thousand noisy copies of each pixel, and against the algebra of the bordered system."""
 
 import json
+import logging
 from dataclasses import replace
 
 import h5py
@@ -11,10 +12,13 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.arrays.pixels import all_bands
+from unmix.io import bytes_per_line
+from unmix.io.cube import by_pixel
 from unmix.jobs.derived.uncertainty import Uncertainty
 from unmix.jobs.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import choose
+from unmix.outputs.run_files.finished import FinishedRun
 from unmix.problem import plan_problem
 
 
@@ -393,3 +397,60 @@ def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
     assert "stands for nothing" in command("run", scenes[0], *words[:-1], "{foo}.img", "-o", folder / "none", code=2)[1]
     _, err = command("run", *scenes, *words[:-1], "{dir}/{stem:rfl=UNC}.img", "-o", folder / "none", code=2)
     assert "there is no 'rfl' in A_RFL_1" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ({}, "envi"),
+        ({"method": "nnls"}, "hdf5"),
+        ({"method": "pcls", "by": "class"}, "geotiff"),
+        ({"mask": True}, "envi"),
+    ],
+)
+def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form):
+    """Record and log have the shares of pixels with a validity below 1 and above 3; the page shows both and the map."""
+    folder, _, Y, sigma = setting
+    noisy = Y + 4 * sigma * np.random.default_rng(5).standard_normal(Y.shape)
+    path = write_cube(folder / "s.hdr", noisy)
+    if words.get("mask"):
+        keep = np.ones((*Y.shape[:2], 1), np.uint8)
+        keep[0] = 0
+        words = {"mask": str(write_cube(folder / "m.hdr", keep))}
+    with caplog.at_level(logging.INFO, "unmix"):
+        report = unmix.run(
+            path,
+            endmembers=folder / "library.csv",
+            uncertainty=True,
+            device="cpu",
+            format=form,
+            overwrite=True,
+            **words,
+        )
+    validity = unmix_values(folder / "s", form)[..., -1]
+    known = validity[validity != -9999]
+    assert known.size == report["pixels"]["solved"]
+    trust = report["uncertainty"]
+    assert trust["below_1"] == np.mean(known < 1) > 0.1 and trust["above_3"] == np.mean(known > 3)
+    assert f"{trust['below_1'] * 100:.0f} % (validity below 1)" in trust["said"] and "`monte_carlo`" in trust["said"]
+    assert [record.levelname for record in caplog.records if trust["said"] in record.getMessage()] == ["WARNING"]
+    assert any(trust["said"] in warning for warning in report["warnings"])
+    text = unmix.report(folder / "s", overwrite=True).read_text()
+    assert "<h2>Uncertainty</h2>" in text and 'alt="map of validity"' in text and "σ of " in text
+
+
+def unmix_values(stem, form):
+    """The values of STEM_sigma, (lines, samples, bands)."""
+    cube = FinishedRun.of(stem).open("sigma")
+    return by_pixel(
+        cube.read(slice(0, cube.lines), np.empty(cube.lines * bytes_per_line(cube), np.uint8)), cube.interleave
+    )
+
+
+def test_no_trust_where_there_is_no_validity(setting):
+    folder, *_ = setting
+    path = write_cube(folder / "s.hdr", setting[2])
+    for words in ({"method": "ucls", "uncertainty": True}, {"method": "fcls"}):
+        assert "uncertainty" not in unmix.run(
+            path, endmembers=folder / "library.csv", device="cpu", overwrite=True, **words
+        )

@@ -37,6 +37,20 @@ class Trials:
         found = solve_pixels(self.Y, problem, self.problem.E.shape[1], "cpu", self.threads)
         return np.square(found.rmse) * self.Y.shape[1], found.abundances
 
+    def median_count(self, l1: float) -> float:
+        """Return how many endmembers the median pixel has at one λ; 0 without pixels."""
+        return float(np.median((self.at(l1)[1] > 0).sum(axis=1))) if len(self.Y) else 0.0
+
+    def sparse_from(self, count: int, l1: float) -> float | None:
+        """Return the λ above ``l1``, to 3 %, from which on the median pixel has at most ``count`` endmembers; None where none does."""
+        low, high = max(l1, self.highest * SMALLEST), self.highest
+        if not (0 < low < high and self.median_count(high) <= count):
+            return None
+        while high > low * 1.03:
+            middle = float(np.sqrt(low * high))
+            low, high = (low, middle) if self.median_count(middle) <= count else (middle, high)
+        return high
+
     @functools.cached_property
     def enters_at(self) -> np.ndarray:
         """The λ below which each endmember alone is in each pixel, ``e_jᵀy / w_j``, (N, p), from 0 on; infinite without weight."""

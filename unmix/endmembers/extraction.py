@@ -284,7 +284,8 @@ def capped(name: str, counts: Counts) -> int:
         )
     elif not counts.is_clear:
         log.warning(
-            f"{name}: how many endmembers there are is not clear ({counts}); {taken} are used: set `count` if you know"
+            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} used: set "
+            "`count` if you know"
         )
     else:
         log.info(f"{name}: {taken} endmembers ({counts})")

@@ -17,6 +17,7 @@ from ..compiled.jit import allocating, compiled
 from ..compiled.simd import WIDE
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line
+from ..scene.fill import ConstantPixels
 from ..solvers.pixels.gather import Stored, gather_function, product_function
 
 # Pixels added to the second moment at a time; a multiple of every SIMD width.
@@ -165,6 +166,8 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
+    Also warn of fill values that no header declares; see `unmix.scene.fill`.
+
     Raises
     ------
     CubeError
@@ -190,8 +193,11 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         counts = sum_line(raw, line, cube.samples, stored, line_total, line_sums[0], differences)
         return counts, line_total, line_sums
 
+    constants = ConstantPixels(cube, bands, nodata)
+
     def visit(raw: np.ndarray, lines: slice) -> None:
         nonlocal pixels, pairs
+        constants.look(raw, lines)
         n = lines.stop - lines.start
         for first in range(0, n, lines_at_once):
             some = range(first, min(first + lines_at_once, n))
@@ -202,6 +208,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
 
     with ThreadPoolExecutor(threads) as pool:
         walk(cube, budget, visit)
+    constants.warn()
     second, differences = (np.tril(matrix) + np.tril(matrix, -1).T for matrix in sums)
     n = max(1, pixels)
     return Moments(pixels, total / n, second / n, pairs, differences / (2 * max(1, pairs)))

@@ -21,6 +21,8 @@ SHARES = ("abundance", "fraction", "sigma", "montecarlo", "certificate")
 LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data offset values")
 # HDF5 allows no attribute above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
+# The name by which NetCDF-4 knows a dimension without coordinates, before its length in ten places.
+NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 # Names of GDAL's drivers that differ from ours.
 ALIASES = {"gtiff": "geotiff"}
 # Units of length in ENVI's map info, and their UDUNITS names.
@@ -74,7 +76,9 @@ def require(name: str) -> OutputFormat:
         try:
             import rasterio  # noqa: F401
         except ImportError:
-            raise MethodError(f"`format` {name} needs rasterio: pip install 'unmix[geo]'") from None
+            raise MethodError(
+                f"`format` {name} needs rasterio: pip install 'unmix[geo]'; `format` netcdf and hdf5 do without"
+            ) from None
     return FORMATS[name]
 
 
@@ -249,8 +253,13 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         file["band_name"] = np.array(names, h5py.string_dtype())
         data.attrs["coordinates"] = np.bytes_("band_name")
         scales = {"band": file["band"]} | map_of(file, data, fields, lines, samples)
+        for axis, length in (("y", lines), ("x", samples)):
+            if axis not in scales:  # h5netcdf refuses a variable some of whose dimensions have no name
+                scales[axis] = file.create_dataset(axis, (length,), ">f4")
+                scales[axis].make_scale(f"{NO_VARIABLE}{length:10d}")
         for axis, scale in scales.items():
-            scale.make_scale(axis)
+            if not scale.is_scale:
+                scale.make_scale(axis)
             data.dims[["band", "y", "x"].index(axis)].attach_scale(scale)
         file["band_name"].dims[0].attach_scale(file["band"])
         for key in ("wavelength", "fwhm"):

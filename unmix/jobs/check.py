@@ -17,15 +17,17 @@ from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
+from ..library.fit import said_left_out
 from ..methods import Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
-from ..outputs.record.judgement import abundances_of, fit_of, judge, percent
+from ..outputs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
 from ..summary import Summary
+from .sum_to_one import cost_of_sum, has_cost
 
 # Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
 BASELINE = 170 * 2**20
@@ -58,6 +60,7 @@ def check(
     endmembers: str | os.PathLike[str] | None = None,
     *,
     select: str | None = None,
+    complete: bool = False,
     classes: str | None = None,
     library_scale: float | None = None,
     method: str = "fcls",
@@ -70,7 +73,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, classes, library_scale, method, solver, memory, threads
+    cube, endmembers, select, complete, classes, library_scale, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -87,9 +90,9 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(method, solver)
-    of_library = {"select": select, "classes": classes, "library_scale": library_scale}
+    of_library = {"select": select, "complete": complete, "classes": classes, "library_scale": library_scale}
     for name, value in of_library.items():
-        if endmembers is None and value is not None:
+        if endmembers is None and value not in (None, False):
             raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read, True)
@@ -156,7 +159,11 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
         if not bands:
             continue
         subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{subject} {fault} on the sample: {ranges(bands)}; `bands` auto leaves such bands out"
+        text = f"{subject} {fault} on the sample: {ranges(bands)}"
+        if len(bands) == len(seen.index) and fault == "constant":
+            text += "; all pixels looked at are equal, so there is nothing to unmix"
+        else:
+            text += "; `bands` auto leaves such bands out"
         if fault == "dead":
             findings.error("bands", text + ": every pixel would be masked")
         else:
@@ -170,6 +177,8 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
     if unmasked == 0:
         findings.error("nodata", share + " in any band; is `nodata` right?")
         return
+    if seen.fill:
+        findings.warning("nodata", seen.fill)
     findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]
@@ -193,11 +202,13 @@ def check_library(
                 findings.warning(
                     "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
                 )
-        library = fit(parts, scene, used.index)
+        library = fit(parts, scene, used.index, asked["complete"])
     except LibraryError as error:
         findings.error("library", str(error))
         return None
-    channels = sorted({len(part.matrix) for part in parts})
+    channels, given = sorted({len(part.matrix) for part in parts}), sum(len(part.names) for part in parts)
+    if len(library.names) < given:
+        findings.info("library", said_left_out(given - len(library.names), given))
     findings.info(
         "library",
         f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",
@@ -264,7 +275,9 @@ def check_fit(
         names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
-    warnings = judge(summary, names, method_spec, MOST_DELTA, alike)
+    E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
+    cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
+    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

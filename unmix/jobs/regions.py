@@ -25,6 +25,11 @@ from ..problem import some_of
 log = logging.getLogger("unmix")
 # Spectra of a library, unless fewer are asked for.
 MOST_SPECTRA = 10_000
+# How files of polygons begin that are not GeoJSON, and what they are.
+OTHER_POLYGONS = {
+    b"\x00\x00\x27\x0a": "a shapefile", b"SQLite format 3": "a GeoPackage", b"PK\x03\x04": "a ZIP or KMZ file",
+    b"<?xml": "KML or GML", b"<kml": "KML",
+}  # fmt: skip
 # Bytes of a table or of polygons.
 LONGEST_FILE = 64 * 2**20
 
@@ -130,8 +135,14 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     CubeError
         See `unmix.io.polygons.pixels_inside`.
     """
+    raw = read_file(path)
+    other = next((name for begin, name in OTHER_POLYGONS.items() if raw.startswith(begin)), None)
+    if other is not None:
+        raise LibraryError(
+            f"{path}: is {other}, and no GeoJSON; convert it: ogr2ogr -f GeoJSON polygons.geojson {path}"
+        )
     try:
-        document = json.loads(read_file(path))
+        document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
         every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
         shapes = [(shape, own) for shape, own in every if shape and shape["type"] in ("Polygon", "MultiPolygon")]

@@ -236,7 +236,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 
 def load_for(
     library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
-    scale: float | None = None, select: str | None = None,
+    scale: float | None = None, select: str | None = None, complete: bool = False,
 ) -> Endmembers:  # fmt: skip
     """Return the selected spectra of a library, with their classes, scaled and brought to the bands of a scene.
 
@@ -248,6 +248,8 @@ def load_for(
         The bands in use, from 0.
     classes, scale, select
         See `prepared`.
+    complete : bool
+        See `fit`.
 
     Raises
     ------
@@ -259,7 +261,7 @@ def load_for(
         if isinstance(library, Endmembers)
         else (load_parts(located(library)), located(library))
     )
-    return fit(prepared(parts, path, classes, scale, select), scene, bands)
+    return fit(prepared(parts, path, classes, scale, select), scene, bands, complete)
 
 
 __all__ = [

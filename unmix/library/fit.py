@@ -36,7 +36,11 @@ SHORTEST_RUN = 4
 LONE_BAND = 10.0
 
 
-def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray) -> Endmembers:
+class UncoveredError(LibraryError):
+    """A band in use lies outside of the wavelengths of a library."""
+
+
+def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray, complete: bool = False) -> Endmembers:
     """Bring a library to the bands of a cube that are in use.
 
     Parameters
@@ -47,6 +51,8 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
         The scene.
     used : array (L,), int64
         The bands in use, from 0.
+    complete : bool
+        Leave out the spectra that have no value at a band in use, and log how many these are.
 
     Returns
     -------
@@ -56,19 +62,38 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     Raises
     ------
     LibraryError
-        If the library does not cover the bands, or a value in use is deleted or not finite.
+        If the library does not cover the bands, or a value in use is deleted or not finite; with ``complete`` only if that is so of
+        all spectra.
     """
     if isinstance(cube, Tied):
-        whole = fit_all(library, cube.part, cube.used.index)
+        whole = fit_all(library, cube.part, cube.used.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
         return replace(whole, matrix=cube.tie(whole.matrix), wavelengths=waves)
-    return fit_all(library, cube, used)
+    return fit_all(library, cube, used, complete)
 
 
-def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray) -> Endmembers:
+def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray, complete: bool) -> Endmembers:
     """Bring a library to these bands; see `fit`."""
     parts = [library] if isinstance(library, Endmembers) else list(library)
-    fitted = [fit_one(part, cube, used) for part in parts]
+    fitted, errors = [], list[UncoveredError]()
+    for part in parts:
+        try:
+            fitted.append(fit_one(part, cube, used, complete))
+        except UncoveredError as error:
+            if not complete:
+                raise
+            errors.append(error)
+    found, asked = sum(len(part.names) for part in fitted), sum(len(part.names) for part in parts)
+    if not found:
+        raise (
+            errors[0]
+            if errors
+            else LibraryError(
+                f"{parts[0].source}: none of its {asked} spectra has a value at every band in use; use fewer `bands`"
+            )
+        )
+    if found < asked:
+        log.info(f"{parts[0].source}: {said_left_out(asked - found, asked)}")
     if len(fitted) == 1:
         return fitted[0]
     names = each_once([name for part in fitted for name in part.names])
@@ -78,7 +103,12 @@ def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.nda
     return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=classes)
 
 
-def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
+def said_left_out(count: int, asked: int) -> str:
+    """Return how many spectra are left out because they are not complete."""
+    return f"{count} of {asked} spectra left out (`complete`): they have no value at some band in use"
+
+
+def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -> Endmembers:
     """Bring spectra on one axis to the bands in use; see `fit`."""
     if cube.wavelengths is None or library.wavelengths is None:
         if library.wavelengths is not None:
@@ -91,6 +121,9 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
     else:
         matrix = matched(library, cube, used)
         valid = replace(library, matrix=matrix).valid
+    if complete:
+        kept = valid.all(axis=0)
+        library, matrix, valid = library.take(np.flatnonzero(kept).tolist()), matrix[:, kept], valid[:, kept]
     if not valid.all():
         incomplete = np.flatnonzero((~valid).any(axis=0))
         holes = used[(~valid).any(axis=1)]
@@ -98,8 +131,8 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray) -> Endmembers:
         named = ", ".join(f"'{library.names[j]}'" for j in incomplete[:5]) + (", …" if len(incomplete) > 5 else "")
         raise LibraryError(
             f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
-            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}{at_wavelength}; leave out "
-            "spectra (`select` '…,!NAME') or bands (`bands`, `ignore_nm`)"
+            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}{at_wavelength}; "
+            "`complete` leaves such spectra out (of `unmix library resample`, too); or leave out bands (`bands`, `ignore_nm`)"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
@@ -220,7 +253,7 @@ def refuse_outside(
     outside = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
     if outside.any():
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
-        raise LibraryError(
+        raise UncoveredError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
             f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or `bands`"
         )

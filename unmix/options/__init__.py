@@ -46,6 +46,8 @@ class Options:
         A spectral library; by default ``count`` endmembers are extracted from the scene by ``extract`` with ``seed``.
     select : str, optional
         Names or classes of the spectra of ``endmembers`` to use, ``A,B*``; see `unmix.library.select`.
+    complete : bool
+        Leave out the spectra of ``endmembers`` that have no value at a band in use.
     classes : str, optional
         Where the classes of the spectra of ``endmembers`` are: ``COLUMN`` of this CSV file, or ``FILE:COLUMN`` of another one with
         their names; default is what the library itself says.
@@ -142,6 +144,7 @@ class Options:
     solver: str | None = None
     endmembers: str | os.PathLike[str] | Endmembers | None = None
     select: str | None = None
+    complete: bool = False
     classes: str | None = None
     library_scale: float | None = None
     by: str | None = None

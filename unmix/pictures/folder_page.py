@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from ..errors import OutputError, UnmixError
 from ..outputs.names import PAGE, RECORD
-from ..outputs.run_files.finished import FinishedRun, State, runs_below, state_of
+from ..outputs.run_files.finished import FinishedRun, State, runs_below, seconds_of, state_of
 from .scene_page import document, embedded, percent, picture_of, text
 
 # The most runs that are shown with a picture, and its longest side.
@@ -61,7 +61,7 @@ def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
     cells.append(("", "") if share is None else (share, "all" if share == 1 else percent(share)))
     cells.append(("", "") if median is None else (float(median), percent(float(median))))
     cells.append(("", "") if kappa is None else (float(kappa), f"{float(kappa):.1e}"))
-    cells.append((float(report["seconds"]["total"]), f"{float(report['seconds']['total']):.2f}"))
+    cells.append((seconds_of(report), f"{seconds_of(report):.2f}"))
     warnings = len(report.get("warnings", []))
     return [*cells, (warnings, str(warnings or ""))]
 

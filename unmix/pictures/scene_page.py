@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
 from ..io.formats.written_by import PAGE_HEAD
-from ..outputs.run_files.finished import FinishedRun
+from ..outputs.run_files.finished import FinishedRun, seconds_of
 from .browse import picture
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp
@@ -27,6 +27,9 @@ PICTURE = 320
 COLUMNS = (
     "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
 )  # fmt: skip
+# The most standard deviations that are shown, those of the largest means; the longest side of their maps; the validity from which on
+# its colour stays the same.
+MOST_DEVIATIONS, SIGMA_SIDE, HIGHEST_VALIDITY = 9, 136, 5.0
 # The most endmembers or classes whose maps are shown: those with the largest means.
 MOST_SHOWN = 48
 
@@ -252,6 +255,30 @@ def fit_section(run: FinishedRun, sums: View | None) -> str:
     return f'<h2>Fit and proof</h2><div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
+def uncertainty_section(run: FinishedRun) -> str:
+    """Return what the run says of its standard deviations, the map of their validity, and those of the largest sums or abundances."""
+    trust = run.report.get("uncertainty")
+    if not isinstance(trust, dict) or not run.has("sigma"):
+        return ""
+    cube, colours = run.open("sigma"), ramp(MAGMA)
+    of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
+    names = [*run.band_names(of, cube.bands - 1), "validity"]
+    means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
+    chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
+    some = thin_bands(cube, chosen, SIGMA_SIDE)
+    some = some[np.isfinite(some) & (some != NODATA)]
+    high = float(np.percentile(some, 98)) if some.size else 1.0
+    high = high if high > 0 else 1.0
+    validity = views_of(cube, [cube.bands - 1], names[-1:], SIDES[2][1], 0.0, HIGHEST_VALIDITY)[0]
+    views = views_of(cube, chosen, [f"σ of {names[b]}" for b in chosen], SIGMA_SIDE, 0.0, high)
+    shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
+    return (
+        f'<h2>Uncertainty</h2><p>{text(trust.get("said", ""))}</p><div class="maps">{figure(validity, ramp(VIRIDIS), "")}</div>'
+        f'{legend(ramp(VIRIDIS), "0", f"{HIGHEST_VALIDITY:g} and above")}<div class="maps">{shown}</div>'
+        f"{legend(colours, '0', f'{high:.3g} and above')}"
+    )
+
+
 def rmse_figure(run: FinishedRun) -> str:
     """Return the map of RMSE, from zero to the largest value that is not rare."""
     cube = run.open("rmse")
@@ -279,7 +306,7 @@ def scene_page(run: FinishedRun) -> str:
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
         f"{text(method)} with {len(report['endmembers']['names'])} endmembers{sparse(report)} on {text(report.get('device', '?'))}, "
-        f"{int(report['lines'])} lines of {int(report['samples'])} samples, {float(report['seconds']['total']):.3g} s"
+        f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
     )
     browse = picture_of(run, PICTURE)
     colour_names = ("red", "green", "blue") if len(report.get("browse") or []) > 1 else ("bright",)
@@ -309,7 +336,8 @@ def scene_page(run: FinishedRun) -> str:
     )
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", f'<p class="quiet">{about}</p>', verdict(report),
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, fit_section(run, sums), spectra,
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, uncertainty_section(run),
+        fit_section(run, sums), spectra,
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
     ])  # fmt: skip

@@ -13,6 +13,7 @@ from ..io import Bands, Cube, bytes_per_line, missing, spectra
 from ..io.remote import RemotePath
 from ..io.window import Tied
 from ..library import Endmembers
+from .fill import ConstantPixels
 
 log = logging.getLogger("unmix")
 
@@ -90,6 +91,8 @@ class Survey:
         Numbers of the pixels not masked that have no value in the band, one below 0, or one above `BRIGHTEST`.
     low, high : arrays, float64
         Smallest and largest value, scaled.
+    fill : str or None
+        A sentence about fill values that no header declares, where there are such; see `unmix.scene.fill`.
     """
 
     index: np.ndarray
@@ -101,6 +104,7 @@ class Survey:
     bright: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    fill: str | None
 
     def faults(self) -> dict[str, list[int]]:
         """Return the bands (from 0) that should not be used, by fault."""
@@ -124,7 +128,9 @@ def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
     pixels = masked = partly = 0
+    constants = ConstantPixels(scene, bands, nodata)
     for part in sampled(scene):
+        constants.add(part)
         Y = spectra(part, scene.interleave, bands)
         absent = missing(part, scene.interleave, bands, nodata, each=True)
         masked_here = absent.all(axis=1)
@@ -134,28 +140,48 @@ def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
         counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
-    return Survey(bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high)
+    return Survey(bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, constants.message())
 
 
-def lengths_of(cube: Cube, bands: Bands, nodata: float | None, most: int) -> np.ndarray:
-    """Return |y| of the pixels of a sample that have values in all bands; array, float64."""
-    lengths = [np.empty(0)]
+def lengths_of(
+    cube: Cube, bands: Bands, nodata: float | None, most: int, constants: ConstantPixels | None = None
+) -> np.ndarray:
+    """Return |y| of the pixels of a sample that have values in all bands and, as `constants` finds, hold no fill; array, float64."""
+    constants = constants or ConstantPixels(cube, bands, nodata)
+    lengths, constant = [np.empty(0)], [np.empty(0, bool)]
     for part in sampled(cube, most):
         good = ~missing(part, cube.interleave, bands, nodata)
+        constant.append(constants.add(part)[good])
         with np.errstate(over="ignore"):
             lengths.append(np.sqrt(np.square(spectra(part, cube.interleave, bands)[good]).sum(axis=1)))
-    return np.concatenate(lengths)
+    found = np.concatenate(lengths)
+    return found if constants.message() is None else found[~np.concatenate(constant)]
 
 
-def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None) -> str | None:
+def warn_of_fill(cube: Cube, bands: Bands, nodata: float | None) -> None:
+    """Warn of fill values that no header declares, from a sample; see `unmix.scene.fill`."""
+    scene: Cube = cube
+    if isinstance(cube, Tied):
+        scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
+    constants = ConstantPixels(scene, bands, nodata)
+    for part in sampled(scene, FEW):
+        constants.add(part)
+    constants.warn()
+
+
+def scale_fault(
+    cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, constants: ConstantPixels | None = None
+) -> str | None:
     """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
+
+    The pixels that are looked at are also added to ``constants``.
 
     Raises
     ------
     CubeError
         If all values of the sample are 0: every solution would then be certified as optimal.
     """
-    lengths = lengths_of(cube, bands, nodata, FEW)
+    lengths = lengths_of(cube, bands, nodata, FEW, constants)
     if not lengths.any():
         lengths = lengths_of(cube, bands, nodata, SAMPLE)
     if len(lengths) == 0:
@@ -182,13 +208,19 @@ def scale_fault(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
 def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, meant: bool = False) -> None:
     """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only warn.
 
+    Also warn of fill values that no header declares.
+
     Raises
     ------
     CubeError
         If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
         the other in 0-1. Also if all values are 0.
     """
-    fault = scale_fault(cube, endmembers, bands, nodata)
+    constants = ConstantPixels(cube, bands, nodata)
+    if isinstance(cube, Tied):
+        warn_of_fill(cube, bands, nodata)
+    fault = scale_fault(cube, endmembers, bands, nodata, constants)
+    constants.warn()
     if fault and not meant:
         raise CubeError(f"{fault}; `library_scale` scales the library instead")
     if fault:

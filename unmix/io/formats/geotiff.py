@@ -55,12 +55,12 @@ LARGEST_PIECE = 320 * 2**20
 LARGE_TILE = 128 * 2**20
 
 
-def gdal() -> Any:
-    """Return rasterio, silenced; raise `CubeError` where it is not installed."""
+def gdal(what: str = "GeoTIFF needs") -> Any:
+    """Return rasterio, silenced; raise `CubeError`, which begins with ``what``, where it is not installed."""
     try:
         import rasterio
     except ImportError:
-        raise CubeError("GeoTIFF needs rasterio: pip install 'unmix[geo]'") from None
+        raise CubeError(f"{what} rasterio: pip install 'unmix[geo]'") from None
     silence(rasterio)
     return rasterio
 

@@ -18,11 +18,13 @@ from ..._version import build
 from ...blocks import BlockPlan, plan_blocks
 from ...errors import DeviceError, UnmixError
 from ...io import Bands, Cube, bytes_per_line
+from ...io.window import to_extract_from
 from ...library import Endmembers
 from ...options import Options
 from ...outputs.run_files.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem
+from ...scene.sample import warn_of_fill
 from ...summary import Summary
 from ..executor import Progress, step_of
 from ..stream_lines import line_of
@@ -70,6 +72,7 @@ class ClusterExecutor:
                 reading=reading,
                 endmembers=library,
                 select=None,
+                complete=False,
                 classes=None,
                 library_scale=None,
             )
@@ -188,6 +191,7 @@ class ClusterExecutor:
 
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
         """See `unmix.jobs.distributed.worker.extract_endmembers`."""
+        warn_of_fill(to_extract_from(scene), used, nodata)  # as the extraction does; workers log errors only
         task = self.task(scene)
         while True:
             address = self.pool.acquire(True)

@@ -152,7 +152,9 @@ class Inputs:
 def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
-    return load_for(options.endmembers, scene, used.index, options.classes, options.library_scale, options.select)
+    return load_for(
+        options.endmembers, scene, used.index, options.classes, options.library_scale, options.select, options.complete
+    )
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..._version import build
 from ...blocks import LARGEST_BLOCK
 from ...errors import MethodError
@@ -19,6 +21,7 @@ from ...options import Options
 from ...outputs.json_text import finite
 from ...outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
 from ...outputs.record.headers import map_headers, origin_of_maps
+from ...outputs.record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
 from ...outputs.record.report import input_of, plan_only, report_of
 from ...outputs.run_files.completed import CompletedRun
 from ...outputs.run_files.decide import Fresh, Publish, Resume, Skip, decide
@@ -30,8 +33,10 @@ from ...scene import open_scene
 from ...scene.sample import check_scale
 from ...summary import Summary
 from ..derived import DerivedMap, derived_maps, header_fields
+from ..derived.uncertainty import VALIDITY
 from ..executor import Executor, Progress
 from ..sparse.regression import Regression
+from ..sum_to_one import cost_in_scene, has_cost
 from .fill import fill
 from .inputs import Inputs
 
@@ -73,6 +78,7 @@ class SceneRun:
         self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
         command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
     ) -> None:  # fmt: skip
+        self.began = time.perf_counter()
         self.given, options = options, options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
@@ -151,16 +157,21 @@ class SceneRun:
         }
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
+        tested = has_cost(problem.method) and suspects_sum(summary)
         report = report_of(
-            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command
-        )
-        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"]}
+            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
+            cost_in_scene(scene, problem) if tested else None,
+        )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
+        if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
+            report["uncertainty"] = trust_in_deviations(scene, outputs.rasters["sigma"].stored()[:, -1])
         written = self.as_given(problem, endmembers)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:
             report["browse"] = self.write_browse(problem, summary)
         written.write(*map(outputs.part, LIBRARY))
+        elapsed = time.perf_counter() - self.began
+        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"], "elapsed": round(elapsed, 4)}
         outputs.finish(report)
         return finite(report)
 
@@ -290,6 +301,13 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
     """Raise `MethodError` where a browse image is to show what there is not: before all the work."""
     if options.rgb is not None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
+
+
+def trust_in_deviations(scene: Cube, validity: np.ndarray) -> dict[str, Any]:
+    """Return what the record says of standard deviations, from their validity (lines, samples), and log it."""
+    trust = validity_of(validity)
+    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{scene.path}: {trust['said']}")
+    return trust
 
 
 def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:

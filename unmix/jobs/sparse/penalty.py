@@ -15,6 +15,7 @@ from ...errors import InputError, MethodError
 from ...io import Bands, Cube, missing, spectra
 from ...library import load_for
 from ...options import Options
+from ...outputs.record.judgement import MOST_SPARSE, said_of_sparsity
 from ...problem import Problem, plan_problem
 from ...scene import open_scene
 from ...scene.sample import sampled
@@ -42,7 +43,8 @@ class Penalty:
     source : path-like or None
         The file with the weights.
     chosen_by : dict
-        Where a rule has chosen λ: ``rule``, and ``noise``, the standard deviation of a band that it was told.
+        Where a rule has chosen λ: ``rule``; ``noise``, the standard deviation of a band that it was told; and ``median_count``, the
+        number of endmembers in the median pixel of the sample.
     """
 
     l1: float | str
@@ -94,8 +96,14 @@ class Penalty:
                 f"{scene.path}: `l1` {self.l1} is 0: without a penalty the endmembers leave {left:.3g} a band of the median pixel, "
                 f"and the noise is {of_band:.3g}; name a number, or add the spectra that are missing"
             )
-        log.info(f"{scene.path}: l1 {l1:g} by {self.l1}, from noise of {of_band:.3g} a band")
-        return replace(self, l1=l1, chosen_by={"rule": self.l1, "noise": of_band})
+        count, without = trials.median_count(l1), trials.median_count(0.0)
+        dense = count > MOST_SPARSE
+        said = said_of_sparsity(
+            str(self.l1), count, without, problem.E.shape[1], trials.sparse_from(MOST_SPARSE, l1) if dense else None
+        )
+        level = logging.WARNING if dense else logging.INFO
+        log.log(level, f"{scene.path}: l1 {l1:g} by {self.l1}, from noise of {of_band:.3g} a band: {said}")
+        return replace(self, l1=l1, chosen_by={"rule": self.l1, "noise": of_band, "median_count": count})
 
     def refuse_other_count(self, problem: Problem) -> None:
         """Raise `InputError` where there are not as many weights as endmembers."""
@@ -116,8 +124,8 @@ class Penalty:
         -------
         dict
             ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, which λ is to be compared with (None
-            where no λ does that); ``above_1_percent``, how many endmembers a pixel has on average above 1 %; and ``rule`` and
-            ``noise``, where λ was chosen.
+            where no λ does that); ``above_1_percent``, how many endmembers a pixel has on average above 1 %; and ``chosen_by``, where
+            λ was chosen.
         """
         there = 0 if summary.there is None else int(summary.there.sum())
         return {
@@ -187,7 +195,9 @@ def path_of_scene(
         method="nnls", endmembers=endmembers, l1="auto", l1_weights=l1_weights, memory=memory, threads=threads, **words
     ).for_scene(cube)
     scene, used, nodata = open_scene(cube, options.reading)
-    library = load_for(endmembers, scene, used.index, options.classes, options.library_scale, options.select)
+    library = load_for(
+        endmembers, scene, used.index, options.classes, options.library_scale, options.select, options.complete
+    )
     problem = plan_problem(library, options.method_spec, options.solver_spec, used, nodata, scene.interleave)
     trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)
     powers = noise_power(signal_of(scene, used, nodata, options.budget, threads))

@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,47 @@ def abundances_of(summary: Summary, names: Sequence[str]) -> list[dict[str, Any]
     ]
 
 
+# The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
+CLEARLY_LESS = 0.75
+# A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted poorly.
+SUSPECT = 0.05
+
+
+class SumCost(NamedTuple):
+    """The relative RMSE of a sample of ``pixels``: its median, and the share above 10 %, each with the sum to one and without."""
+
+    pixels: int
+    median: float
+    median_without: float
+    poor: float
+    poor_without: float
+
+    @property
+    def hurts(self) -> bool:
+        """Whether the sum to one costs much of the fit."""
+        median = self.median > SUSPECT / 2 and self.median_without < CLEARLY_LESS * self.median
+        # A free sum always fits better: of mixtures that do sum to one, with half of their spectra, 3 % were poor in place of 4.5 %.
+        falls = self.median_without < 0.95 * self.median
+        return median or (falls and self.poor > SOME_POOR and self.poor_without < 0.5 * self.poor)
+
+
+def said_of_sum(cost: SumCost) -> str:
+    """Return by how much the sum to one costs the fit, and what to type instead."""
+    return (
+        f"the sum to one costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
+        f"{percent(cost.median_without)} in place of {percent(cost.median)}, and {percent(cost.poor_without)} in place of "
+        f"{percent(cost.poor)} are fitted poorly: use `method` nnls, whose abundances follow the brightness of a pixel"
+    )
+
+
+def suspects_sum(summary: Summary) -> bool:
+    """Return whether a scene that was solved with the sum to one fits so badly that it is worth a sample without."""
+    median = summary.percentile(0.5)
+    return (
+        median > SUSPECT or summary.percentile(0.95) > POOR_PART or share_above(summary.misfit, float(POOR)) > SOME_POOR
+    )
+
+
 def judge(
     summary: Summary,
     names: Sequence[str],
@@ -76,6 +117,7 @@ def judge(
     most_delta: float,
     culprits: Sequence[str],
     penalised: bool = False,
+    cost: SumCost | None = None,
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -92,43 +134,24 @@ def judge(
         Names of endmembers that are nearly mixtures of each other, if any.
     penalised : bool
         Whether a penalty on the sum of abundances (`l1`) takes its part of the fit.
+    cost : SumCost, optional
+        What the sum to one costs a sample, where that was tested.
     """
     if not summary.solved:
         return []
-    sentences = []
     price = "; a smaller `l1` fits better" if penalised else ""
     sum_to_one = method.sum_to_one
-    needs_sum = sum_to_one and not method.has_shade
     materials = 0 if method is MESMA else len(names) - method.has_shade
-    median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
-    uses = abundances_of(summary, names)
-    in_median = f"relative RMSE {percent(median)} in the median pixel"
-    at_95 = f"{percent(percentile_95)} at the 95th percentile"
-    if median > POOR:
-        brighter = "pcls, or nnls" if not method.has_shade else "nnls"
-        advice = f"; where brightness varies, `method` {brighter}" if sum_to_one else "; check `scale`"
-        sentences.append(
-            f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): endmembers are missing or do not match this scene; try more "
-            f"endmembers or another library{advice}{price}"
-        )
-    elif percentile_95 > POOR_PART:
-        sentences.append(
-            f"a part of the scene is fitted poorly: {in_median}, but {at_95}: an endmember may be missing there"
-            + (", or pixels are darker or brighter than all of them (`method` pcls or nnls)" if needs_sum else "")
-            + f"; the RMSE map shows where{price}"
-        )
-    elif (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
-        sentences.append(
-            f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
-            f"clouds, water or shadow that a mask should leave out, or an endmember is missing there; the RMSE map shows where{price}"
-        )
+    median, uses = summary.percentile(0.5), abundances_of(summary, names)
+    misfit = said_of_misfit(summary, method, cost)
+    sentences = [] if misfit is None else [misfit + price]
+    helps = (cost is None or cost.hurts) and method is not MESMA
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
-            "relative RMSE above 10 %): no mixture of the endmembers comes near them; use `method` "
-            + ("pcls (shade) if they are darker than the endmembers, " if not method.has_shade else "")
-            + "nnls if some are brighter"
+            "relative RMSE above 10 %): no mixture of the endmembers comes near them"
+            + (f"; {without_sum(method)}" if helps else ", brighter or darker; an endmember is missing")
         )
     idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
     if median <= POOR and idle and 1 < len(names) <= FEW:
@@ -153,6 +176,109 @@ def judge(
             )
         )
     return sentences
+
+
+# Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
+# a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
+SOUND, DOUBTFUL, MANY_DOUBTFUL = 3.0, 1.0, 0.1
+
+
+def validity_of(validity: np.ndarray) -> dict[str, Any]:
+    """Return for ``run.json`` how far the standard deviations of a scene can be trusted.
+
+    Parameters
+    ----------
+    validity : array (lines, samples), float32
+        The band ``validity`` of ``STEM_sigma``: below 0 where a pixel has none.
+
+    Returns
+    -------
+    dict
+        ``below_1`` and ``above_3``, the shares of the pixels that have one; and ``said``, what that means, in words.
+    """
+    below = above = known = 0
+    for line in validity:
+        some = line[line >= 0]
+        known, below, above = known + some.size, below + int((some < DOUBTFUL).sum()), above + int((some > SOUND).sum())
+    shares = {"below_1": below / max(1, known), "above_3": above / max(1, known)}
+    return shares | {"said": said_of_validity(**shares)}
+
+
+def said_of_validity(below_1: float, above_3: float) -> str:
+    """Return what the shares of pixels with a low and a high validity mean for their standard deviations, and what to do."""
+    said = f"standard deviations (STEM_sigma) are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g})"
+    if not below_1:
+        return said
+    return (
+        f"{said}; in {percent(below_1)} (validity below {DOUBTFUL:g}) noise alone decides which endmembers a pixel has, and they can "
+        "be too large by half or more: take them there for upper bounds of what noise does; fewer endmembers, or sums by class with "
+        "`monte_carlo`, say more"
+    )
+
+
+# Most spectra of the median pixel that are called sparse: a mixture of more materials than this is rare.
+MOST_SPARSE = 8
+
+
+def said_of_sparsity(rule: str, count: float, without: float, library: int, sparse_from: float | None) -> str:
+    """Return how many spectra a λ that a rule chose leaves in a pixel and, where that is no sparse answer, what gives one.
+
+    Parameters
+    ----------
+    rule : str
+        The name of the rule.
+    count, without : float
+        The number of spectra in the median pixel of a sample, with this λ and without a penalty.
+    library : int
+        The number of spectra of the library.
+    sparse_from : float or None
+        The smallest λ, nearly, that leaves `MOST_SPARSE` spectra in the median pixel; None where none is known.
+    """
+    said = f"{count:g} of {library} spectra in the median pixel, {without:g} without a penalty"
+    if count <= MOST_SPARSE:
+        return said
+    # Two digits round by 5 % at most, and so never below the λ.
+    larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE}, "
+    return (
+        f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {larger}`l21` auto leaves few in the whole scene, and "
+        "`unmix path` shows what each `l1` does"
+    )
+
+
+def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None) -> str | None:
+    """Return how badly a scene, or a part of it, is fitted, the likely cause and what to do; None where it is fitted well."""
+    median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
+    in_median = f"relative RMSE {percent(median)} in the median pixel"
+    at_95 = f"{percent(percentile_95)} at the 95th percentile"
+    of_sum = said_of_sum(cost) if cost is not None and cost.hurts else None
+    untested = (
+        method.sum_to_one and cost is None and method is not MESMA
+    )  # which has a shade of its own, and no `method`
+    if median > POOR:
+        brighter = "pcls, or nnls" if not method.has_shade else "nnls"
+        cause = "endmembers are missing or do not match this scene; try more endmembers or another library"
+        cause += f"; where brightness varies, `method` {brighter}" if untested else ""
+        if of_sum and cost is not None:
+            cause = of_sum + ("; endmembers are missing, too" if cost.median_without > POOR else "")
+        return f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): {cause}"
+    if percentile_95 > POOR_PART:
+        cause = "an endmember may be missing there"
+        if untested and not method.has_shade:
+            cause += ", or pixels are darker or brighter than all of them (`method` pcls or nnls)"
+        return f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {of_sum or cause}; the RMSE map shows where"
+    if (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
+        cause = "clouds, water or shadow that a mask should leave out, or an endmember is missing there"
+        return (
+            f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
+            f"{of_sum or cause}; the RMSE map shows where"
+        )
+    return f"{in_median}, {at_95}: {of_sum}" if of_sum else None
+
+
+def without_sum(method: Method) -> str:
+    """Return which methods serve pixels that no mixture comes near."""
+    darker = "pcls (shade) if they are darker than the endmembers, " if not method.has_shade else ""
+    return f"use `method` {darker}nnls if some are brighter"
 
 
 def share_above(misfit: np.ndarray, limit: float) -> float:

@@ -23,7 +23,7 @@ from ...scene import ReadOptions
 from ...summary import Summary
 from ..maps.map_type import type_of
 from ..names import suffixes_of
-from .judgement import abundances_of, fit_of, judge, kappas_of
+from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of
 
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -116,14 +116,18 @@ def report_of(
     options: Options,
     passes: int,
     command: Sequence[str] | None,
+    cost: SumCost | None = None,
 ) -> dict[str, Any]:
-    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit."""
+    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
+
+    ``cost`` is what the sum to one costs a sample, where that was tested.
+    """
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
     # A penalty makes an abundance smaller by some λ/|e|².
     penalised = bool((problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any())
-    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised):
+    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,

@@ -56,6 +56,12 @@ def record_of(stem: Path) -> dict[str, Any]:
     return report
 
 
+def seconds_of(report: dict[str, Any]) -> float:
+    """Return how many seconds a run took, extraction and compiling included; older records have those of its blocks alone."""
+    seconds = report["seconds"]
+    return float(seconds.get("elapsed", seconds["total"]))
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """A finished run.
