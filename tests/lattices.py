@@ -125,7 +125,76 @@ def of_path(random):
     return None
 
 
-SOLVERS = {"path": of_path}
+def of_l1(random):
+    """A penalty at which something enters or leaves, or any other."""
+    E, y = draw(random)
+    w = random.choice([0.5, 1.0, 2.0], E.shape[1])
+    l1 = float(random.choice([*unmix.path(y, E, w).lambdas, 0.5, 1.0, 2.0]))
+    found = unmix.solve(y, E, method="nnls", l1=l1, l1_weights=w)
+    quadratic = lasso(E, y, [rational(l1) * rational(value) for value in w])
+    fault = fault_of(quadratic, found.abundances, float(found.delta), float(found.kappa), float(np.linalg.norm(y)))
+    return fault and f"E {E.tolist()} y {y.tolist()} w {w.tolist()} λ {l1}: {fault}"
+
+
+def of_l21(random):
+    """One to seven pixels together; λ is where a row enters, or next to it, or any other."""
+    E, _ = draw(random)
+    Y = random.integers(-1, 4, (random.integers(1, 8), len(E))).astype(float)
+    lengths = np.sqrt(np.square(np.maximum(Y @ E, 0)).sum(axis=0))
+    if not lengths.any():
+        return None
+    edge = float(random.choice(lengths[lengths > 0]))
+    any_other = float(lengths.max() * 10.0 ** random.uniform(-5, 0))
+    l21 = float(random.choice([edge, np.nextafter(edge, 0), np.nextafter(edge, 99), 0.999999 * edge, any_other]))
+    found = unmix.collaborative(Y, E, l21)
+    least = E.shape[1] - sum(rows_present(Y, E, found))
+    about = f"E {E.tolist()} Y {Y.tolist()} λ {l21}"
+    if found.absent > least:
+        return f"{about}: {found.absent} rows are called absent, and at most {least} are"
+    return None if found.gap <= 1e-6 else f"{about}: gap {found.gap}"
+
+
+def rows_present(Y, E, found):
+    """For each endmember, whether it is certainly in the optimum of all pixels together."""
+    G = E.T @ E
+    for j in range(E.shape[1]):
+        if not (G - np.diag(np.diag(G))).any():  # orthogonal: each row is alone
+            yield sum(rational(value) ** 2 for value in np.maximum(Y @ E[:, j], 0)) > rational(found.l21) ** 2
+        elif E.shape[1] > 1:  # without it the cost is larger than with it
+            without = unmix.collaborative(Y, np.delete(E, j, axis=1), found.l21)
+            yield without.objective * (1 - without.gap) > found.objective * (1 + 1e-9)
+
+
+def of_nnls(random):
+    """Plain systems, by both searches."""
+    E, y = draw(random)
+    quadratic = lasso(E, y, [flint.fmpq(0)] * E.shape[1])
+    one, two = unmix.nnls(E, y), unmix.solve(y[None], E, method="nnls")
+    for x, found in ((one.x[0], one), (two.abundances[0], two)):
+        fault = fault_of(quadratic, x, float(found.delta[0]), float(found.kappa[0]), float(np.linalg.norm(y)))
+        if fault or not found.kappa[0] <= CERTIFIED:
+            return f"A {E.tolist()} b {y.tolist()}: {fault or 'not certified'}"
+    return None
+
+
+def of_nnqp(random):
+    """Programmes with a Gram matrix, often singular, and any linear term: also those that are unbounded below."""
+    E, _ = draw(random)
+    h = random.integers(-3, 4, E.shape[1]).astype(float)
+    found = unmix.nnqp(E.T @ E, h)
+    quadratic = Quadratic([[rational(v) for v in row] for row in (E.T @ E).tolist()], [rational(-v) for v in h])
+    about = f"Q = M'M, M {E.tolist()} h {h.tolist()}"
+    unbounded = quadratic.optimum(found.x[0]) is None
+    if unbounded != (len(found.unbounded) > 0):
+        return f"{about}: {'unbounded' if unbounded else 'bounded'}, and the opposite is said"
+    if unbounded:
+        return None if np.isinf(found.delta[0]) and not found.kappa[0] <= CERTIFIED else f"{about}: certified"
+    scale = float((np.abs(h) / np.sqrt(np.square(E).sum(axis=0))).max())
+    fault = fault_of(quadratic, found.x[0], float(found.delta[0]), float(found.kappa[0]), 10 * scale)
+    return f"{about}: {fault or 'not certified'}" if fault or not found.kappa[0] <= CERTIFIED else None
+
+
+SOLVERS = {"path": of_path, "l1": of_l1, "l21": of_l21, "nnls": of_nnls, "nnqp": of_nnqp}
 
 
 def main(problems, seed):

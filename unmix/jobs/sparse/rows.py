@@ -8,7 +8,6 @@ import numpy as np
 
 from ...arrays.collaborative import (
     BLOCK,
-    PROVEN,
     Collaborative,
     Visit,
     blocks_of,
@@ -16,6 +15,7 @@ from ...arrays.collaborative import (
     largest_l21,
     refuse_small,
     search,
+    warn_of_gap,
 )
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
@@ -104,10 +104,7 @@ class Rows:
         refuse_small(l21, largest)
         start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
         found = search(blocks, E, l21, threads, start)
-        if found.gap > PROVEN:
-            log.warning(
-                f"{scene.path}: after {found.passes} passes the cost of the rows may be {found.gap:.1e} of it above the optimum"
-            )
+        warn_of_gap(found, scene.path)
         log.info(
             f"{scene.path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "
             f"absent; duality gap {found.gap:.1e} of the cost, {found.passes} passes"
