@@ -68,7 +68,7 @@ class Programme:
 
     @property
     def failed(self) -> np.ndarray:
-        """Return the indices of the systems that are not certified."""
+        """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 

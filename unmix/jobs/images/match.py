@@ -12,7 +12,7 @@ import numpy as np
 
 from ...blocks import cores, parse_size
 from ...endmembers.statistics import walk
-from ...errors import LibraryError, MethodError
+from ...errors import CubeError, LibraryError, MethodError
 from ...io.cube import by_pixel, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
@@ -65,7 +65,7 @@ def match(
     LibraryError
         Where the library cannot be read, or none of its spectra can be compared.
     CubeError, OutputError
-        As there.
+        As there; and where all pixels are masked.
     """
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     if max_distance is not None and not max_distance > 0:
@@ -86,9 +86,10 @@ def match(
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
 
     def one_line(pixels: np.ndarray) -> np.ndarray:
-        rows = nearest_two(library, spectra(pixels, "bip", bands), unit, max_distance)
-        rows[missing(pixels, "bip", bands, nodata)] = np.nan
-        return rows
+        good = ~missing(pixels, "bip", bands, nodata)
+        rows = np.full((*good.shape, len(BANDS)), np.nan)
+        rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
+        return rows.reshape(-1, len(BANDS))
 
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
         with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
@@ -101,6 +102,8 @@ def match(
                     image.put(rows)
 
             walk(scene, parse_size(str(memory)), visit, 8 * scene.samples * (len(library.names) + 3 * len(bands.index)))
+        if not counts.any():
+            raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
             "bands": len(BANDS),
             "band names": list(BANDS),
