@@ -20,9 +20,10 @@ EXACT = 1e-6
 def deviations(
     E: np.ndarray, a: np.ndarray, y: np.ndarray, noise: np.ndarray | None, method: Method
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return the columns of the support of a pixel, the covariance of their abundances (None where they are alike), and the deviation of every other one, (p,).
+    """Return the columns of the support of a pixel, the covariance of their abundances, and the deviation of every other one, (p,).
 
-    The latter is that of least squares on the support and the one spectrum more; NaN where that is nearly in the support's span.
+    The covariance is None where they are alike. The others' deviations are those of least squares on the support and the one spectrum
+    more, NaN where that is nearly in the support's span.
     """
     F = np.flatnonzero(a) if method.nonnegative else np.arange(len(a))
     k, held = len(F), int(method.sum_to_one)
