@@ -380,25 +380,26 @@ def match(
 @click.argument("cube", type=options.Input())
 @click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
+@options.across_gaps
 @OVERWRITE
 @options.reading
 @options.logs
 def resample(
-    library: Path, cube: Path, out: Path, select: str | None, overwrite: bool, verbose: bool, quiet: bool,
+    library: Path, cube: Path, out: Path, select: str | None, across_gaps: bool, overwrite: bool, verbose: bool, quiet: bool,
     log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
     Band responses are Gaussians with the cube's FWHM (or the band spacing, if it has none), reduced by the library's own FWHM.
-    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range is an error. unmix run
-    does the same with -e LIBRARY.
+    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range, or in a gap of its
+    channels, is an error. unmix run does the same with -e LIBRARY.
     """
-    from unmix.library import fit
+    from unmix.library import load_for
     from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
-    resampled = fit(load_selected(library, select), scene, used.index)
+    resampled = load_for(library, scene, used.index, select=select, across_gaps=across_gaps)
     for path in write_library(resampled, out, overwrite, inputs_of(scene, library=library)):
         print_out(str(path))

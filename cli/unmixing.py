@@ -50,6 +50,7 @@ library = options.combine(
         help="Use only the spectra of -e with these names or classes; * and ? are wildcards, !A leaves A out.",
     ),
     classes,
+    options.across_gaps,
 )
 
 shade = click.option(

@@ -60,6 +60,7 @@ def check(
     select: str | None = None,
     classes: str | None = None,
     library_scale: float | None = None,
+    across_gaps: bool = False,
     method: str = "fcls",
     solver: str | None = None,
     memory: str | int = "1G",
@@ -70,7 +71,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, classes, library_scale, method, solver, memory, threads
+    cube, endmembers, select, classes, library_scale, across_gaps, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -87,7 +88,12 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(method, solver)
-    of_library = {"select": select, "classes": classes, "library_scale": library_scale}
+    of_library = {
+        "select": select,
+        "classes": classes,
+        "library_scale": library_scale,
+        "across_gaps": across_gaps or None,
+    }
     for name, value in of_library.items():
         if endmembers is None and value is not None:
             raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
@@ -183,7 +189,14 @@ def check_library(
 ) -> Endmembers | None:
     """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
     try:
-        parts = prepared(load_parts(path), path, asked["classes"], asked["library_scale"], asked["select"])
+        parts = prepared(
+            load_parts(path),
+            path,
+            asked["classes"],
+            asked["library_scale"],
+            asked["select"],
+            bool(asked["across_gaps"]),
+        )
         for part in parts:
             equal = duplicates(part)
             if equal:

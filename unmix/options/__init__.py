@@ -51,6 +51,8 @@ class Options:
         their names; default is what the library itself says.
     library_scale : float, optional
         Values of ``endmembers`` are divided by it.
+    across_gaps : bool
+        Resample ``endmembers`` by straight lines across gaps in their channels; otherwise a band in a gap is an error.
     by : {"class"}, optional
         Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
     shade : path-like, optional
@@ -144,6 +146,7 @@ class Options:
     select: str | None = None
     classes: str | None = None
     library_scale: float | None = None
+    across_gaps: bool = False
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 # Options that mean something for a library alone, and what they do with it.
 OF_A_LIBRARY = {
-    "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales", "by": "sums by the classes of",
+    "select": "chooses spectra of", "classes": "names the classes of", "library_scale": "scales",
+    "across_gaps": "resamples", "by": "sums by the classes of",
 }  # fmt: skip
 # Options of the extraction of endmembers that a library makes void.
 OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
@@ -71,7 +72,7 @@ def refuse_endmembers(options: "Options") -> None:
     if options.endmembers is not None and options.reading.extract_mask is not None:
         raise MethodError("`extract_mask` is for endmembers that are extracted; `mask` leaves pixels out of all")
     for name, does in OF_A_LIBRARY.items():
-        if options.endmembers is None and getattr(options, name) is not None:
+        if options.endmembers is None and getattr(options, name) not in (None, False):
             raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
     if options.library_scale is not None and not 1e-30 < options.library_scale < 1e30:
         raise MethodError(f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30")

@@ -72,6 +72,7 @@ class ClusterExecutor:
                 select=None,
                 classes=None,
                 library_scale=None,
+                across_gaps=False,
             )
         except BaseException:
             self.pool.stop()

@@ -30,7 +30,7 @@ BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 def match(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
-    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None,
+    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
     out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
     **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -47,7 +47,7 @@ def match(
         Compare spectra divided by their continua.
     max_distance : float, optional
         Pixels farther than that from all spectra have the number 0.
-    select, library_scale
+    select, library_scale, across_gaps
         See `unmix.load_library`.
     out_dir, overwrite, memory, threads, **reading
         See `unmix.mnf`.
@@ -72,7 +72,7 @@ def match(
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
     waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
     channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
-    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select)
+    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select, across_gaps)
     library = Comparable.of(channels, parts, by, continuum)
     if waves is None and any(part.wavelengths is not None for part in parts):
         log.warning(
