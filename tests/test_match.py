@@ -151,11 +151,13 @@ def test_a_scene_without_a_pixel_and_one_with_an_infinite_value(tmp_path):
     E = smooth(0)
     Y = np.tile(E.T, (2, 1, 1))
     Y[0, 0, 3], Y[0, 1] = np.inf, -9.0
+    Y = np.concatenate([Y, np.full((1, *Y.shape[1:]), np.inf)])  # a line without a pixel
     cube = write_cube(tmp_path / "x.hdr", Y, wavelength="{" + ", ".join(map(str, AXIS)) + "}", data_ignore_value=-9)
     lib = write_csv(tmp_path / "lib.csv", E, wavelengths=AXIS)
     command("match", cube, "-e", lib, "--continuum")
-    found = np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 6)[:, 0]
-    assert found.tolist() == [[-9999, -9999, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]]
+    found = np.fromfile(tmp_path / "x_match.img", "<f4").reshape(3, 3, 6)[:, 0]
+    assert np.all(found[2] == -9999)
+    assert found[:2].tolist() == [[-9999, -9999, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]]
     nothing = write_cube(
         tmp_path / "y.hdr",
         np.full((2, 3, len(AXIS)), -9.0),

@@ -127,6 +127,17 @@ def test_rows_that_are_not_at_their_optimum_say_so(monkeypatch, caplog):
     assert found.gap > 1e-6 and "is not at its optimum: after 2 passes" in caplog.text
 
 
+def test_a_choice_that_keeps_nothing_is_of_the_scene(tmp_path):
+    """Exit code 3, not 2: nobody typed a wrong λ."""
+    random = np.random.default_rng(0)
+    cube = write_cube(tmp_path / "x.hdr", -0.1 - 0.01 * random.random((6, 7, 20)))
+    library = write_csv(tmp_path / "e.csv", random.random((20, 4)) + 0.1)
+    with pytest.raises(InputError, match=r"`l21` auto keeps no endmember .* give a number below"):
+        unmix.run(cube, endmembers=library, method="nnls", l21="auto", device="cpu")
+    with pytest.raises(MethodError, match="no endmember"):
+        unmix.run(cube, endmembers=library, method="nnls", l21=0.5, device="cpu")
+
+
 def test_few_are_enough_for_all():
     """The rows of a noisy scene's optimum are nearer to the truth than those of each pixel alone."""
     random = np.random.default_rng(4)

@@ -100,7 +100,7 @@ def test_the_same_abundances(scene, chunks, method):
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32])
-@pytest.mark.parametrize("chunks", [None, {"y": 4}])
+@pytest.mark.parametrize("chunks", [None, {}])
 def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
     """To the last bit, also with two spectra that are alike and a scale factor that no binary number is."""
     random = np.random.default_rng(0)

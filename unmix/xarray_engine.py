@@ -74,8 +74,9 @@ class SceneEngine(BackendEntrypoint):
         Returns
         -------
         Dataset
-            ``spectra`` (y, x, band), scaled, NaN where there is no value, float64, or float32 where that holds the values exactly; as coordinates ``band`` (from 1), ``wavelength`` and ``fwhm``
-            (nm) and ``good`` where the file has them, ``x`` and ``y`` where it has a map that is not turned.
+            ``spectra`` (y, x, band), scaled, NaN where there is no value, float64, or float32 where that holds the values exactly; as
+            coordinates ``band`` (from 1), ``wavelength`` and ``fwhm`` (nm) and ``good`` where the file has them, ``x`` and ``y`` where
+            it has a map that is not turned.
 
         Raises
         ------

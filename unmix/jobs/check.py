@@ -270,6 +270,7 @@ def check_fit(
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
     relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
+    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels that have to sum to one
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
     summary, names, abundances = Summary(), library.names, best.abundances

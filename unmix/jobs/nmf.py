@@ -273,7 +273,7 @@ class Pixels:
         below = sum(self.pool.map(convert_line, range(n)))
         masked = np.isnan(out[:, 0])
         out[masked] = 0.0
-        if out.max() > LARGEST * self.unit:
+        if float(out.max()) > LARGEST * self.unit:
             raise CubeError(
                 f"{self.scene.path}: holds values above {LARGEST:g}; if these mean no data, name them with `nodata`"
             )
@@ -321,7 +321,7 @@ class Pixels:
 
     def equal_parts(self, X: np.ndarray) -> np.ndarray:
         """Return the abundances to start from."""
-        return equal_parts(X, self.E * np.float32(self.unit), self.plan.sum_to_one)
+        return equal_parts(X, (self.E * np.float64(self.unit)).astype(np.float32), self.plan.sum_to_one)
 
     def abundances(self, lines: slice) -> np.ndarray:
         """Return the abundances of some lines, (pixels, p)."""

@@ -88,7 +88,8 @@ def match(
     def one_line(pixels: np.ndarray) -> np.ndarray:
         good = ~missing(pixels, "bip", bands, nodata)
         rows = np.full((*good.shape, len(BANDS)), np.nan)
-        rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
+        if good.any():
+            rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
         return rows.reshape(-1, len(BANDS))
 
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
