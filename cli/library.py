@@ -243,6 +243,7 @@ def build(
 )
 @unmixing.classes
 @SELECT
+@options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
 @OVERWRITE
 @options.budget
@@ -252,7 +253,8 @@ def prune(
     library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, nearest: float | None,
     separability: tuple[float, float] | None,
     min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None, library_scale: float | None, select: str | None,
-    as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
+    across_gaps: bool, as_json: bool,
+    overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
 
@@ -265,7 +267,7 @@ def prune(
     from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = prepared(load_parts(library), library, classes, library_scale, select)
+    parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
     if len(parts) > 1:
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
