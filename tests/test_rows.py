@@ -127,6 +127,18 @@ def test_rows_that_are_not_at_their_optimum_say_so(monkeypatch, caplog):
     assert found.gap > 1e-6 and "is not at its optimum: after 2 passes" in caplog.text
 
 
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**-500, 2.0**500, 2.0**900])
+def test_rows_of_any_size(scale):
+    E, Y, _ = scene(np.random.default_rng(0))
+    l21 = 0.05 * largest_l21(blocks_of(Y), E, 1)
+    plain, found = unmix.collaborative(Y, E, l21), unmix.collaborative(Y * scale, E, l21 * scale)
+    np.testing.assert_array_equal(found.scales, plain.scales * scale)
+    np.testing.assert_array_equal(found.abundances, plain.abundances * scale)
+    assert found.absent == plain.absent and found.gap == plain.gap
+    with pytest.raises(InputError, match="whose squares `l21` cannot add up"):
+        largest_l21(blocks_of(Y * scale), E, 1)
+
+
 def test_a_choice_that_keeps_nothing_is_of_the_scene(tmp_path):
     """Exit code 3, not 2: nobody typed a wrong λ."""
     random = np.random.default_rng(0)

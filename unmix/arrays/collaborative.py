@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..blocks import cores
 from ..certificate import ROUNDING
-from ..errors import MethodError
+from ..errors import CubeError, MethodError
 from ..library import Endmembers
 from ..methods import LARGEST, choose
 from ..problem import Problem, plan_problem
@@ -40,6 +40,8 @@ SMALLEST = 1e-6
 LEAST = 1e-9  # the smallest λ that may be asked for, as such a share
 # Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
 RATIO, WORSE = 2.0, 3
+# Values up to 2 to the power of this, and down to its inverse, have fourth powers that are numbers.
+ORDINARY = 64
 Visit = Callable[[np.ndarray], None]
 EachBlock = Callable[[Visit], None]
 
@@ -121,13 +123,27 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Y, E = checked(Y, E)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
-    found = search(blocks_of(pixels[good]), E, l21, threads)
-    warn_of_gap(found, "Y")
+    # A power of 2 less, so that squares are numbers; abundances, their scales and λ are in the unit of Y.
+    size = int(np.frexp(np.abs(pixels[good]).max(initial=0.0))[1])
+    size = size if abs(size) > ORDINARY else 0
+    near, l1 = np.ldexp(pixels[good], -size), float(np.ldexp(l21, -size))
+    found = search(blocks_of(near), E, l1, threads)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
     X[good] = 0.0
     places = np.ix_(np.flatnonzero(good), np.flatnonzero(found.scales))
-    X[places] = abundances_of(pixels[good], problem_of(E, found.scales, l21), threads)
-    return Collaborative(**{**vars(found), "abundances": X.reshape(*Y.shape[:-1], E.shape[1])})
+    X[places] = np.ldexp(abundances_of(near, problem_of(E, found.scales, l1), threads), size)
+    with np.errstate(over="ignore"):
+        squares = {name: float(np.ldexp(getattr(found, name), 2 * size)) for name in ("objective", "left")}
+    found = replace(found, scales=np.ldexp(found.scales, size), l21=l21, **squares)
+    warn_of_gap(found, "Y")
+    return replace(found, abundances=X.reshape(*Y.shape[:-1], E.shape[1]))
+
+
+def refuse_size(highest: float) -> None:
+    """Raise `CubeError` for pixels whose squares are no numbers."""
+    raise CubeError(
+        f"pixels have values up to {highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
+    )
 
 
 def warn_of_gap(found: Collaborative, source: object) -> None:
@@ -353,6 +369,9 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
     step, problem = BLOCK // SUMS, problem_of(E, scales, l21)
 
     def visit(Y: np.ndarray) -> None:
+        highest = float(np.abs(Y).max(initial=0.0))
+        if not (highest == 0.0 or 2.0**-ORDINARY / 2 <= highest <= 2.0**ORDINARY):
+            refuse_size(highest)
         X = np.ascontiguousarray(abundances_of(Y, problem, threads))
 
         def sum_part(i: int) -> None:
