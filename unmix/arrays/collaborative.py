@@ -133,17 +133,10 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     places = np.ix_(np.flatnonzero(good), np.flatnonzero(found.scales))
     X[places] = np.ldexp(abundances_of(near, problem_of(E, found.scales, l1), threads), size)
     with np.errstate(over="ignore"):
-        squares = {name: float(np.ldexp(getattr(found, name), 2 * size)) for name in ("objective", "left")}
-    found = replace(found, scales=np.ldexp(found.scales, size), l21=l21, **squares)
+        objective, left = (float(np.ldexp(value, 2 * size)) for value in (found.objective, found.left))
+    found = replace(found, scales=np.ldexp(found.scales, size), l21=l21, objective=objective, left=left)
     warn_of_gap(found, "Y")
     return replace(found, abundances=X.reshape(*Y.shape[:-1], E.shape[1]))
-
-
-def refuse_size(highest: float) -> None:
-    """Raise `CubeError` for pixels whose squares are no numbers."""
-    raise CubeError(
-        f"pixels have values up to {highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
-    )
 
 
 def warn_of_gap(found: Collaborative, source: object) -> None:
@@ -366,12 +359,11 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
     G = np.ascontiguousarray(columns[used] @ columns[used].T)
     totals = Sums(0.0, 0.0, 0.0, 0, len(E), 0.0, 0.0, 0.0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
     parts = np.zeros((SUMS, 6)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
-    step, problem = BLOCK // SUMS, problem_of(E, scales, l21)
+    step, problem, highest = BLOCK // SUMS, problem_of(E, scales, l21), 0.0
 
     def visit(Y: np.ndarray) -> None:
-        highest = float(np.abs(Y).max(initial=0.0))
-        if not (highest == 0.0 or 2.0**-ORDINARY / 2 <= highest <= 2.0**ORDINARY):
-            refuse_size(highest)
+        nonlocal highest
+        highest = max(highest, float(np.abs(Y).max(initial=0.0)))
         X = np.ascontiguousarray(abundances_of(Y, problem, threads))
 
         def sum_part(i: int) -> None:
@@ -395,4 +387,8 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
 
     with ThreadPoolExecutor(threads or cores()) as pool:
         each_block(visit)
+    if not (highest == 0.0 or 2.0**-ORDINARY / 2 <= highest <= 2.0**ORDINARY):
+        raise CubeError(
+            f"pixels have values up to {highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
+        )
     return totals
