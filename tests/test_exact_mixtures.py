@@ -80,5 +80,8 @@ def test_a_library_of_more_spectra_than_bands(tmp_path, monkeypatch):
     cube = write_cube(tmp_path / "x.hdr", Y.reshape(20, 20, 60))
     words = {"endmembers": write_csv(tmp_path / "e.csv", E), "method": "nnls", "device": "cpu", "residual": True}
     report = unmix.run(cube, **words)
+    images = [(tmp_path / f"x_{name}.img").read_bytes() for name in ("abundance", "rmse", "residual")]
+    unmix.run(cube, overwrite=True, memory="80K", threads=1, **words)  # a line at a time: the same bytes
+    assert images == [(tmp_path / f"x_{name}.img").read_bytes() for name in ("abundance", "rmse", "residual")]
     assert report["pixels"]["certified"] > 390 and report["pixels"]["failed"] == 0
     assert verify(tmp_path / "x", everything=True).faults == []

@@ -166,10 +166,11 @@ def bound(plan, a, q, multiplier, length, k, curvature, size, left, face):
 
 
 @allocating
-def prove_all(plan, Y, moved, X, face, A, left, kappa, delta):
+def prove_all(plan, Y, moved, X, face, A, residuals, left, kappa, delta):
     """Prove pixels Y (n, L) with the optima X (p, n) of those that are ``moved``: fill abundances A (n, p), and of each pixel the rest.
 
-    κ and δ of a pixel that is not proved are infinite.
+    ``residuals`` is (n, L), or (0, L) where they are not wanted; ``left`` has their lengths. κ and δ of a pixel that is not proved are
+    infinite.
     """
     n, L = Y.shape
     p = X.shape[0]
@@ -195,6 +196,8 @@ def prove_all(plan, Y, moved, X, face, A, left, kappa, delta):
         for m in range(k):
             A[i, face.columns[m]] = x[face.columns[m]]
         left[i] = fit(plan, Y[i], A[i], r, k, face, right)
+        for b in range(L if residuals.shape[0] > 0 else 0):
+            residuals[i, b] = r[b]
         kappa[i], delta[i] = bound(plan, A[i], q, multiplier, length, k, curvature, size, left[i], face)
 
 
@@ -234,12 +237,13 @@ def prove_mixtures(
     found = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     plain = Stored(np.arange(L), np.ones(L), np.zeros(L), np.nan)
     solve_range("bip", path_of(problem), 0, tiles_in(1, n), moved, plain, plan, Results(**found))
-    A, left, kappa, delta = np.zeros((n, p)), np.zeros(n), np.empty(n), np.empty(n)
-    prove_all(plan, Y[0], moved[0], found["abundance"][0], new_face(p), A, left, kappa, delta)
+    A, R = np.zeros((n, p)), np.zeros((n if len(results["residual"]) else 0, L))
+    left, kappa, delta = np.zeros(n), np.empty(n), np.empty(n)
+    prove_all(plan, Y[0], moved[0], found["abundance"][0], new_face(p), A, R, left, kappa, delta)
     proved = np.asarray((kappa <= CERTIFIED) & (delta <= limit))
     results["abundance"][0][:, proved] = A[proved].T
     results["rmse"][0, proved] = left[proved] / math.sqrt(L)
-    if len(results["residual"]):
-        results["residual"][0][:, proved] = (Y[0, proved] - A[proved] @ problem.E.T).T
+    if len(R):  # not by a product of matrices, whose last bit depends on how many pixels there are
+        results["residual"][0][:, proved] = R[proved].T
     results["kappa"][0, proved], results["delta"][0, proved] = kappa[proved], delta[proved]
     return proved
