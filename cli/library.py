@@ -264,6 +264,7 @@ def build(
 @unmixing.classes
 @SELECT
 @COMPLETE
+@options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
 @OVERWRITE
 @options.budget
@@ -273,8 +274,8 @@ def prune(
     library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, nearest: float | None,
     separability: tuple[float, float] | None,
     min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None, library_scale: float | None, select: str | None,
-    complete: bool, as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool, log_file: str | None,
-    **reading: Any,
+    complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool,
+    log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
 
@@ -287,7 +288,7 @@ def prune(
     from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = prepared(load_parts(library), library, classes, library_scale, select)
+    parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
     if len(parts) > 1:
         raise LibraryError(
             f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
@@ -404,25 +405,27 @@ def match(
 @click.argument("out", type=options.Local(dir_okay=False))
 @SELECT
 @unmixing.complete
+@options.across_gaps
 @OVERWRITE
 @options.reading
 @options.logs
 def resample(
-    library: Path, cube: Path, out: Path, select: str | None, complete: bool, overwrite: bool, verbose: bool, quiet: bool,
+    library: Path, cube: Path, out: Path, select: str | None, complete: bool, across_gaps: bool, overwrite: bool, verbose: bool,
+    quiet: bool,
     log_file: str | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
     Band responses are Gaussians with the cube's FWHM (or the band spacing, if it has none), reduced by the library's own FWHM.
-    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range is an error. unmix run
-    does the same with -e LIBRARY.
+    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range, or in a gap of its
+    channels, is an error. unmix run does the same with -e LIBRARY.
     """
-    from unmix.library import fit
+    from unmix.library import load_for
     from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
     options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
-    resampled = fit(load_selected(library, select), scene, used.index, complete)
+    resampled = load_for(library, scene, used.index, select=select, complete=complete, across_gaps=across_gaps)
     for path in write_library(resampled, out, overwrite, inputs_of(scene, library=library)):
         print_out(str(path))

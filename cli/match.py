@@ -23,6 +23,7 @@ from .main import print_out
 )
 @click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
 @click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print files and counts as JSON.")
 @options.outputs
 @options.budget

@@ -22,6 +22,7 @@ from .progress import Board
               help="Endmembers to start from: pixels extracted by vca, spa or nfindr, or the mean spectrum times random numbers.  "
               "[default: vca]")  # fmt: skip
 @click.option("-e", "--endmembers", type=options.Input(), metavar="FILE", help="Start from this library instead.")
+@options.across_gaps
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -32,6 +32,13 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     return decorate
 
 
+across_gaps = click.option(
+    "--across-gaps",
+    is_flag=True,
+    help="Resample the library by straight lines across gaps in its channels.  [default: a band in a gap is an error]",
+)
+
+
 def one_of(names: Iterable[str]) -> click.Choice:
     """Return an option type that accepts one of the names, in any case."""
     return click.Choice(list(names), case_sensitive=False)

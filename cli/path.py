@@ -22,6 +22,7 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 @click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
 @unmixing.complete
 @click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print noise, path and what both rules choose as JSON.")
 @options.budget
 @options.reading

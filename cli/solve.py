@@ -69,8 +69,9 @@ def command(
         result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
     if as_json:
         click.echo(json.dumps(finite(result)))
+    without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
     log.info(
-        f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified on {result['device']}, "
-        f"worst κ {result['worst_kappa']:.1e}, {result['steps']} steps"
+        f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified{without} on "
+        f"{result['device']}, worst κ {result['worst_kappa']:.1e}, {result['steps']} steps"
     )
     return 1 if result["failed"] else 0

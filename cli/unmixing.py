@@ -57,6 +57,7 @@ library = options.combine(
     ),
     complete,
     classes,
+    options.across_gaps,
 )
 
 shade = click.option(

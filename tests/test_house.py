@@ -38,7 +38,8 @@ HOUSE = {
     "problem": (("io", "library", "methods", "errors", "solvers/pixels"), {"numpy", "scipy"}),
     "endmembers": (("scene", "io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
     "devices": (("compiled", "solvers/pixels", "summary", "problem", "io", "blocks", "errors"), {"numpy"}),
-    "rescue": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
+    "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
+    "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (("io", "library", "errors"), {"numpy"}),
     "outputs/maps": (("outputs", "options", "problem", "io", "steps", "errors", "_version"), {"numpy"}),
     "outputs/run_files": (
@@ -74,7 +75,6 @@ LONG = {
     "spectra_functions": "two functions of a GPU that share what they are compiled for",
     "search_function": "one function of a GPU whose tableau lies in registers, which a call would spill",
     "search": "the same",
-    "face_function": "three short functions that are compiled for one team",
     "warp_functions": "eight short functions of a warp that share what they are compiled for",
     "nnls_function": "eleven short functions that are compiled for one team",
     "nmf_scene": "to be cut: a scene's way of its own",

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import spectral
+from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -126,6 +127,45 @@ def test_endmembers_of_jasper_find_their_names(tmp_path, data):
     command("endmembers", data / "jasper/jasper.hdr", "-n", "4", "--smooth", "100", "-o", tmp_path)
     found = match(load(tmp_path / "jasper_endmembers.csv"), [load(path)])
     assert sorted(matches[0].name for matches in found) == sorted(load(path).names)
+
+
+@pytest.mark.parametrize("scale", [1e-315, 1e-163, 1e155, 1e307])
+@pytest.mark.parametrize("by", ["sam", "sid"])
+def test_spectra_of_any_size(scale, by):
+    """Of a pixel, of the library, or of both: the same order and distances."""
+    E, S = smooth(0), smooth(0) * 0.7 + 0.02 * smooth(1)
+    plain = match(Endmembers(tuple("uvwxyz"), S, AXIS), [library(E)], by)
+    for known, spectra in ((E, S * scale), (E * scale, S), (E * scale, S * scale)):
+        for continuum in (False, True):
+            expected = match(Endmembers(tuple("uvwxyz"), S, AXIS), [library(E)], by, True) if continuum else plain
+            found = match(Endmembers(tuple("uvwxyz"), spectra, AXIS), [library(known)], by, continuum)
+            exact = 1e-5 if scale < 1e-300 else 1e-12  # 1e-315 has 8 digits
+            for one, other in zip(found, expected):
+                assert [m.name for m in one][:1] == [m.name for m in other][:1]
+                np.testing.assert_allclose(
+                    [m.distance for m in one], [m.distance for m in other], rtol=exact, atol=exact
+                )
+
+
+def test_a_scene_without_a_pixel_and_one_with_an_infinite_value(tmp_path):
+    E = smooth(0)
+    Y = np.tile(E.T, (2, 1, 1))
+    Y[0, 0, 3], Y[0, 1] = np.inf, -9.0
+    Y = np.concatenate([Y, np.full((1, *Y.shape[1:]), np.inf)])  # a line without a pixel
+    cube = write_cube(tmp_path / "x.hdr", Y, wavelength="{" + ", ".join(map(str, AXIS)) + "}", data_ignore_value=-9)
+    lib = write_csv(tmp_path / "lib.csv", E, wavelengths=AXIS)
+    command("match", cube, "-e", lib, "--continuum")
+    found = np.fromfile(tmp_path / "x_match.img", "<f4").reshape(3, 3, 6)[:, 0]
+    assert np.all(found[2] == -9999)
+    assert found[:2].tolist() == [[-9999, -9999, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]]
+    nothing = write_cube(
+        tmp_path / "y.hdr",
+        np.full((2, 3, len(AXIS)), -9.0),
+        wavelength="{" + ", ".join(map(str, AXIS)) + "}",
+        data_ignore_value=-9,
+    )
+    _, err = command("match", nothing, "-e", lib, code=3)
+    assert "all 6 pixels are masked as nodata" in err and not list(tmp_path.glob("y_match*"))
 
 
 def test_shade_of_a_run_is_not_compared(tmp_path):

@@ -102,6 +102,26 @@ def test_any_shape(m, n, seed, kind):
     check(A, B, nnls(A, B))
 
 
+@pytest.mark.parametrize("of_b", [1e-300, 1e-170, 1e160, 1e300])
+@pytest.mark.parametrize("of_a", [1e-300, 1e-170, 1e160, 1e300])
+def test_systems_of_any_size(of_a, of_b):
+    """Also where each system has its own matrix, and columns of any size beside each other."""
+    random = np.random.default_rng(0)
+    A, B = random.random((9, 4)), random.random((6, 9))
+    plain = nnls(A, B)
+    found, each = nnls(A * of_a, B * of_b), nnls(np.stack([A * of_a] * 6), B * of_b)
+    if np.log10(of_b) - np.log10(of_a) > 307:
+        assert len(found.failed) == 6 and np.isinf(found.delta).all()
+        return
+    for batch in (found, each):
+        np.testing.assert_allclose(batch.x, plain.x * (of_b / of_a), rtol=1e-9, atol=1e-322)
+        np.testing.assert_allclose(batch.rmse, plain.rmse * of_b, rtol=1e-6)
+        assert len(batch.failed) == 0
+    assert np.all(found.delta <= 1e-12 * found.x.max() + 1e-321)
+    columns = np.array([of_a, 1.0, of_b, 1e-5])
+    np.testing.assert_allclose(nnls(A * columns, B).x * columns, plain.x, rtol=1e-9)
+
+
 def test_delta_bounds_the_distance():
     random = np.random.default_rng(0)
     A, B = random.standard_normal((30, 10)), random.standard_normal((8, 30))

@@ -6,8 +6,10 @@ import naive
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
+from exact import distance
 from hypothesis import given
 from hypothesis import strategies as st
+from lattices import lasso, rational
 from test_cli import unmix as command
 from test_many import library, scene
 
@@ -44,6 +46,43 @@ def test_the_path_is_optimal_everywhere(seed, L, p, copies):
     found = unmix.path(random.normal(size=L), E)
     assert found.kappa.max() < 1e-8
     assert found.lambdas[-1] == 0.0 and np.all(np.diff(found.lambdas) < 0)
+
+
+def test_endmembers_that_enter_together():
+    found = unmix.path(np.array([2.0, 2, 1]), np.eye(3))
+    np.testing.assert_array_equal(found.lambdas, [2, 1, 0])
+    np.testing.assert_array_equal(found.abundances, [[0, 0, 0], [1, 1, 0], [2, 2, 1]])
+
+
+def test_spectra_that_are_alike():
+    """Pairs alike to 1e-9 leave each other within 1e-9 of a λ: δ holds at each breakpoint, and the line between them too."""
+    random = np.random.default_rng(1)
+    known = []
+    for _ in range(40):
+        L, p = int(random.integers(4, 12)), int(random.integers(2, 5))
+        E = random.random((L, p))
+        E[:, -1] = E[:, 0] + 10.0 ** random.uniform(-9, -1) * random.standard_normal(L)
+        y = E @ random.dirichlet(np.ones(p)) + 0.02 * random.standard_normal(L)
+        found = unmix.path(y, E)
+        middles = 0.3 * found.lambdas[1:] + 0.7 * found.lambdas[:-1]
+        for l1, a, delta in (
+            *zip(found.lambdas, found.abundances, found.delta),
+            *((l1, found.at(l1), 1e-8) for l1 in middles),
+        ):
+            best = lasso(E, y, [rational(l1)] * p).optimum(a)
+            assert distance(a, best) <= delta
+            known.append(delta < 1e-6)
+    assert np.mean(known) > 0.9
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-165, 1e165, 1e300])
+def test_a_path_of_any_size(scale):
+    E = np.random.default_rng(0).random((5, 3))
+    y = E @ [0.2, 0.5, 0.1]
+    plain, found = unmix.path(y, E), unmix.path(y * scale, E)
+    np.testing.assert_allclose(found.lambdas / scale, plain.lambdas, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(found.abundances / scale, plain.abundances, rtol=1e-9, atol=1e-12)
+    assert np.all(found.delta / scale < 1e-12) and found.kappa.max() < 1e-12
 
 
 def test_rules_have_the_names_of_the_options():

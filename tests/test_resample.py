@@ -14,6 +14,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.io import open_cube
 from unmix.library import Endmembers, duplicates, fit, load, load_parts, resample, select
+from unmix.library.fit import gaps_of
 
 TO_SIGMA = 2 * np.sqrt(2 * np.log(2))
 
@@ -31,7 +32,7 @@ def test_resampling_is_the_integral(fwhm):
     random = np.random.default_rng(0)
     x = np.sort(random.uniform(400, 700, 60))
     x[[5, 30]] = x[[30, 5]]  # in no order
-    library = Endmembers(("a", "b"), random.random((60, 2)), x)
+    library = Endmembers(("a", "b"), random.random((60, 2)), x, across_gaps=True)
     centres = np.linspace(x.min() + 1, x.max() - 1, 9)
     found = resample(library, centres, np.full(9, fwhm))
     for j in range(2):
@@ -46,11 +47,77 @@ def test_a_straight_line_stays_one_within(x, fwhm, slope):
     x = np.array(x)
     values = np.stack([np.full(len(x), 0.7), 1 + slope * (x - 600) / 1000], axis=1)
     centres = np.linspace(x.min(), x.max(), 5)
-    found = resample(Endmembers(("c", "l"), values, x), centres, np.full(5, fwhm))
+    found = resample(Endmembers(("c", "l"), values, x, across_gaps=True), centres, np.full(5, fwhm))
     np.testing.assert_allclose(found[:, 0], 0.7, rtol=1e-9)
     assert np.all(found[:, 1] >= values[:, 1].min() - 1e-9) and np.all(found[:, 1] <= values[:, 1].max() + 1e-9)
     if fwhm == 0:
         np.testing.assert_allclose(found[:, 1], 1 + slope * (centres - 600) / 1000, rtol=1e-9)
+
+
+def with_a_gap(tmp_path):
+    """A library of 7 nm with nothing between 599 and 840 nm, and a cube with bands there."""
+    x = np.concatenate([np.arange(396.0, 600, 7), np.arange(840.0, 1008, 7)])
+    spectra = np.stack([0.3 + 0.2 * np.sin(x / 40 + k) for k in range(3)])
+    rows = [["name", *map(str, x)], *([f"s{k}", *map(repr, s.tolist())] for k, s in enumerate(spectra))]
+    (tmp_path / "gap.csv").write_text("\n".join(",".join(row) for row in rows))
+    waves = np.arange(400.0, 1000, 12)
+    Y = np.random.default_rng(0).random((4, 5, len(waves)))
+    field = "{" + ", ".join(map(str, waves)) + "}"
+    return write_cube(tmp_path / "x.hdr", Y, wavelength=field), tmp_path / "gap.csv", waves, x, spectra
+
+
+def test_a_gap_in_the_channels_is_an_error(tmp_path):
+    cube, lib, waves, x, spectra = with_a_gap(tmp_path)
+    text = "no channel between 599 and 840 nm, and so no value at bands 18-37 (604 to 832 nm)"
+    words = {"method": "nnls", "device": "cpu", "browse": False}
+    with pytest.raises(unmix.LibraryError) as error:
+        unmix.run(cube, endmembers=lib, **words)
+    assert text in str(error.value) and "`across_gaps`" in str(error.value)
+    for command in (["run", cube, "-e", lib], ["mesma", cube, "-e", lib], ["path", cube, "-e", lib],
+                    ["nmf", cube, "-e", lib],
+                    ["library", "resample", lib, cube, tmp_path / "r.csv"], ["check", cube, "-e", lib]):  # fmt: skip
+        result = CliRunner().invoke(cli, list(map(str, command)), standalone_mode=False)
+        assert text in f"{result.output} {result.exception}"
+    assert not unmix.check(cube, lib)["sound"]
+    # Bands that are left out ask for nothing; the others are what they were.
+    left = (waves < 600) | (waves > 840)
+    unmix.run(cube, endmembers=lib, ignore_nm="600-840", **words)
+    kept = load(tmp_path / "x_endmembers.csv").matrix
+    unmix.run(cube, endmembers=lib, across_gaps=True, overwrite=True, **words)
+    across = load(tmp_path / "x_endmembers.csv").matrix
+    np.testing.assert_allclose(across[left], kept, atol=0.01)  # at the gap's ends a response of 12 nm reaches into it
+    np.testing.assert_allclose(
+        across[~left], np.stack([np.interp(waves[~left], x, s) for s in spectra], axis=1), atol=0.02
+    )
+    found = CliRunner().invoke(
+        cli,
+        list(map(str, ["library", "resample", lib, cube, tmp_path / "r.csv", "--across-gaps"])),
+        standalone_mode=False,
+    )
+    assert found.exception is None
+    np.testing.assert_allclose(load(tmp_path / "r.csv").matrix, across, rtol=1e-15)
+    assert unmix.check(cube, lib, across_gaps=True)["findings"] is not None
+    with pytest.raises(unmix.MethodError, match="`across_gaps` resamples a library"):
+        unmix.run(cube, across_gaps=True)
+
+
+def test_a_match_leaves_a_gap_out(tmp_path):
+    cube, lib, _, _, _ = with_a_gap(tmp_path)
+    assert sum(one["pixels"] for one in unmix.match(cube, lib)["spectra"]) == 20
+    narrow = np.fromfile(tmp_path / "x_match.img", "<f4")
+    unmix.match(cube, lib, across_gaps=True, overwrite=True)
+    across = np.fromfile(tmp_path / "x_match.img", "<f4")
+    assert not np.array_equal(narrow, across)
+
+
+def test_steps_and_overlaps_of_spectrometers_are_no_gaps():
+    fine, coarse = np.arange(350.0, 1000, 1.5), np.arange(1000.0, 2500, 12.0)
+    overlap = np.sort(np.concatenate([np.arange(400.0, 1260, 9.6), np.arange(1252.4, 2500, 9.9)]))
+    rising = np.cumsum(np.linspace(1, 40, 200))
+    few = np.array([443.0, 490, 560, 665, 705, 740, 783, 842, 865, 945, 1375, 1610, 2190])
+    for x in (np.concatenate([fine, coarse]), overlap, rising, few, np.array([500.0])):
+        assert not gaps_of(x).any()
+    assert gaps_of(np.delete(overlap, slice(20, 26))).sum() == 1
 
 
 def test_a_library_s_own_width_is_taken_off():

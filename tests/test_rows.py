@@ -101,6 +101,55 @@ def test_any_library(seed, L, p, N, share, size):
     assert share < 1 or not found.scales.any()
 
 
+def test_a_row_in_use_is_not_called_absent():
+    """The gap rounds to 0, and the length of the dual to just below λ."""
+    found = unmix.collaborative(np.array([[8.0], [7], [0]]), np.array([[4.0]]), 33.21459732531239)
+    assert found.absent == 0 and found.scales[0] > 0
+
+
+def test_few_pixels_and_more_spectra_than_bands():
+    """One to seven pixels, λ down to a millionth: 49 of 250 ended at gaps of up to 0.98, and three were no numbers."""
+    random = np.random.default_rng(0)
+    for turn in range(60):
+        N, L = int(random.integers(1, 8)), int(random.integers(1, 7))
+        p = int(random.integers(L + 1, L + 14))
+        E = random.random((L, p)) if turn % 2 else random.integers(1, 3, (L, p)).astype(float)
+        Y = random.random((N, L)) if turn % 3 else random.integers(0, 4, (N, L)) + np.eye(N, L)
+        l21 = largest_l21(blocks_of(Y), E, 1) * 10.0 ** random.uniform(-6, -0.05)
+        found = unmix.collaborative(Y, E, l21, threads=1)
+        assert found.gap <= 1e-6 and gap_of(E, Y, found.abundances, l21) <= 1.1e-6
+
+
+def test_rows_that_are_not_at_their_optimum_say_so(monkeypatch, caplog):
+    E, Y, _ = scene(np.random.default_rng(0))
+    monkeypatch.setattr("unmix.arrays.collaborative.MOST_PASSES", 2)
+    found = unmix.collaborative(Y, E, 0.01 * largest_l21(blocks_of(Y), E, 1))
+    assert found.gap > 1e-6 and "is not at its optimum: after 2 passes" in caplog.text
+
+
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**-500, 2.0**500, 2.0**900])
+def test_rows_of_any_size(scale):
+    E, Y, _ = scene(np.random.default_rng(0))
+    l21 = 0.05 * largest_l21(blocks_of(Y), E, 1)
+    plain, found = unmix.collaborative(Y, E, l21), unmix.collaborative(Y * scale, E, l21 * scale)
+    np.testing.assert_array_equal(found.scales, plain.scales * scale)
+    np.testing.assert_array_equal(found.abundances, plain.abundances * scale)
+    assert found.absent == plain.absent and found.gap == plain.gap
+    with pytest.raises(InputError, match="whose squares `l21` cannot add up"):
+        largest_l21(blocks_of(Y * scale), E, 1)
+
+
+def test_a_choice_that_keeps_nothing_is_of_the_scene(tmp_path):
+    """Exit code 3, not 2: nobody typed a wrong λ."""
+    random = np.random.default_rng(0)
+    cube = write_cube(tmp_path / "x.hdr", -0.1 - 0.01 * random.random((6, 7, 20)))
+    library = write_csv(tmp_path / "e.csv", random.random((20, 4)) + 0.1)
+    with pytest.raises(InputError, match=r"`l21` auto keeps no endmember .* give a number below"):
+        unmix.run(cube, endmembers=library, method="nnls", l21="auto", device="cpu")
+    with pytest.raises(MethodError, match="no endmember"):
+        unmix.run(cube, endmembers=library, method="nnls", l21=0.5, device="cpu")
+
+
 def test_few_are_enough_for_all():
     """The rows of a noisy scene's optimum are nearer to the truth than those of each pixel alone."""
     random = np.random.default_rng(4)

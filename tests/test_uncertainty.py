@@ -116,6 +116,49 @@ def test_fractions_of_nothing_have_no_deviation(setting, method):
     assert np.all(found[0, 0, :3] > 0)
 
 
+@pytest.mark.parametrize("method", ["nnls", "pcls"])
+@pytest.mark.parametrize("noise", ["noise.csv", "auto"])
+def test_a_class_that_is_not_there_in_a_dark_pixel(setting, method, noise):
+    """Its fraction is its sum over the brightness, to first order; verify says so too, by itself."""
+    folder, E, _, _ = setting
+    A = np.random.default_rng(0).uniform(0.1, 0.3, (LINES, SAMPLES, P))
+    A[..., [2, 3]] = 0.0  # npv is nowhere; soil has one spectrum of two
+    A[1, :, 0] = 0.0  # and is not there in one line
+    Y = 0.3 * A @ E.T + 1e-4 * np.random.default_rng(1).standard_normal((LINES, SAMPLES, L))
+    words = {"method": method, "noise": None if noise == "auto" else folder / noise, "by": "class"}
+    plain, bands = run(folder, Y, **words)
+    found, _ = run(folder, Y, shade_normalize=True, **words)
+    sums = np.fromfile(folder / "x_fraction.img", "<f4").reshape(LINES, -1, SAMPLES).transpose(0, 2, 1)
+    brightness = sums[..., -1]
+    absent = sums[..., :3] == 0
+    assert absent.sum() > 9 and brightness.max() < 0.4
+    expected = plain[..., :3] / brightness[..., None]
+    np.testing.assert_allclose(found[..., :3][absent], expected[absent], rtol=1e-5)
+    one = np.argwhere(absent)[0]
+    at = np.ravel_multi_index((one[0], one[2], one[1]), (LINES, len(bands), SAMPLES))
+    falsify(
+        folder / "x", "sigma", LINES, lambda values: values.__setitem__(at, values[at] * brightness[tuple(one[:2])])
+    )
+    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_spectra_that_the_support_spans(tmp_path, by):
+    """More spectra than bands, and pixels that they fit: what cannot be told from the support has no end, and is no NaN."""
+    random = np.random.default_rng(0)
+    E = random.random((4, 9)) + 0.1
+    rows = [
+        ["name", "class", "1", "2", "3", "4"],
+        *([f"e{j}", f"c{j % 3}", *map(repr, e)] for j, e in enumerate(E.T.tolist())),
+    ]
+    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    cube = write_cube(tmp_path / "x.hdr", random.dirichlet(np.ones(9), (3, 6)) @ E.T)
+    unmix.run(cube, endmembers=tmp_path / "library.csv", method="nnls", device="cpu", uncertainty=True, by=by)
+    found = np.fromfile(tmp_path / "x_sigma.img", "<f4")
+    assert not np.isnan(found).any() and np.isinf(found).any()
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
 @pytest.mark.parametrize("method", ["nnls", "fcls"])
 def test_the_part_that_a_support_leaves(setting, method):
     """Of each other spectrum, from products and from itself, also where next to nothing is left."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 
 import unmix
 
@@ -27,8 +27,8 @@ def scene(request, tmp_path):
 def test_values_places_and_names(scene):
     path, expected = scene
     with xarray.open_dataset(path, engine="unmix") as found:
-        assert found.spectra.dims == ("y", "x", "band") and found.spectra.dtype == np.float32
-        np.testing.assert_allclose(found.spectra.values, expected, rtol=1e-6)
+        assert found.spectra.dims == ("y", "x", "band") and found.spectra.dtype == np.float64
+        np.testing.assert_allclose(found.spectra.values, expected, rtol=1e-15)
         assert found.wavelength.values.tolist() == [400, 500, 600, 700, 800, 900] and found.band.values.tolist() == [
             1,
             2,
@@ -40,6 +40,7 @@ def test_values_places_and_names(scene):
         assert found.good.values.tolist() == [1, 1, 0, 1, 1, 1]
         assert found.x.values[0] == 500015 and found.y.values[1] == 4000000 - 30
     with xarray.open_dataset(path, engine="unmix", bands="good", lines="2:9", scale=1) as part:
+        assert part.spectra.dtype == np.float32
         np.testing.assert_allclose(part.spectra.values, 10000 * expected[2:9][..., [0, 1, 3, 4, 5]], rtol=1e-6)
         assert part.y.values[0] == 4000000 - 20 * 2.5
 
@@ -96,6 +97,25 @@ def test_the_same_abundances(scene, chunks, method):
     assert np.isnan(answer.abundance.values[~solved]).all() and (answer.kappa.values[solved] <= 1e-10).all()
     assert answer.endmember.values.tolist() == ["soil", "tree", "road"]
     np.testing.assert_array_equal(answer.x.values, 500015 + 30.0 * np.arange(9))
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32])
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
+    """To the last bit, also with two spectra that are alike and a scale factor that no binary number is."""
+    random = np.random.default_rng(0)
+    E = random.uniform(0.1, 0.9, (12, 3))
+    E[:, 2] = E[:, 1] + 1e-3 * random.standard_normal(12)
+    Y = np.round(10000 * (random.dirichlet(np.ones(3), (9, 7)) @ E.T + 0.01 * random.standard_normal((9, 7, 12)))).clip(
+        0
+    )
+    cube = write_cube(tmp_path / "s.hdr", Y.astype(kind), reflectance_scale_factor=10000)
+    library = write_csv(tmp_path / "e.csv", E)
+    unmix.run(cube, endmembers=library, method="nnls", device="cpu", browse=False)
+    written = np.fromfile(tmp_path / "s_abundance.img", "<f4").reshape(9, 3, 7).transpose(0, 2, 1)
+    with xarray.open_dataset(cube, engine="unmix", chunks=chunks) as found:
+        abundances = found.unmix.solve(E, method="nnls").abundance.values
+    np.testing.assert_array_equal(abundances.astype(np.float32), written)
 
 
 def test_files_that_are_no_scene(tmp_path):

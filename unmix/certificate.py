@@ -225,6 +225,49 @@ def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...]
 
 
 @functools.cache
+def extend_function(team: Team) -> Any:
+    """Return ``extend``, which adds a column to the Cholesky factor of a `Face` and to its inverse."""
+    rank, size, sync, total = team.rank, team.size, team.sync, team.total
+
+    @team.compile
+    def extend(U, face, k, j, reduction_buffer):
+        """Add column j, which is the face's k-th, to the factor of those before.
+
+        Return the sum of squares that the inverse factor gains, infinite if j depends on them.
+        """
+        columns, factors, row = face.columns, face.factors, face.row
+        for i in range(rank(), k, size()):
+            row[i] = U[columns[i], j]
+        sync()
+        square = U[j, j]
+        for i in range(k):
+            value = row[i] * factors[i, i]
+            for m in range(i + 1 + rank(), k, size()):
+                row[m] -= value * factors[i, m + 1]
+            if rank() == 0:
+                factors[i, k + 1] = value
+            square -= value * value
+            sync()
+        if not square > 0.0:
+            return np.inf
+        length = math.sqrt(square)
+        gained = 0.0
+        for i in range(rank(), k, size()):
+            value = 0.0
+            for m in range(i, k):
+                value -= factors[m, k + 1] * factors[m, i]
+            value /= length
+            factors[k, i] = value
+            gained += value * value
+        if rank() == 0:
+            factors[k, k + 1], factors[k, k] = length, 1.0 / length
+        sync()
+        return total(gained, reduction_buffer) + 1.0 / square
+
+    return extend
+
+
+@functools.cache
 def face_function(team: Team) -> Any:
     """Return the compiled function ``face_function``.
 
@@ -263,42 +306,8 @@ def face_function(team: Team) -> Any:
         What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the
         face are too nearly dependent, or more than the face has room for.
     """
-    rank, size, sync, total, counted = team.rank, team.size, team.sync, team.total, team.counted
-
-    @team.compile
-    def extend(U, face, k, j, reduction_buffer):
-        """Add column j, which is the face's k-th, to the factor of those before.
-
-        Return the sum of squares that the inverse factor gains, infinite if j depends on them.
-        """
-        columns, factors, row = face.columns, face.factors, face.row
-        for i in range(rank(), k, size()):
-            row[i] = U[columns[i], j]
-        sync()
-        square = U[j, j]
-        for i in range(k):
-            value = row[i] * factors[i, i]
-            for m in range(i + 1 + rank(), k, size()):
-                row[m] -= value * factors[i, m + 1]
-            if rank() == 0:
-                factors[i, k + 1] = value
-            square -= value * value
-            sync()
-        if not square > 0.0:
-            return np.inf
-        length = math.sqrt(square)
-        gained = 0.0
-        for i in range(rank(), k, size()):
-            value = 0.0
-            for m in range(i, k):
-                value -= factors[m, k + 1] * factors[m, i]
-            value /= length
-            factors[k, i] = value
-            gained += value * value
-        if rank() == 0:
-            factors[k, k + 1], factors[k, k] = length, 1.0 / length
-        sync()
-        return total(gained, reduction_buffer) + 1.0 / square
+    rank, size, sync, counted = team.rank, team.size, team.sync, team.counted
+    extend = extend_function(team)
 
     @team.compile
     def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer):

@@ -1,19 +1,23 @@
 """Collaborative sparse regression: all pixels choose their few endmembers of a library together, with a proof."""
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..blocks import cores
-from ..errors import MethodError
+from ..certificate import ROUNDING
+from ..errors import CubeError, MethodError
 from ..library import Endmembers
 from ..methods import LARGEST, choose
 from ..problem import Problem, plan_problem
 from ..problem.ridge import with_ridge
 from ..solvers.pixels.rows import add_pixels
 from .pixels import all_bands, checked, solve_pixels
+
+log = logging.getLogger("unmix")
 
 # The duality gap, relative to the optimum, at which the search ends: Newton's steps then square it with each pass.
 PROVEN = 1e-6
@@ -28,13 +32,16 @@ CHOSEN_TO = 1e-3
 BLOCK, SUMS = 4096, 8
 # Rows that may enter in one pass: at least so many, or half as many as there are.
 ENTERING = 16
-# The shares of a Newton step that are tried, each of which costs a pass.
-SHORTEST_STEP = 2.0**-12
+# What is added to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
+# The unit is λ² / η_j, the second derivative of a row alone.
+RIDGE, LEAST_DAMPING, DAMPING_STEP, LARGEST_DAMPING = 1e-10, 1e-6, 10.0, 1e6
 # The smallest λ that is tried, as a share of that from which on all is 0: below, the second derivatives are rounding.
 SMALLEST = 1e-6
 LEAST = 1e-9  # the smallest λ that may be asked for, as such a share
 # Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
 RATIO, WORSE = 2.0, 3
+# Values up to 2 to the power of this, and down to its inverse, have fourth powers that are numbers.
+ORDINARY = 64
 Visit = Callable[[np.ndarray], None]
 EachBlock = Callable[[Visit], None]
 
@@ -52,9 +59,10 @@ class Collaborative:
     objective : float
         What is minimised.
     gap : float
-        By how much of it the objective may be above the optimum: a duality gap.
+        By how much of it the objective may be above the optimum: a duality gap, rounding included. There is a warning
+        where it is above 1e-6.
     absent : int
-        How many endmembers are proved to be in no pixel of any optimum.
+        How many endmembers are proved to be in no pixel of any optimum, rounding included.
     passes : int
         How often all pixels were solved.
     pixels : int
@@ -115,12 +123,29 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Y, E = checked(Y, E)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
-    found = search(blocks_of(pixels[good]), E, l21, threads)
+    # A power of 2 less, so that squares are numbers; abundances, their scales and λ are in the unit of Y.
+    size = int(np.frexp(np.abs(pixels[good]).max(initial=0.0))[1])
+    size = size if abs(size) > ORDINARY else 0
+    near, l1 = np.ldexp(pixels[good], -size), float(np.ldexp(l21, -size))
+    found = search(blocks_of(near), E, l1, threads)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
     X[good] = 0.0
     places = np.ix_(np.flatnonzero(good), np.flatnonzero(found.scales))
-    X[places] = abundances_of(pixels[good], problem_of(E, found.scales, l21), threads)
-    return Collaborative(**{**vars(found), "abundances": X.reshape(*Y.shape[:-1], E.shape[1])})
+    X[places] = np.ldexp(abundances_of(near, problem_of(E, found.scales, l1), threads), size)
+    with np.errstate(over="ignore"):
+        objective, left = (float(np.ldexp(value, 2 * size)) for value in (found.objective, found.left))
+    found = replace(found, scales=np.ldexp(found.scales, size), l21=l21, objective=objective, left=left)
+    warn_of_gap(found, "Y")
+    return replace(found, abundances=X.reshape(*Y.shape[:-1], E.shape[1]))
+
+
+def warn_of_gap(found: Collaborative, source: object) -> None:
+    """Log a warning where the search ended before the duality gap was small enough."""
+    if not found.gap <= PROVEN:
+        log.warning(
+            f"{source}: `l21` {found.l21:g} is not at its optimum: after {found.passes} passes the cost of the rows may be "
+            f"{found.gap:.1e} of it too large, and not {PROVEN:g}; a larger `l21` is easier"
+        )
 
 
 def refuse_small(l21: float, largest: float) -> None:
@@ -152,6 +177,10 @@ class Sums:
     explained: float  # Σ xᵀw
     freedom: float  # Σ of the pixels' degrees of freedom: the traces of what maps y to E a
     pixels: int
+    bands: int
+    dual_errors: float  # Σ of the squares of a bound of the rounding of w_j / |e_j|
+    explained_error: float  # bound of what ``explained`` is off by for the rounding of w
+    explained_terms: float  # Σ |x_j w_j|
     rows: np.ndarray  # (k,): Σ x_j²
     duals: np.ndarray  # (p,): Σ max(w_j, 0)²
     curvature: np.ndarray  # (k, k): second derivatives of the cost by the scales, times λ
@@ -201,24 +230,21 @@ def search(
     sums = one_pass(each_block, E, scales, l21, threads)
     if start is None:
         refuse_small(l21, float(np.sqrt(sums.duals.max(initial=0.0))))
-    cost, passes = cost_of(sums, scales, l21), 1
+    cost, passes, damping = cost_of(sums, scales, l21), 1, 0.0
     while True:
         gap, absent = proof(sums, squares, l21)
         objective = 0.5 * sums.left + l21 * float(np.sqrt(sums.rows).sum())
-        if gap <= proven * objective or passes >= MOST_PASSES:
+        if gap <= proven * objective or passes >= MOST_PASSES or damping > LARGEST_DAMPING:
             break
-        target, share = newton(sums, scales, squares, l21), 1.0
-        while True:
-            trial = scales + share * (target - scales)
-            found = one_pass(each_block, E, trial, l21, threads)
-            passes += 1
-            better = cost_of(found, trial, l21) < cost + abs(cost) * 1e-14
-            if better or passes >= MOST_PASSES or share < SHORTEST_STEP:
-                break
-            share *= 0.25
-        if not better:
-            break
-        scales, sums, cost = trial, found, cost_of(found, trial, l21)
+        trial = newton(sums, scales, squares, l21, damping)
+        found = one_pass(each_block, E, trial, l21, threads)
+        passes += 1
+        lowered = cost_of(found, trial, l21)
+        if lowered < cost + abs(cost) * 1e-14:
+            scales, sums, cost = trial, found, lowered
+            damping = damping / DAMPING_STEP if damping > LEAST_DAMPING else 0.0
+        else:
+            damping = max(LEAST_DAMPING, damping * DAMPING_STEP)
     relative = gap / objective if objective > 0 else 0.0
     return Collaborative(scales, l21, objective, relative, absent, passes, sums.pixels, sums.left, sums.freedom)
 
@@ -265,37 +291,46 @@ def cost_of(sums: Sums, scales: np.ndarray, l21: float) -> float:
 
 
 def proof(sums: Sums, squares: np.ndarray, l21: float) -> tuple[float, int]:
-    """Return the duality gap, and how many endmembers are in no pixel of any optimum.
+    """Return the duality gap, and how many endmembers are in no pixel of any optimum; both with all rounding paid for.
 
     The dual point is ``Θ = sR``, R all residuals and s ≤ 1 such that no ``|max(e_jᵀΘ, 0)|`` is above λ. An optimum's residuals are no
     further than ``√(2 gap)`` from it, so a row whose ``|max(e_jᵀΘ, 0)| + |e_j| √(2 gap)`` is below λ is zero (Ndiaye et al. 2017).
     """
-    lengths = np.sqrt(sums.duals)
+    # Each sum is right to ``share`` of its terms: a part of a block adds this many one after the other, and then come the parts.
+    terms = min(sums.pixels, BLOCK // SUMS) * (len(squares) + sums.bands) + sums.pixels / (BLOCK // SUMS) + 100.0
+    share = ROUNDING * terms
+    lengths = np.sqrt(sums.duals) * (1.0 + share) + np.sqrt(squares * sums.dual_errors) * (1.0 + share)
     s = min(1.0, l21 / float(lengths.max(initial=l21)))
-    gap = 0.5 * sums.left * (1.0 - s) ** 2 + l21 * float(np.sqrt(sums.rows).sum()) - s * sums.explained
-    gap = max(gap, 0.0)
-    return gap, int((s * lengths + np.sqrt(squares * 2.0 * gap) < l21).sum())
+    left, price = 0.5 * sums.left * (1.0 - s) ** 2, l21 * float(np.sqrt(sums.rows).sum())
+    gap = left + price - s * sums.explained
+    gap = max(gap, 0.0) + share * (left + price + sums.explained_terms) + sums.explained_error
+    if not np.isfinite(gap):
+        return np.inf, 0
+    return gap, int(((s * lengths + np.sqrt(squares * 2.0 * gap)) * (1.0 + share) < l21).sum())
 
 
-def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float) -> np.ndarray:
-    """Return the scales of the minimum of the cost's second-order model, with rows that enter."""
+def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float, damping: float) -> np.ndarray:
+    """Return the scales of the minimum of the cost's second-order model, with rows that enter; ``damping`` makes the step shorter."""
     from scipy.optimize import nnls  # slow to import
 
     used = np.flatnonzero(scales)
     target = np.zeros(len(scales))
     if len(used):
-        size = np.sqrt(np.maximum(np.diag(sums.curvature), np.finfo(float).tiny))
-        # Rows that depend on each other make it singular; what is added changes the steps, not where they end.
-        T = np.linalg.cholesky(sums.curvature / np.outer(size, size) + 1e-10 * np.eye(len(used)))
+        # Rows that depend on each other, or that no pixel has, make it singular; what is added changes the steps, not where they end.
+        curvature = sums.curvature + np.diag(max(damping, RIDGE) * l21**2 / scales[used])
+        size = np.sqrt(np.diag(curvature))
+        values, vectors = np.linalg.eigh(curvature / np.outer(size, size))
+        T = vectors * np.sqrt(np.maximum(values, RIDGE))
         c = np.sqrt(sums.duals[used]) / l21
-        slope = 0.5 * (sums.duals[used] - l21**2) * np.clip(2 * c**2 / (c + 1), 1.0, LONGER) / size
+        longer = np.clip(2 * c**2 / (c + 1), 1.0, LONGER if damping == 0.0 else 1.0)
+        slope = 0.5 * (sums.duals[used] - l21**2) * longer / size
         right = T.T @ (scales[used] * size) + np.linalg.solve(T, slope)
         target[used] = nnls(T.T, right, maxiter=100 * len(used))[0] / size
     excess = np.where(scales > 0, 0.0, np.sqrt(sums.duals) / l21 - 1.0)
     entering = np.argsort(-excess, kind="stable")[: max(ENTERING, len(used) // 2)]
     entering = entering[excess[entering] > 0]
     # Alone, this would be the row's optimum: |v_j| falls as λ c / (λ + η |e_j|²).
-    target[entering] = l21 * excess[entering] / squares[entering] / max(1, len(entering))
+    target[entering] = l21 * excess[entering] / squares[entering] / max(1, len(entering)) / (1.0 + damping)
     return target
 
 
@@ -322,11 +357,13 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
     used, p = np.flatnonzero(scales), E.shape[1]
     k, columns = len(used), np.ascontiguousarray(E.T)
     G = np.ascontiguousarray(columns[used] @ columns[used].T)
-    totals = Sums(0.0, 0.0, 0.0, 0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
-    parts = np.zeros((SUMS, 3)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
-    step, problem = BLOCK // SUMS, problem_of(E, scales, l21)
+    totals = Sums(0.0, 0.0, 0.0, 0, len(E), 0.0, 0.0, 0.0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
+    parts = np.zeros((SUMS, 6)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
+    step, problem, highest = BLOCK // SUMS, problem_of(E, scales, l21), 0.0
 
     def visit(Y: np.ndarray) -> None:
+        nonlocal highest
+        highest = max(highest, float(np.abs(Y).max(initial=0.0)))
         X = np.ascontiguousarray(abundances_of(Y, problem, threads))
 
         def sum_part(i: int) -> None:
@@ -340,6 +377,9 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
             totals.left += float(parts[0][i, 0])
             totals.explained += float(parts[0][i, 1])
             totals.freedom += float(parts[0][i, 2])
+            totals.dual_errors += float(parts[0][i, 3])
+            totals.explained_error += float(parts[0][i, 4]) * 1.01
+            totals.explained_terms += float(parts[0][i, 5])
             totals.rows += parts[1][i]
             totals.duals += parts[2][i]
             totals.curvature += parts[3][i]
@@ -347,4 +387,8 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
 
     with ThreadPoolExecutor(threads or cores()) as pool:
         each_block(visit)
+    if not (highest == 0.0 or 2.0**-ORDINARY / 2 <= highest <= 2.0**ORDINARY):
+        raise CubeError(
+            f"pixels have values up to {highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
+        )
     return totals

@@ -157,7 +157,7 @@ def nmf(
         one_device(device, threads) as machine,
         closing(engine_for((len(X), *E.shape), plan, machine.name != "cpu", threads)) as engine,
     ):
-        block = filled(engine, X if unit == 1 else X * np.float32(unit), A)
+        block = filled(engine, X if unit == 1 else (X * np.float64(unit)).astype(np.float32), A)
         E, costs, converged = descend(engine, E, [block], True, plan, unit)
         return Factors(E, block[1][: len(X), : E.shape[1]].copy(), costs, converged, machine.name)
 
@@ -240,7 +240,7 @@ def descend(
     InputError
         If the loss is not finite.
     """
-    engine.begin(E * np.float32(unit))
+    engine.begin((E * np.float64(unit)).astype(np.float32))
     to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
     resident = engine.hold(*next(iter(blocks))) if held else None
     loss, infinite = cost_of(engine, blocks, resident)
@@ -281,7 +281,7 @@ def descend(
         )
     if resident is not None:
         engine.fetch(resident, next(iter(blocks))[1])
-    return engine.E / np.float32(unit), costs, converged
+    return (engine.E / np.float64(unit)).astype(np.float32), costs, converged
 
 
 def cost_of(engine: Any, blocks: Blocks, resident: Any) -> tuple[float, int]:

@@ -15,6 +15,8 @@ from .engines import groups_on
 
 # From so many systems on AᵀA is computed and shared: it costs as much as some dozen steps.
 SHARING = 4
+# Columns whose largest entry is between 2 to the power of minus this and of this are used as they are: their fourth powers are numbers.
+ORDINARY = 64
 Solve = Callable[[np.ndarray], "Batch"]
 
 
@@ -28,8 +30,9 @@ class Batch:
     rmse : array (N,), float64
         ``|b − A x| / √m``.
     kappa, delta : arrays (N,), float64
-        The certificate (`unmix.certificate`): κ up to 1e-10 is certified; δ bounds the distance from the optimum, and is infinite
-        if the optimum is not unique, cond(A) is above some 1e6, or each system has its own matrix.
+        The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and is infinite
+        if the optimum is not unique, cond(A) is above some 1e6, or each system has its own matrix. A system is certified where κ is
+        no larger and δ is finite.
     steps : array (N,), int32
         Columns that entered or left.
     """
@@ -42,7 +45,7 @@ class Batch:
 
     @property
     def failed(self) -> np.ndarray:
-        """Return the indices of the systems that are not certified."""
+        """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 
@@ -95,7 +98,8 @@ class solver_for:
             raise InputError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
         if not np.all(np.isfinite(A)):
             raise InputError("A holds values that are not finite")
-        self.A, self.threads = A, threads
+        self.A, self.sizes = near_one(A)
+        self.threads = threads
         self.gram = A.ndim == 2 and most >= SHARING
         self.stack = contextlib.ExitStack()
         self.device = one_device(device, threads)
@@ -127,8 +131,34 @@ class solver_for:
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
         if N:
-            self.engine.solve(np.ascontiguousarray(B, np.float64), answers)
+            right, size = near_one(B.T)
+            self.engine.solve(np.ascontiguousarray(right.T), answers)
+            grow(answers, self.sizes, size)
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
+
+
+def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves float64's range.
+
+    Columns of an ordinary size stay what they are, and the exponents are then 0.
+    """
+    exponents = np.frexp(np.maximum(A.max(axis=-2), -A.min(axis=-2)))[1]
+    exponents = np.where(np.abs(exponents) > ORDINARY, exponents, 0)
+    return (np.ldexp(A, -exponents[..., None, :]) if exponents.any() else A), exponents
+
+
+def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.ndarray) -> None:
+    """Bring answers to the unit of A and B, in place, for the exponents (n,) or (N, n), and (N,), of `near_one`."""
+    if not (of_columns.any() or of_rows.any()):
+        return
+    shifts = of_rows[:, None] - of_columns
+    with np.errstate(over="ignore"):
+        answers["x"][:] = np.ldexp(answers["x"], shifts)
+        answers["rmse"][:] = np.ldexp(answers["rmse"], of_rows[:, None])
+        answers["delta"][:] = np.ldexp(answers["delta"], shifts.max(axis=1, keepdims=True))
+    answers["delta"] += answers["x"].shape[1] * float(np.finfo(float).smallest_subnormal)
+    beyond = ~np.isfinite(answers["x"]).all(axis=1)
+    answers["kappa"][beyond], answers["delta"][beyond] = np.inf, np.inf
 
 
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:

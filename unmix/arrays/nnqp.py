@@ -7,23 +7,26 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..certificate import CERTIFIED
+from ..certificate import CERTIFIED, ROUNDING, UNDERFLOW
 from ..devices import one_device
 from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ..solvers.pixels.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from .engines import groups_on
-from .supports import descent_direction, solve_support
+from .supports import descent_direction, recession_direction, solve_support
 
 # Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
 EIGENVALUES = 2000
-LARGEST = 1e150
+# Up to this size a dense linear programme takes half a second; one of 1000 takes 23 s.
+QUICK_PROGRAMME = 300
+# Half of it is the rounding of a number that is too small for float64.
+SMALLEST = float(np.finfo(float).smallest_subnormal)
 # The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
 # the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
 # An answer that implies its own support, and was found by a factorisation, is accepted if its κ is rounding, a few ulps of |Q||x|: for
 # x of 1e9 |h| float64 allows no smaller κ. If κ is above `SINGULAR`, Q is singular to rounding.
-ROUNDING, SINGULAR = 16 * 2.0**-52, 1e-3
+ULPS, SINGULAR = 16 * 2.0**-52, 1e-3
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Programme:
         ``½ xᵀQx + hᵀx``.
     kappa, delta : arrays (N,), float64
         With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j| / √Q_jj``, and
-        at least the largest −x_j √Q_jj / s; ``δ = |v|₂ / λ``, λ ≤ λ_min(Q), infinite where none above 0 is known.
+        at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound of the rounding of v and λ ≤ λ_min(Q), infinite where none
+        above 0 is known: no x is further than δ from the optimum.
     steps : array (N,), int32
     convex : bool or None
         True if Q is known to be convex; None if that is not known: then only a stationary point is certified.
@@ -64,7 +68,7 @@ class Programme:
 
     @property
     def failed(self) -> np.ndarray:
-        """Return the indices of the systems that are not certified."""
+        """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 
@@ -112,12 +116,20 @@ def nnqp(
     if steps < 1:
         raise MethodError(f"`steps` {steps}: must be at least 1")
     Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
+    # Powers of 2 less, so that no product leaves the range of numbers.
+    size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
+    Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
         with closing(StepEngine(groups, Q, H)) as engine:
-            X, steps_taken, directions = solve_batch(Q, H, engine, steps)
-    kappa, delta, cost = certify(Q, H, X, max(least or 0.0, 0.0))
+            X, steps_taken, directions = solve_batch(Q, H, engine, steps, not least)
+    kappa, delta, cost = certify(Q, H, X, least or 0.0)
+    with np.errstate(over="ignore", under="ignore"):
+        X, delta = np.ldexp(X, sizes[:, None] - size), np.ldexp(delta, sizes - size) + len(Q.diagonal()) * SMALLEST
+        cost = np.ldexp(cost, 2 * sizes - size)
+    beyond = ~(np.isfinite(X).all(axis=1) & (delta >= 0.0))
+    kappa[beyond], delta[beyond] = np.inf, np.inf
     for i in directions:
         cost[i], kappa[i], delta[i] = -np.inf, np.inf, np.inf
     return Programme(X, cost, kappa, delta, steps_taken, None if least is None else True, machine.name, directions)
@@ -137,8 +149,6 @@ def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
     values = Q.data if scipy.sparse.issparse(Q) else Q
     if not np.all(np.isfinite(values)) or not np.all(np.isfinite(H)):
         raise InputError(f"{'h' if np.all(np.isfinite(values)) else 'Q'} holds values that are not finite")
-    if max(np.abs(values).max(initial=0), np.abs(H).max(initial=0)) > LARGEST:
-        raise InputError(f"Q or h holds values above {LARGEST:g}, whose squares float64 does not hold; rescale them")
     if not np.all(Q.diagonal() > 0):
         i = int(np.flatnonzero(~(Q.diagonal() > 0))[0])
         raise InputError(f"Q[{i}, {i}] is {Q.diagonal()[i]:g}; the diagonal must be positive")
@@ -159,7 +169,8 @@ def least_curvature(Q: Any) -> float | None:
         If Q is not convex.
     """
     diagonal = Q.diagonal()
-    circles = float((2 * diagonal - np.asarray(abs(Q).sum(axis=1)).ravel()).min())
+    sums = np.asarray(abs(Q).sum(axis=1)).ravel()
+    circles = float((2 * diagonal - sums * (1.0 + (len(diagonal) + 2.0) * ROUNDING)).min())
     if circles > 0:
         return circles
     if len(diagonal) > EIGENVALUES:
@@ -171,11 +182,14 @@ def least_curvature(Q: Any) -> float | None:
     return value - rounding if value > rounding else None if value < 0 else 0.0
 
 
-def solve_batch(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
+def solve_batch(
+    Q: Any, H: np.ndarray, engine: Any, most: int, singular: bool
+) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
     """Alternate trials and steps until every system is solved, is found unbounded, or has made ``most`` steps.
 
     The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian) it is right at
-    once, where steps would have to carry the solution across the whole matrix.
+    once, where steps would have to carry the solution across the whole matrix. Where Q may be ``singular``, a linear programme decides
+    whether what is still unsolved has an optimum (`may_ask`).
 
     Returns
     -------
@@ -198,10 +212,14 @@ def solve_batch(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarr
             answer = try_supports(Q, H[i], X[i] if steps_made else np.zeros(n))
             if answer is not None:
                 X[i] = answer
-            elif steps_made and (direction := descent_direction(Q, H[i], X[i])) is not None:
-                directions[int(i)] = direction
-            else:
+                continue
+            direction = descent_direction(Q, H[i], X[i]) if steps_made else None
+            if direction is None and singular and may_ask(n, steps_made, most):
+                direction = recession_direction(Q, H[i])
+            if direction is None:
                 unsolved.append(i)
+            else:
+                directions[int(i)] = direction
         todo = np.array(unsolved, int)
         if steps_made >= most or len(todo) == 0:
             break
@@ -210,6 +228,11 @@ def solve_batch(Q: Any, H: np.ndarray, engine: Any, most: int) -> tuple[np.ndarr
         steps_made, next_trial = next_trial, 2 * next_trial
         steps_taken[todo] = steps_made
     return X, steps_taken, directions
+
+
+def may_ask(n: int, steps_made: int, most: int) -> bool:
+    """Return whether it is time for a linear programme: after the first steps if it is quick, else after the last, if it ends."""
+    return steps_made == min(FIRST_TRIAL, most) if n <= QUICK_PROGRAMME else steps_made == most and n <= EIGENVALUES
 
 
 def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
@@ -240,7 +263,7 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
 def is_optimal_to_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
     """Return whether κ is no larger than the rounding of x and its products explains, and x no larger than a regular Q allows."""
     lengths = np.sqrt(Q.diagonal())
-    rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ROUNDING
+    rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ULPS
     return kappa_of(Q, h, x) <= min(SINGULAR, rounding / float((np.abs(h) / lengths).max()))
 
 
@@ -261,12 +284,18 @@ def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndar
     """
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
+    terms = np.bincount(Q.nonzero()[0]).max() if scipy.sparse.issparse(Q) else len(lengths)
     product = np.asarray((Q @ X.T).T)
     dual = -(product + H)
     cost = (X * (0.5 * product + H)).sum(axis=1)
     violation = np.where((X <= 0) & (dual < 0), 0.0, dual)
     sizes = np.maximum(np.abs(violation) / lengths, np.maximum(-X, 0.0) * lengths)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        kappa = np.where(sizes.max(axis=1) > 0, sizes.max(axis=1) / scale, 0.0)
-        delta = np.linalg.norm(violation, axis=1) / least if least > 0 else np.full(len(H), np.inf)
-    return np.where(np.isfinite(dual).all(axis=1), kappa, np.inf), delta, cost
+    kappa = np.where(sizes.max(axis=1) > 0, np.inf, 0.0)
+    np.divide(sizes.max(axis=1), scale, out=kappa, where=scale > 0)
+    kappa[~np.isfinite(dual).all(axis=1)] = np.inf
+    if not least > 0:
+        return kappa, np.full(len(H), np.inf), cost
+    margin = (terms + 2.0) * ROUNDING * (np.asarray((abs(Q) @ np.abs(X).T).T) + np.abs(H))
+    bound = np.where(X > 0, np.abs(dual) + margin, np.maximum(dual + margin, 0.0))
+    delta = np.sqrt(np.square(bound).sum(axis=1) + UNDERFLOW) / least * (1.0 + 4.0 * (len(lengths) + 4.0) * ROUNDING)
+    return kappa, np.where(np.isfinite(delta) & (X >= 0).all(axis=1), delta, np.inf), cost

@@ -1,16 +1,17 @@
 """The whole path of sparse regression for one pixel: abundances for every λ, by homotopy."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError, MethodError
-from .pixels import checked
+from ..errors import CubeError, MethodError
+from ..library import Endmembers
+from ..methods import choose
+from ..problem import Problem, plan_problem
+from ..rescue import NO_TABLEAU
+from .pixels import all_bands, checked
 
-# Two breakpoints are one where their λ differ by less than this share.
-SAME = 1e-12
-# A column whose distance from the span of the support is below this share of its length depends on it.
-DEPENDENT = 1e-7
 # Breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
 MOST_FOR_EACH = 50
 
@@ -27,12 +28,17 @@ class Path:
         Abundances at each.
     kappa : array (K,), float64
         By how much the optimality conditions are violated there, relative to the lengths of endmember and pixel (`unmix.certificate`,
-        without the duality gap).
+        without the duality gap). An abundance counts as used where it is at a neighbouring breakpoint: violations are linear in λ, so
+        that between two breakpoints there are none that are larger.
+    delta : array (K,), float64
+        No abundance at the breakpoint is further than this from the optimum for its λ, rounding included (`unmix.certificate`).
+        It is infinite where the optimum is not unique.
     """
 
     lambdas: np.ndarray
     abundances: np.ndarray
     kappa: np.ndarray
+    delta: np.ndarray
 
     def at(self, l1: float) -> np.ndarray:
         """Return the abundances for one λ, array (p,)."""
@@ -56,7 +62,9 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     """Find abundances for every λ of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0.
 
     On a support S the optimum is ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹w_S``, down to the λ where an
-    abundance, or the dual of another endmember, becomes 0 (Osborne, Presnell and Turlach 2000; Efron et al. 2004).
+    abundance, or the dual of another endmember, becomes 0 (Osborne, Presnell and Turlach 2000; Efron et al. 2004). Several that do so
+    at one λ enter and leave together (`unmix.solvers.pixels.homotopy`). Abundances at a breakpoint are those of `unmix.solve` for its
+    λ, with their δ; λ times a weight is rounded to float64.
 
     Parameters
     ----------
@@ -74,9 +82,10 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     Raises
     ------
     CubeError, LibraryError
-        If shapes do not match, or numbers are not finite.
+        If shapes do not match, numbers are not finite, or an endmember's length is outside of 1e-30 to 1e30.
     MethodError
-        If a weight is not above 0, or the path does not end: endmembers depend on each other.
+        If a weight is not above 0, abundances are beyond the range of numbers, or the path does not end: endmembers depend on each
+        other.
 
     Examples
     --------
@@ -95,65 +104,64 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
         raise CubeError(f"y must be (L,) of finite numbers, but has shape {y.shape}")
     if w.shape != (p,) or not np.all((w > 0) & np.isfinite(w)):
         raise MethodError(f"`weights`: {w.size} numbers; there must be one above 0 for each of {p} endmembers")
-    if not E.any(axis=0).all():
-        raise LibraryError(f"endmember {int(np.flatnonzero(~E.any(axis=0))[0]) + 1} is zero in all bands")
-    lambdas, abundances = [max(0.0, float((E.T @ y / w).max()))], [np.zeros(p)]
-    support = [int((E.T @ y / w).argmax())]
-    changed = -1
-    while lambdas[-1] > 0.0:
-        l1, a, event = next_breakpoint(E, y, w, support, lambdas[-1], changed)
-        lambdas.append(l1)
-        abundances.append(a)
-        if event < 0:
-            break
-        if len(lambdas) > MOST_FOR_EACH * p:
-            raise MethodError("the path does not end: endmembers depend on each other; leave some out")
-        if event in support:
-            support.remove(event)
-        else:
-            support.append(event)
-        changed = event
-    A = np.array(abundances)
-    return Path(np.array(lambdas), A, violations(E, y, w, np.array(lambdas), A))
+    library = Endmembers(tuple(f"endmember {j + 1}" for j in range(p)), E, None, source="E")
+    problem = plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
+    # A power of 2 less, so that squares of y stay within the range of numbers; abundances and λ scale with y, those of w against λ.
+    scale = 2.0 ** -int(np.frexp(np.abs(y).max())[1])
+    heavy = 2.0 ** -int(np.frexp(w.max())[1])
+    lambdas, A = breakpoints(problem, y * scale, w * heavy)
+    delta = np.empty(len(lambdas))
+    for i, l1 in enumerate(lambdas):
+        A[i], delta[i] = proved(problem, y * scale, l1 * heavy * w, A[i])
+    kappa = violations(E, y * scale, w * heavy, lambdas, A)
+    with np.errstate(over="ignore"):
+        found = Path(lambdas / scale * heavy, A / scale, kappa, delta / scale)
+    if not (np.all(np.isfinite(found.lambdas)) and np.all(np.isfinite(found.abundances))):
+        raise MethodError("abundances are beyond the range of numbers; rescale y or E")
+    return found
 
 
-def next_breakpoint(
-    E: np.ndarray, y: np.ndarray, w: np.ndarray, support: list[int], l1: float, changed: int
-) -> tuple[float, np.ndarray, int]:
-    """Return the next λ below ``l1`` where the support changes, the abundances there, and the endmember that leaves or enters.
+def breakpoints(problem: Problem, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return λ, (K,), and abundances, (K, p), of every breakpoint; `MethodError` where the path does not end."""
+    from ..solvers.pixels.active_set_extended import new_work  # compiles
+    from ..solvers.pixels.homotopy import Ray, products_of
+    from ..solvers.pixels.homotopy import breakpoints as find
 
-    ``changed`` is the one that did so at ``l1``. At λ = 0 none changes, which is −1.
-    """
-    S = np.array(support)
-    Q, R = np.linalg.qr(E[:, S])
-    t = np.linalg.solve(R.T, w[S])
-    u, v = np.linalg.solve(R, Q.T @ y), np.linalg.solve(R, t)
-    free = np.ones(len(w), bool)
-    free[S] = False
-    if changed >= 0:
-        free[changed] = False
-    beyond = E - Q @ (Q.T @ E)  # what of each endmember the support does not span
-    free &= np.linalg.norm(beyond, axis=0) > DEPENDENT * np.linalg.norm(E, axis=0)
-    best, event = 0.0, -1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # The dual of another endmember is e_jᵀ(y − E_S u) + λ (e_jᵀE_S v − w_j): it is 0 here.
-        entering = np.where(free, (beyond.T @ y) / (w - E.T @ (Q @ t)), -1.0)
-        leaving = np.where(changed != S, u / v, -1.0)
-    for found, which in ((entering, np.arange(len(w))), (leaving, S)):
-        found = np.where((found > 0) & (found < l1 * (1.0 - SAME)), found, -1.0)
-        if found.max(initial=-1.0) > best:
-            best, event = float(found.max()), int(which[found.argmax()])
-    a = np.zeros(len(w))
-    a[S] = np.maximum(u - best * v, 0.0)
-    if event in support:
-        a[event] = 0.0
-    return best, a, event
+    p = len(w)
+    work = new_work(p)
+    work.f[:] = products_of(problem.E, y)
+    ray = Ray(w, np.empty((p, 2)), np.empty((p, 2)), np.empty((2, p)), np.empty(p, np.uint8))
+    lambdas, A = np.empty(MOST_FOR_EACH * p), np.empty((MOST_FOR_EACH * p, p))
+    count = find(problem.exact, work, ray, float(np.linalg.norm(y)), lambdas, A)
+    if count < 0:
+        raise MethodError("the path does not end: endmembers depend on each other; leave some out")
+    return lambdas[:count].copy(), A[:count].copy()
+
+
+def proved(problem: Problem, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the optimum for one λ and its δ, from abundances that are right but for rounding, of which 0 stays 0."""
+    from ..devices import Line
+    from ..solvers.pixels.active_set_extended import prove_pixels
+    from ..solvers.pixels.cpu import Plan, Results, Stored
+
+    line = Line(1, y.nbytes, real=np.float64)
+    results: dict[str, Any] = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
+    results["abundance"][0, :, 0] = a
+    plan = Plan(*problem.plan(NO_TABLEAU))._replace(penalty=penalty)
+    exact = problem.exact._replace(penalty=penalty)
+    prove_pixels(y[None, None], Stored(*problem.stored()), plan, exact, Results(**results))
+    answer = np.where(a > 0, results["abundance"][0, :, 0], 0.0)
+    return answer, float(results["delta"][0, 0] + np.abs(results["abundance"][0, :, 0] - answer).sum())
 
 
 def violations(E: np.ndarray, y: np.ndarray, w: np.ndarray, lambdas: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return κ of the abundances A (K, p) at each λ, (K,)."""
+    """Return κ of the abundances A (K, p) at each λ, (K,), with those in use at the breakpoints before and after."""
     V = (y - A @ E.T) @ E - lambdas[:, None] * w
-    V = np.where(A > 0, np.abs(V), np.maximum(V, 0.0))
+    used = A > 0
+    near = used.copy()
+    near[1:] |= used[:-1]
+    near[:-1] |= used[1:]
+    V = np.where(near, np.abs(V), np.maximum(V, 0.0))
     return np.asarray(
         (V / (np.linalg.norm(E, axis=0) * max(float(np.linalg.norm(y)), np.finfo(float).tiny))).max(axis=1)
     )

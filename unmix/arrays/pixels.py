@@ -31,7 +31,7 @@ class Solution:
     rmse : array (...), float64
         ``sqrt(|y − E a|² / L)``.
     kappa, delta : arrays (...), float64
-        See `unmix.certificate`; a pixel is certified up to κ = 1e-10, and no abundance is further than δ from the optimum.
+        See `unmix.certificate`; a pixel is certified where κ ≤ 1e-10 and δ ≤ 1e-4, and no abundance is further than δ from the optimum.
     steps : array (...), int32
         Columns that entered or left.
     valid : array (...), bool

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
@@ -18,6 +19,8 @@ MOST_GRADIENTS = 2000
 # To find directions d with Qd = 0: what is added to the diagonal, relative to its largest entry; the number of solves; and the share of
 # |Q||d| up to which Qd counts as zero: the rounding of long sums, and no more.
 RIDGE, TIMES, FLAT = 1e-8, 3, 1e-12
+# Entries of a linear programme's answer, and its cost relative to h, count as zero up to this: a hundred times its tolerance.
+PROGRAMME_ROUNDING = 1e-8
 Solve = Callable[[np.ndarray], np.ndarray]
 
 
@@ -120,10 +123,42 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
         )
     direction = np.zeros_like(x)
     direction[P] = np.maximum(part, 0.0)
+    return way_down(Q, h, direction)
+
+
+def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
+    """Return what `descent_direction` does, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d ≤ 1; None if there is none.
+
+    It finds a direction wherever there is one, but costs as much as a dense solve or more.
+    """
+    lengths = np.sqrt(Q.diagonal())
+    by_length = scipy.sparse.diags(1.0 / lengths)
+    unit = (by_length @ Q @ by_length).tocsr() if scipy.sparse.issparse(Q) else Q / np.outer(lengths, lengths)
+    slopes = h / lengths
+    found = scipy.optimize.linprog(
+        slopes / np.abs(slopes).max(), A_eq=unit, b_eq=np.zeros(len(h)), bounds=(0.0, 1.0), method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    if found.x is None or not found.fun < -PROGRAMME_ROUNDING:
+        return None
+    P = np.flatnonzero(found.x > PROGRAMME_ROUNDING)
+    part = found.x[P]
+    if len(P) <= SINGULAR:  # to the last digit: only what lies in the null space
+        matrix = unit[P][:, P]
+        values, vectors = np.linalg.eigh(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix)
+        flat = vectors[:, values <= FLAT * len(P)]
+        part = flat @ (flat.T @ part)
+    direction = np.zeros_like(h)
+    direction[P] = np.maximum(part, 0.0) / lengths[P]
+    return way_down(Q, h, direction)
+
+
+def way_down(Q: Any, h: np.ndarray, direction: np.ndarray) -> np.ndarray | None:
+    """Return a direction at length 1, if ``Qd`` is zero to rounding and ``hᵀd`` below it; else None."""
     length = float(np.linalg.norm(direction))
     if not 0.0 < length < np.inf:
         return None
-    direction /= length
+    direction = direction / length
     flat = np.abs(Q @ direction) <= FLAT * float((abs(Q) @ direction).max())
     falls = h @ direction < -1e-9 * float(np.abs(h) @ direction)
     return direction if flat.all() and falls else None

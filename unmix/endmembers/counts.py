@@ -95,7 +95,8 @@ def noise_power(moments: Moments) -> dict[str, float | None]:
     """
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
-    regression = float(np.einsum("ji,jk,ki->", residual, moments.second, residual)) if L > 1 else None
+    # Of pixels that are alike rounding leaves less than nothing.
+    regression = max(0.0, float(np.einsum("ji,jk,ki->", residual, moments.second, residual))) if L > 1 else None
     spatial = float(np.trace(moments.differences)) if moments.pairs >= FEWEST_PAIRS else None
     return {"regression": regression, "spatial": spatial}
 

@@ -179,6 +179,14 @@ def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
     return stored
 
 
+def floats(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
+    """Return the stored values of the bands in use, (lines, samples, L), as float64."""
+    with np.errstate(
+        invalid="ignore"
+    ):  # said of NaN with certain bits (signalling), which damaged files hold; they are NaN as any other
+        return np.asarray(by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64))
+
+
 def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
     """Convert stored values to spectra.
 
@@ -196,7 +204,7 @@ def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
     array (pixels, L), float64
         Scaled; pixels line by line.
     """
-    values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
+    values = floats(raw, interleave, bands)
     return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
 
 
@@ -205,7 +213,7 @@ def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None
 
     With ``each``, return for each band whether it is missing: bool array (pixels, L).
     """
-    values = by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64)
+    values = floats(raw, interleave, bands)
     bad = ~np.isfinite(values)
     if nodata is not None:
         bad |= values == nodata

@@ -63,6 +63,7 @@ def check(
     complete: bool = False,
     classes: str | None = None,
     library_scale: float | None = None,
+    across_gaps: bool = False,
     method: str = "fcls",
     solver: str | None = None,
     memory: str | int = "1G",
@@ -73,7 +74,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, complete, classes, library_scale, method, solver, memory, threads
+    cube, endmembers, select, complete, classes, library_scale, across_gaps, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -90,7 +91,9 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(method, solver)
-    of_library = {"select": select, "complete": complete, "classes": classes, "library_scale": library_scale}
+    of_library = {
+        "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
+    }  # fmt: skip
     for name, value in of_library.items():
         if endmembers is None and value not in (None, False):
             raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
@@ -192,7 +195,14 @@ def check_library(
 ) -> Endmembers | None:
     """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
     try:
-        parts = prepared(load_parts(path), path, asked["classes"], asked["library_scale"], asked["select"])
+        parts = prepared(
+            load_parts(path),
+            path,
+            asked["classes"],
+            asked["library_scale"],
+            asked["select"],
+            bool(asked["across_gaps"]),
+        )
         for part in parts:
             equal = duplicates(part)
             if equal:
@@ -268,6 +278,7 @@ def check_fit(
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
     relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
+    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels that have to sum to one
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
     summary, names, abundances = Summary(), library.names, best.abundances

@@ -36,9 +36,8 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
-from ..io.remote import located
 from ..io.window import to_extract_from
-from ..library import Endmembers, fit, load_parts
+from ..library import Endmembers, load_for
 from ..methods import Extraction
 from ..outputs.json_text import finite
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
@@ -58,6 +57,7 @@ def nmf_scene(
     *,
     count: int | str | None = None,
     endmembers: str | os.PathLike[str] | None = None,
+    across_gaps: bool = False,
     start: str | None = None,
     seed: int = 0,
     loss: str = "kl",
@@ -85,6 +85,8 @@ def nmf_scene(
         How many endmembers; not with ``endmembers``.
     endmembers : path-like, optional
         A library of starting endmembers, in place of ``start``.
+    across_gaps : bool
+        As for `unmix.run`.
     start : {"vca", "spa", "nfindr", "random"}, optional
         The starting endmembers: pixels that an extraction picks, or the mean spectrum times random numbers.
     seed : int
@@ -128,7 +130,16 @@ def nmf_scene(
         outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), seconds_compiling()
         initial = starting_endmembers(
-            scene, used, nodata, endmembers, "auto" if count is None else count, start, seed, budget, threads
+            scene,
+            used,
+            nodata,
+            endmembers,
+            across_gaps,
+            "auto" if count is None else count,
+            start,
+            seed,
+            budget,
+            threads,
         )
         E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
@@ -178,12 +189,12 @@ def nmf_scene(
 
 
 def starting_endmembers(
-    scene: Cube, used: Bands, nodata: float | None, endmembers: Any, count: int | str, start: str, seed: int, budget: int,
-    threads: int | None,
+    scene: Cube, used: Bands, nodata: float | None, endmembers: Any, across_gaps: bool, count: int | str, start: str, seed: int,
+    budget: int, threads: int | None,
 ) -> Endmembers:  # fmt: skip
     """Return the endmembers that the factorisation starts from: a library, extracted pixels or random ones."""
     if endmembers is not None:
-        return fit(load_parts(located(endmembers)), scene, used.index)
+        return load_for(endmembers, scene, used.index, across_gaps=across_gaps)
     if start != "random":
         return extract_endmembers(
             to_extract_from(scene), used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
@@ -273,7 +284,7 @@ class Pixels:
         below = sum(self.pool.map(convert_line, range(n)))
         masked = np.isnan(out[:, 0])
         out[masked] = 0.0
-        if out.max() > LARGEST * self.unit:
+        if float(out.max()) > LARGEST * self.unit:
             raise CubeError(
                 f"{self.scene.path}: holds values above {LARGEST:g}; if these mean no data, name them with `nodata`"
             )
@@ -321,7 +332,7 @@ class Pixels:
 
     def equal_parts(self, X: np.ndarray) -> np.ndarray:
         """Return the abundances to start from."""
-        return equal_parts(X, self.E * np.float32(self.unit), self.plan.sum_to_one)
+        return equal_parts(X, (self.E * np.float64(self.unit)).astype(np.float32), self.plan.sum_to_one)
 
     def abundances(self, lines: slice) -> np.ndarray:
         """Return the abundances of some lines, (pixels, p)."""

@@ -132,7 +132,8 @@ def solve_files(
     Returns
     -------
     dict
-        The numbers of systems, certified and failed ones, the worst κ and δ, steps; the files written.
+        The numbers of systems; of those ``certified`` (κ ≤ 1e-10 and a finite δ), ``without_delta`` (κ ≤ 1e-10 alone: the optimality
+        conditions hold, and other x may fit as well) and ``failed``; the worst κ and δ, steps; the files written.
 
     Raises
     ------
@@ -324,7 +325,7 @@ def is_answer(path: Path, out: Path) -> bool:
 
 def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
     """Return the summary before the first batch."""
-    return {"systems": systems, "m": m, "n": n, "device": "", "certified": 0, "failed": 0, "failures": [],
+    return {"systems": systems, "m": m, "n": n, "device": "", "certified": 0, "without_delta": 0, "failed": 0, "failures": [],
             "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
 
 
@@ -341,7 +342,9 @@ def add_batch(summary: dict[str, Any], part: slice, batch: Batch | Programme) ->
     """Count a batch in the summary."""
     failed = batch.failed
     summary["failed"] += len(failed)
-    summary["certified"] += len(batch.x) - len(failed)
+    without = int(np.count_nonzero((batch.kappa <= CERTIFIED) & ~(batch.delta < np.inf)))
+    summary["without_delta"] += without
+    summary["certified"] += len(batch.x) - len(failed) - without
     summary["failures"] += [part.start + int(i) for i in failed[: FAILURES_NAMED - len(summary["failures"])]]
     summary["worst_kappa"] = max(summary["worst_kappa"], float(batch.kappa.max()))
     summary["worst_delta"] = max(summary["worst_delta"], float(batch.delta.max()))

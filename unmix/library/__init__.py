@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -163,9 +163,13 @@ def load_parts(path: Path) -> list[Endmembers]:
 
 
 def prepared(
-    parts: list[Endmembers], path: Path, classes: str | None, scale: float | None, wanted: str | None
-) -> list[Endmembers]:
-    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each where given."""
+    parts: list[Endmembers], path: Path, classes: str | None, scale: float | None, wanted: str | None, across_gaps: bool = False
+) -> list[Endmembers]:  # fmt: skip
+    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each where given.
+
+    With ``across_gaps`` it is resampled by straight lines where it has no channels.
+    """
+    parts = [replace(part, across_gaps=True) for part in parts] if across_gaps else parts
     parts = parts if classes is None else classified(parts, classes, path)
     parts = parts if scale is None else [scaled(part, scale) for part in parts]
     return parts if wanted is None else select(parts, wanted)
@@ -236,7 +240,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 
 def load_for(
     library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
-    scale: float | None = None, select: str | None = None, complete: bool = False,
+    scale: float | None = None, select: str | None = None, complete: bool = False, across_gaps: bool = False,
 ) -> Endmembers:  # fmt: skip
     """Return the selected spectra of a library, with their classes, scaled and brought to the bands of a scene.
 
@@ -246,7 +250,7 @@ def load_for(
     scene : Cube
     bands : array (L,), int
         The bands in use, from 0.
-    classes, scale, select
+    classes, scale, select, across_gaps
         See `prepared`.
     complete : bool
         See `fit`.
@@ -261,7 +265,7 @@ def load_for(
         if isinstance(library, Endmembers)
         else (load_parts(located(library)), located(library))
     )
-    return fit(prepared(parts, path, classes, scale, select), scene, bands, complete)
+    return fit(prepared(parts, path, classes, scale, select, across_gaps), scene, bands, complete)
 
 
 __all__ = [

@@ -30,6 +30,10 @@ EQUAL = 0.1
 FINER = 0.5
 # Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
+# A library of so many channels is a spectrometer's, whose spacing changes little by little; two neighbours that are further apart than
+# this many times the median of the next ones on either side have a gap between them. Nothing in ordinary libraries is above 1.5 but
+# channels that were left out for water vapour, at 6 to 26.
+SPECTROMETER, GAP, SIDE = 20, 5.0, 5
 # A run of fewer ascending bands is not a spectrometer of its own: the bands are then taken to be in no order.
 SHORTEST_RUN = 4
 # Assumed width of a single band, in nm.
@@ -190,6 +194,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     matrix = library.matrix[rows]
     if not equal.all():
         refuse_outside(library, wanted, widths[used], used, ~equal)
+        refuse_gaps(library, wanted[~equal], widths[used][~equal], used[~equal])
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
         log.info(
             f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
@@ -222,7 +227,8 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     Returns
     -------
     array (L, p), float64
-        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum.
+        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum, or lies in a gap of
+        the channels (`crossed`).
 
     Raises
     ------
@@ -240,8 +246,49 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     step = max(1, MOST_WEIGHTS // len(x))
     for first in range(0, len(centres), step):
         piece = slice(first, first + step)
-        weigh(library, order, x, centres[piece], sigma[piece], resampled[piece])
+        closed = crossed(library, x, centres[piece], fwhm[piece])
+        weigh(library, order, x, centres[piece], sigma[piece], closed, resampled[piece])
     return resampled
+
+
+def gaps_of(x: np.ndarray) -> np.ndarray:
+    """Return between which channels, ascending in nm, there is a gap in a spectrometer's channels, (channels − 1,) bool."""
+    steps = np.diff(x)
+    if len(x) < SPECTROMETER:
+        return np.zeros(len(steps), bool)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(steps, SIDE, mode="edge"), SIDE)
+    before, after = (np.median(side, axis=1) for side in (windows[: len(steps)], windows[SIDE + 1 :]))
+    # Overlapping detectors have small steps between large ones, and a coarser detector may follow: of both sides the larger one counts.
+    return np.asarray(steps > GAP * np.maximum(before, after))
+
+
+def crossed(library: Endmembers, x: np.ndarray, centres: np.ndarray, fwhm: np.ndarray) -> np.ndarray:
+    """Return which intervals between neighbouring channels x are gaps for each band, (L, channels − 1) bool.
+
+    A gap that is no wider than the band is none, nor is one for a band at its end, nor any where ``library.across_gaps``.
+    """
+    closed = np.zeros((len(centres), len(x) - 1), bool)
+    gaps = np.flatnonzero(gaps_of(x)) if not library.across_gaps else np.empty(0, int)
+    for i in gaps:
+        apart = np.minimum(np.abs(centres - x[i]), np.abs(centres - x[i + 1]))
+        closed[:, i] = (x[i + 1] - x[i] > fwhm) & (apart > EQUAL * fwhm)
+    return closed
+
+
+def refuse_gaps(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray) -> None:
+    """Raise `LibraryError` if a band lies in a gap of a library's channels: what is between them was never measured."""
+    assert library.wavelengths is not None
+    x = np.sort(library.wavelengths)
+    closed = crossed(library, x, centres, fwhm)
+    inside = closed & (x[:-1] < centres[:, None]) & (centres[:, None] < x[1:])
+    lost = inside.any(axis=1)
+    if lost.any():
+        gap = int(inside[lost][0].argmax())
+        raise LibraryError(
+            f"{library.source}: has no channel between {x[gap]:g} and {x[gap + 1]:g} nm, and so no value at "
+            f"{bands_named(bands[lost].tolist())} ({centres[lost].min():g} to {centres[lost].max():g} nm); leave these bands out with "
+            "`ignore_nm` or `bands`, or draw straight lines with `across_gaps`"
+        )
 
 
 def refuse_outside(
@@ -260,21 +307,30 @@ def refuse_outside(
 
 
 def weigh(
-    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, out: np.ndarray
+    library: Endmembers,
+    order: np.ndarray,
+    x: np.ndarray,
+    centres: np.ndarray,
+    sigma: np.ndarray,
+    closed: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's rows of them."""
+    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's rows of them.
+
+    Intervals between channels that are ``closed`` (bands, channels − 1) count as if they were not measured.
+    """
     mass, left, right, within = segments(x, centres, sigma)
     valid = library.valid[order]
     patterns, which = np.unique(valid, axis=1, return_inverse=True)
     for k, pattern in enumerate(patterns.T):
-        usable = pattern[:-1] & pattern[1:]
+        usable = pattern[:-1] & pattern[1:] & ~closed
         weights = np.zeros((len(centres), len(x)))
         weights[:, :-1] += left * usable
         weights[:, 1:] += right * usable
         total = (mass * usable).sum(axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            weights /= total[:, None]
-        weights[~(within & usable).any(axis=1)] = np.nan
+        measured = (within & usable).any(axis=1)
+        weights[measured] /= total[measured, None]
+        weights[~measured] = np.nan
         columns = np.flatnonzero(which.ravel() == k)
         values = np.where(pattern[:, None], library.matrix[np.ix_(order, columns)], 0.0)
         out[:, columns] = weights @ values

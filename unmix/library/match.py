@@ -33,13 +33,22 @@ class Match:
     distance: float
 
 
+def at_height_one(spectra: np.ndarray) -> np.ndarray:
+    """Return spectra (L, p) over their largest magnitudes, whose squares and sums are numbers; NaN where that is 0 or infinite."""
+    heights = np.abs(spectra).max(axis=0)
+    out = np.full(spectra.shape, np.nan)
+    return np.divide(spectra, heights, out=out, where=(heights > 0) & (heights < np.inf))
+
+
 def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the angles (p,) in radians between spectra (L, p) and a known one (L,).
 
     From chords, since of small angles a cosine keeps half the digits.
     """
-    unit, other = spectra / np.linalg.norm(spectra, axis=0), known / np.linalg.norm(known)
-    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other[:, None], axis=0) / 2, 1.0))
+    unit, other = (
+        columns / np.linalg.norm(columns, axis=0) for columns in map(at_height_one, (spectra, known[:, None]))
+    )
+    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other, axis=0) / 2, 1.0))
 
 
 def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -47,10 +56,11 @@ def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
 
     NaN where a value is not above 0.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p, q = spectra / spectra.sum(axis=0), (known / known.sum())[:, None]
-        found = ((p - q) * np.log(p / q)).sum(axis=0)
-    return np.where((spectra > 0).all(axis=0) & (known > 0).all(), found, np.nan)
+    p, q = at_height_one(spectra), at_height_one(known[:, None])
+    positive = (p > 0).all(axis=0) & (q > 0).all()
+    p, q = np.where(positive, p, 1.0), np.where(q > 0, q, 1.0)
+    p, q = p / p.sum(axis=0), q / q.sum(axis=0)
+    return np.where(positive, ((p - q) * (np.log(p) - np.log(q))).sum(axis=0), np.nan)
 
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"sam": angles, "sid": divergences}
@@ -59,10 +69,12 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"sam": an
 def without_continuum(waves: np.ndarray, spectrum: np.ndarray) -> np.ndarray:
     """Return a spectrum (L,) divided by its continuum, the upper convex hull over the wavelengths (L,).
 
-    NaN where the continuum is not above 0.
+    NaN where the continuum is not above 0, and everywhere where a value is not finite.
     """
     order = np.argsort(waves, kind="stable")
-    x, y = waves[order], spectrum[order]
+    x, y = waves[order], at_height_one(spectrum[order, None])[:, 0]
+    if not np.isfinite(y).all():
+        return np.full(len(x), np.nan)
     hull: list[int] = []
     for n in range(len(x)):
         while len(hull) > 1 and (y[hull[-1]] - y[hull[-2]]) * (x[n] - x[hull[-2]]) <= (y[n] - y[hull[-2]]) * (
@@ -166,8 +178,7 @@ class Comparable:
                     plain[key] = np.stack(
                         [without_continuum(self.waves[has], column) for column in matrix[has].T], axis=1
                     )
-            with np.errstate(invalid="ignore", divide="ignore"):
-                found[n] = self.measure(plain[key], values)
+            found[n] = self.measure(plain[key], values)
         return found
 
 

@@ -60,6 +60,8 @@ class Endmembers:
         Of extracted endmembers, how good they are (`unmix.endmembers.quality.quality_of`).
     has_shade : bool
         Whether the last one is shade (`with_shade`).
+    across_gaps : bool
+        Whether bands in gaps of the channels are resampled by straight lines across these (`unmix.library.fit.crossed`).
     """
 
     names: tuple[str, ...]
@@ -74,6 +76,7 @@ class Endmembers:
     has_shade: bool = False
     scenes: tuple[str, ...] | None = None
     quality: dict[str, Any] | None = None
+    across_gaps: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""

@@ -53,6 +53,8 @@ class Options:
         their names; default is what the library itself says.
     library_scale : float, optional
         Values of ``endmembers`` are divided by it.
+    across_gaps : bool
+        Resample ``endmembers`` by straight lines across gaps in their channels; otherwise a band in a gap is an error.
     by : {"class"}, optional
         Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
     shade : path-like, optional
@@ -147,6 +149,7 @@ class Options:
     complete: bool = False
     classes: str | None = None
     library_scale: float | None = None
+    across_gaps: bool = False
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Options that mean something for a library alone, and what they do with it.
 OF_A_LIBRARY = {
     "select": "chooses spectra of", "complete": "leaves out spectra of", "classes": "names the classes of", "library_scale": "scales",
-    "by": "sums by the classes of",
+    "across_gaps": "resamples", "by": "sums by the classes of",
 }  # fmt: skip
 # Options of the extraction of endmembers that a library makes void.
 OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
@@ -50,8 +50,8 @@ def refuse_run(options: "Options") -> None:
         raise MethodError("`quantize` does not go with `l21`, whose proof needs the abundances as they are")
     if options.top is not None and options.top < 1:
         raise MethodError(f"`top` {options.top}: must be at least 1")
-    if not options.max_delta > 0:
-        raise MethodError(f"`max_delta` {options.max_delta}: must be above 0")
+    if not 0 < options.max_delta < float("inf"):
+        raise MethodError(f"`max_delta` {options.max_delta}: must be a number above 0")
     if options.streams < 1 or (options.threads is not None and options.threads < 1):
         raise MethodError("`streams` and `threads` must be at least 1")
     if options.overwrite and options.skip_existing:

@@ -117,6 +117,12 @@ def squares_of(noise: np.ndarray) -> np.ndarray:
         return np.square(noise)
 
 
+def times(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; where these are infinite, they are for any noise."""
+    shape = np.broadcast_shapes(noise.shape, sigma.shape)
+    return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
+
+
 Values = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -298,11 +304,9 @@ class Uncertainty:
             of = self.with_noise(of, variances)
         pull(Y, F, support, self.rows, of.others, of.first, np.atleast_2d(of.scale), dof, found)
         noise, away = found[:, :1], found[:, 1]
-        sigma = noise * of.sigma
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.where(sigma[:, columns] > 0, A[:, columns] / sigma[:, columns], np.inf).min(
-                axis=1, initial=np.inf
-            )
+        sigma = times(noise, np.atleast_2d(of.sigma))
+        own = sigma[:, columns]
+        inside = np.divide(support, own, out=np.full(own.shape, np.inf), where=own > 0).min(axis=1, initial=np.inf)
         validity = np.minimum(inside, away)[:, None]
         if self.sums is not None:
             sigma = self.of_sums(of, noise, A)
@@ -332,11 +336,13 @@ class Uncertainty:
             g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
             change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
             variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
+        # Of a class that is not there only its own abundance counts: that of the brightness is multiplied with its fraction, 0.
+        height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
         sigma = noise * np.sqrt(np.maximum(variances, 0))
         of_each = np.atleast_2d(of.sigma)
         for c, members in enumerate(self.sums.members):
             if not of.parts[c].any():
-                sigma[:, c] = noise[:, 0] * of_each[:, list(members)].max(axis=1)
+                sigma[:, c] = times(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height
         if self.sums.normalized:
             sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]

@@ -75,6 +75,7 @@ class ClusterExecutor:
                 complete=False,
                 classes=None,
                 library_scale=None,
+                across_gaps=False,
             )
         except BaseException:
             self.pool.stop()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...blocks import cores, parse_size
 from ...endmembers.statistics import walk
-from ...errors import LibraryError, MethodError
+from ...errors import CubeError, LibraryError, MethodError
 from ...io.cube import by_pixel, missing, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
@@ -30,7 +30,7 @@ BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 def match(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
-    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None,
+    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
     out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
     **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -47,7 +47,7 @@ def match(
         Compare spectra divided by their continua.
     max_distance : float, optional
         Pixels farther than that from all spectra have the number 0.
-    select, library_scale
+    select, library_scale, across_gaps
         See `unmix.load_library`.
     out_dir, overwrite, memory, threads, **reading
         See `unmix.mnf`.
@@ -65,14 +65,14 @@ def match(
     LibraryError
         Where the library cannot be read, or none of its spectra can be compared.
     CubeError, OutputError
-        As there.
+        As there; and where all pixels are masked.
     """
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     if max_distance is not None and not max_distance > 0:
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
     waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
     channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
-    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select)
+    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select, across_gaps)
     library = Comparable.of(channels, parts, by, continuum)
     if waves is None and any(part.wavelengths is not None for part in parts):
         log.warning(
@@ -86,9 +86,11 @@ def match(
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
 
     def one_line(pixels: np.ndarray) -> np.ndarray:
-        rows = nearest_two(library, spectra(pixels, "bip", bands), unit, max_distance)
-        rows[missing(pixels, "bip", bands, nodata)] = np.nan
-        return rows
+        good = ~missing(pixels, "bip", bands, nodata)
+        rows = np.full((*good.shape, len(BANDS)), np.nan)
+        if good.any():
+            rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
+        return rows.reshape(-1, len(BANDS))
 
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
         with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
@@ -101,6 +103,8 @@ def match(
                     image.put(rows)
 
             walk(scene, parse_size(str(memory)), visit, 8 * scene.samples * (len(library.names) + 3 * len(bands.index)))
+        if not counts.any():
+            raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
             "bands": len(BANDS),
             "band names": list(BANDS),

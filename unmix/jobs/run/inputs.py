@@ -153,13 +153,20 @@ def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
     return load_for(
-        options.endmembers, scene, used.index, options.classes, options.library_scale, options.select, options.complete
+        options.endmembers,
+        scene,
+        used.index,
+        options.classes,
+        options.library_scale,
+        options.select,
+        options.complete,
+        options.across_gaps,
     )
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
-    shade = load_for(path, scene, used.index, scale=options.library_scale)
+    shade = load_for(path, scene, used.index, scale=options.library_scale, across_gaps=options.across_gaps)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
     return shade

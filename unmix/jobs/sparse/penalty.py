@@ -196,7 +196,14 @@ def path_of_scene(
     ).for_scene(cube)
     scene, used, nodata = open_scene(cube, options.reading)
     library = load_for(
-        endmembers, scene, used.index, options.classes, options.library_scale, options.select, options.complete
+        endmembers,
+        scene,
+        used.index,
+        options.classes,
+        options.library_scale,
+        options.select,
+        options.complete,
+        options.across_gaps,
     )
     problem = plan_problem(library, options.method_spec, options.solver_spec, used, nodata, scene.interleave)
     trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)

@@ -8,7 +8,6 @@ import numpy as np
 
 from ...arrays.collaborative import (
     BLOCK,
-    PROVEN,
     Collaborative,
     Visit,
     blocks_of,
@@ -16,11 +15,12 @@ from ...arrays.collaborative import (
     largest_l21,
     refuse_small,
     search,
+    warn_of_gap,
 )
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
-from ...errors import MethodError
+from ...errors import CubeError, MethodError
 from ...io import Bands, Cube, missing, spectra
 from ...library import Endmembers
 from ...problem.ridge import Ridge
@@ -86,6 +86,8 @@ class Rows:
         ------
         MethodError
             Where λ leaves no endmember, or is so small that it changes nothing.
+        CubeError
+            Where the λ that is chosen leaves no endmember.
         """
         Y, E, l21, chosen_by = some_pixels(scene, used, nodata), library.matrix, self.l21, {}
         moments = signal_of(scene, used, nodata, budget, threads)
@@ -97,6 +99,11 @@ class Rows:
             power = smaller(noise_power(moments)) if noise is None else noise
             l21 = float(f"{longer * choose_l21(Y, E, power / len(E), threads):.4g}")
             chosen_by = {"rule": self.l21, "noise": float(np.sqrt(power / len(E)))}
+        if l21 >= largest and chosen_by:
+            raise CubeError(
+                f"{scene.path}: `l21` auto keeps no endmember of {library.source}: with noise of {chosen_by['noise']:.3g} a band "
+                f"nothing is better than leaving all out; give a number below {largest:.4g}, the noise (`noise`), or another library"
+            )
         if l21 >= largest:
             raise MethodError(
                 f"`l21` {l21:g}: no endmember of {library.source} is left; from {largest:.4g} on all abundances are 0"
@@ -104,10 +111,7 @@ class Rows:
         refuse_small(l21, largest)
         start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
         found = search(blocks, E, l21, threads, start)
-        if found.gap > PROVEN:
-            log.warning(
-                f"{scene.path}: after {found.passes} passes the cost of the rows may be {found.gap:.1e} of it above the optimum"
-            )
+        warn_of_gap(found, scene.path)
         log.info(
             f"{scene.path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "
             f"absent; duality gap {found.gap:.1e} of the cost, {found.passes} passes"

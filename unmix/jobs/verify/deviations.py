@@ -13,20 +13,35 @@ CLEAR = 1e-6
 TOLERANCE = 1e-4
 # Above this condition of a support its deviations are not known to the tolerance.
 ALIKE = 1e6
+# A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
+EXACT = 1e-6
 
 
 def deviations(
     E: np.ndarray, a: np.ndarray, y: np.ndarray, noise: np.ndarray | None, method: Method
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the support of a pixel, and the covariance of their abundances."""
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return the columns of the support of a pixel, the covariance of their abundances, and the deviation of every other one, (p,).
+
+    The covariance is None where they are alike. The others' deviations are those of least squares on the support and the one spectrum
+    more, NaN where that is nearly in the support's span.
+    """
     F = np.flatnonzero(a) if method.nonnegative else np.arange(len(a))
     k, held = len(F), int(method.sum_to_one)
     # An orthonormal basis of the directions in which the abundances may move.
     Z = np.linalg.svd(np.ones((1, k)))[2][1:].T if held else np.eye(k)
-    M = Z @ np.linalg.lstsq(E[:, F] @ Z, np.eye(len(E)), rcond=None)[0]
+    span = E[:, F] @ Z
+    M = Z @ np.linalg.lstsq(span, np.eye(len(E)), rcond=None)[0]
     r = y - E @ a
     weights = np.sqrt(r @ r / max(1, len(E) - k + held)) * np.ones(len(E)) if noise is None else noise
-    return F, (M * weights) @ (M * weights).T
+    more = E - E[:, F[:1]] if held else E
+    rest = more - span @ np.linalg.lstsq(span, more, rcond=None)[0]
+    squares = np.square(rest).sum(axis=0)
+    known = squares > np.square(E).sum(axis=0) / ALIKE
+    alone = np.divide(
+        np.linalg.norm(rest * weights[:, None], axis=0), squares, out=np.full(len(a), np.nan), where=known
+    )
+    C = (M * weights) @ (M * weights).T
+    return F, C if not span.size or np.linalg.cond(span) <= ALIKE else None, alone
 
 
 def wrong_deviations(
@@ -65,11 +80,11 @@ def wrong_deviations(
         if each is not None and not np.isfinite(each[n]).all():
             wrong[n] = np.any(written[:, n] != -9999)
             continue
-        F, C = deviations(E, a, y, noise if each is None else each[n], method)
+        F, C, alone = deviations(E, a, y, noise if each is None else each[n], method)
         if sums is not None and sums.normalized and not a[: len(a) - method.has_shade].sum() > 0:
             wrong[n] = np.any(written[: len(sums.names), n] != -9999)
             continue
-        if len(F) and np.linalg.cond(E[:, F]) > ALIKE:
+        if C is None or (noise is None and each is None and np.linalg.norm(y - E @ a) <= EXACT * np.linalg.norm(y)):
             continue
         if sums is None:
             found, expected = written[F, n], np.sqrt(np.diag(C))
@@ -78,7 +93,10 @@ def wrong_deviations(
             seen, total = B.any(axis=1), a[: len(a) - method.has_shade].sum()
             brightness = B.sum(axis=0)
             J = (B - np.outer(B @ a[F] / total, brightness)) / total if sums.normalized and total > 0 else B
-            found = np.append(written[: len(B), n][seen], written[len(B) + shade, n])
-            expected = np.sqrt(np.maximum(np.append(np.diag(J @ C @ J.T)[seen], brightness @ C @ brightness), 0.0))
+            found = np.append(written[: len(B), n], written[len(B) + shade, n])
+            expected = np.sqrt(np.maximum(np.append(np.diag(J @ C @ J.T), brightness @ C @ brightness), 0.0))
+            for c in np.flatnonzero(~seen):  # as if one of its spectra were there, at nearly 0
+                expected[c] = alone[list(sums.members[c])].max() / (total if sums.normalized else 1.0)
+            found, expected = found[~np.isnan(expected)], expected[~np.isnan(expected)]
         wrong[n] = np.any(np.abs(found - expected) > TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0))
     return wrong

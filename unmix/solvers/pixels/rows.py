@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...certificate import ROUNDING
 from ...compiled.jit import allocating
 
 
@@ -25,9 +26,10 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, totals, rows, duals, curv
         λ.
     used : array (k,), int64
         Their numbers.
-    totals : array (3,), float64
+    totals : array (6,), float64
         ``Σ|r|²``, ``Σ xᵀw`` with w = Eᵀr, and degrees of freedom: on the support, D = diag(η), the trace of
-        ``(λ + D^½ G D^½)⁻¹ D^½ G D^½``.
+        ``(λ + D^½ G D^½)⁻¹ D^½ G D^½``. Then, with the bound ``ρ = u ((L + 2)|r| + (k + 2)(|y| + Σ|e_j|x_j))`` of the rounding of
+        ``w_j / |e_j|`` (`unmix.certificate`), ``Σρ²`` and ``Σρ Σ|e_j|x_j``. Last ``Σ|x_j w_j|``.
     rows, duals : arrays (k,) and (p,), float64
         ``Σ x_j²`` and ``Σ max(w_j, 0)²``.
     curvature : array (k, k), float64
@@ -39,7 +41,7 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, totals, rows, duals, curv
     support, root = np.empty(k, np.int64), np.empty(k)
     T, inverse = np.empty((k, k)), np.empty((k, k))
     for n in range(len(Y)):
-        size = 0
+        size, left, length, reach = 0, 0.0, 0.0, 0.0
         r[:] = Y[n]
         for i in range(k):
             x = X[n, i]
@@ -47,13 +49,19 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, totals, rows, duals, curv
                 support[size], root[size] = i, np.sqrt(scales[i])
                 size += 1
                 rows[i] += x * x
+                reach += np.sqrt(G[i, i]) * x
                 for b in range(L):
                     r[b] -= x * columns[i, b]
         w[:] = 0.0
         for b in range(L):
             for j in range(p):
                 w[j] += E[b, j] * r[b]
-            totals[0] += r[b] * r[b]
+            left += r[b] * r[b]
+            length += Y[n, b] * Y[n, b]
+        totals[0] += left
+        rounding = ROUNDING * ((L + 2.0) * np.sqrt(left) + (size + 2.0) * (np.sqrt(length) + reach))
+        totals[3] += rounding * rounding
+        totals[4] += rounding * reach
         for j in range(p):
             duals[j] += max(w[j], 0.0) ** 2
         # K = D^½ G D^½ + λ on the support, its Cholesky factor T (lower), T⁻¹ (kept transposed), and I − λ K⁻¹.
@@ -72,7 +80,9 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, totals, rows, duals, curv
                 inverse[m, i] = value / T[i, i]
         for i in range(size):
             at = support[i]
-            totals[1] += X[n, at] * w[used[at]]
+            explained = X[n, at] * w[used[at]]
+            totals[1] += explained
+            totals[5] += abs(explained)
             for m in range(i + 1):
                 value = 0.0
                 for q in range(i, size):

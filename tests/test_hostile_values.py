@@ -1,0 +1,67 @@
+"""Scenes of hostile values through every command that reads one: no warning of numpy (an error here), no "this should not happen"."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import write_csv, write_cube
+from unmix_cli.main import cli
+
+import unmix
+from unmix.devices import simulated
+
+pytestmark = pytest.mark.skipif(simulated(), reason="commands, not kernels")
+L = 20
+COMMANDS = {
+    "path": "--json --points 3",
+    "run auto": "--method nnls --l1 auto --device cpu",
+    "run rows": "--method nnls --l21 auto --device cpu",
+    "run uncertainty": "--method nnls --uncertainty --residual --certificate --device cpu",
+    "check": "",
+    "nmf": "-n 2 --steps 20 --device cpu",
+    "match continuum": "--continuum",
+    "match sid": "--by sid",
+    "mesma": "--uncertainty --device cpu",
+    "count": "--method all",
+    "mnf": "",
+    "endmembers": "-n 3",
+}
+WITH_LIBRARY = ("path", "run", "check", "match", "mesma")
+WRITES = ("run", "nmf", "match", "mesma", "mnf", "endmembers")
+
+
+def scenes():
+    """By name: constant, flat, huge, tiny, denormal and negative values, one pixel, one band, infinities, NaN of any bits."""
+    random = np.random.default_rng(0)
+    E = random.random((L, 4)) + 0.1
+    mixed = random.dirichlet(np.ones(4), (6, 8)) @ E.T
+    infinite, signalling = mixed.copy(), mixed.astype(np.float32)
+    infinite[random.random(mixed.shape) < 0.1] = np.inf
+    infinite[3] = np.inf
+    signalling.view(np.uint32)[2, 3] = 0x7FA00000
+    return E, {
+        "constant": np.tile(E[:, 0], (6, 8, 1)), "flat": np.full((6, 8, L), 0.3), "zero": np.zeros((6, 8, L)),
+        "huge": mixed * 1e160, "largest": mixed * 1e307, "tiny": mixed * 1e-170, "denormal": mixed * 1e-310,
+        "negative": -mixed, "one pixel": mixed[:1, :1], "one line": mixed[:1], "one band": mixed[..., :1], "infinite": infinite,
+        "float32 denormal": (mixed * 1e-40).astype(np.float32), "float32 large": (mixed * 1e38).astype(np.float32),
+        "signalling NaN": signalling,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command(tmp_path, words):
+    E, every = scenes()
+    name = words.split()[0]
+    for kind, Y in every.items():
+        waves = 400.0 + 20 * np.arange(Y.shape[2])
+        field = "{" + ", ".join(map(str, waves)) + "}"
+        cube = write_cube(tmp_path / f"{kind.replace(' ', '_')}.hdr", Y, wavelength=field)
+        library = write_csv(tmp_path / "e.csv", E[: Y.shape[2]], wavelengths=waves)
+        arguments = [name, cube, *(["-e", library] if name in WITH_LIBRARY else []), *COMMANDS[words].split()]
+        arguments += ["--overwrite"] if name in WRITES else []
+        result = CliRunner().invoke(cli, list(map(str, arguments)), standalone_mode=False)
+        assert isinstance(result.exception, unmix.UnmixError | SystemExit | None), (kind, result.exception)
+        assert "noise is nan" not in result.output
+        if "--json" in arguments and result.exception is None:
+            json.loads(result.stdout, parse_constant=pytest.fail)
