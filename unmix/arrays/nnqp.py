@@ -284,7 +284,6 @@ def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndar
     """
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
-    terms = np.bincount(Q.nonzero()[0]).max() if scipy.sparse.issparse(Q) else len(lengths)
     product = np.asarray((Q @ X.T).T)
     dual = -(product + H)
     cost = (X * (0.5 * product + H)).sum(axis=1)
@@ -295,6 +294,7 @@ def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndar
     kappa[~np.isfinite(dual).all(axis=1)] = np.inf
     if not least > 0:
         return kappa, np.full(len(H), np.inf), cost
+    terms = np.diff(Q.indptr).max() if scipy.sparse.issparse(Q) else len(lengths)
     margin = (terms + 2.0) * ROUNDING * (np.asarray((abs(Q) @ np.abs(X).T).T) + np.abs(H))
     bound = np.where(X > 0, np.abs(dual) + margin, np.maximum(dual + margin, 0.0))
     delta = np.sqrt(np.square(bound).sum(axis=1) + UNDERFLOW) / least * (1.0 + 4.0 * (len(lengths) + 4.0) * ROUNDING)

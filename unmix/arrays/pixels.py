@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import BlockPlan, cores
+from ..certificate import MOST_DELTA
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
 from ..io.cube import Bands
@@ -209,7 +210,7 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
     def finish(slot: Slot) -> None:
         assert slot.results is not None and slot.raw is not None
         if problem.solver.exact and problem.choice is None:
-            rescue(problem, slot.raw, slot.results, threads=threads or cores())
+            rescue(problem, slot.raw, slot.results, MOST_DELTA, threads or cores())
         first = slot.lines.start * chunk
         for name, values in answers.items():
             part = values[first : first + chunk]

@@ -41,24 +41,21 @@ def at_height_one(spectra: np.ndarray) -> np.ndarray:
 
 
 def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return the angles (p,) in radians between spectra (L, p) and a known one (L,).
+    """Return the angles (p,) in radians between spectra (L, p) and a known one (L,), all `at_height_one`.
 
     From chords, since of small angles a cosine keeps half the digits.
     """
-    unit, other = (
-        columns / np.linalg.norm(columns, axis=0) for columns in map(at_height_one, (spectra, known[:, None]))
-    )
-    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other, axis=0) / 2, 1.0))
+    unit, other = spectra / np.linalg.norm(spectra, axis=0), known / np.linalg.norm(known)
+    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other[:, None], axis=0) / 2, 1.0))
 
 
 def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,) (Chang 2000).
+    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,), all `at_height_one` (Chang 2000).
 
     NaN where a value is not above 0.
     """
-    p, q = at_height_one(spectra), at_height_one(known[:, None])
-    positive = (p > 0).all(axis=0) & (q > 0).all()
-    p, q = np.where(positive, p, 1.0), np.where(q > 0, q, 1.0)
+    positive = (spectra > 0).all(axis=0) & (known > 0).all()
+    p, q = np.where(positive, spectra, 1.0), np.where(known > 0, known, 1.0)[:, None]
     p, q = p / p.sum(axis=0), q / q.sum(axis=0)
     return np.where(positive, ((p - q) * (np.log(p) - np.log(q))).sum(axis=0), np.nan)
 
@@ -128,7 +125,7 @@ class Comparable:
     names, kinds : list of str
         Their names and classes, "" for none.
     known : list of (array (L,) of bool, array)
-        Of each the channels that it has, and its values there, without its continuum if that is wanted.
+        Of each the channels that it has, and its values there, without its continuum if that is wanted, `at_height_one`.
     waves : array (L,) or None
         The wavelengths of the channels.
     measure : callable
@@ -162,7 +159,7 @@ class Comparable:
                     values = without_continuum(spectra.wavelengths[has], values)
                 names.append(name)
                 kinds.append(part.classes[n] if part.classes else "")
-                known.append((has, values))
+                known.append((has, at_height_one(values[:, None])[:, 0]))
         return cls(names, kinds, known, spectra.wavelengths, MEASURES[by], continuum)
 
     def distances(self, matrix: np.ndarray) -> np.ndarray:
@@ -172,12 +169,11 @@ class Comparable:
         for n, (has, values) in enumerate(self.known):
             key = has.tobytes()  # most spectra have the same channels
             if key not in plain:
-                plain[key] = matrix[has]
+                plain[key] = at_height_one(matrix[has])
                 if self.continuum:
                     assert self.waves is not None
-                    plain[key] = np.stack(
-                        [without_continuum(self.waves[has], column) for column in matrix[has].T], axis=1
-                    )
+                    columns = [without_continuum(self.waves[has], column) for column in matrix[has].T]
+                    plain[key] = at_height_one(np.stack(columns, axis=1))
             found[n] = self.measure(plain[key], values)
         return found
 
