@@ -41,9 +41,10 @@ def read(path: Path, command: str) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    is_record = content.lstrip().startswith(b"{")
     try:
-        given = json.loads(content) if is_record else tomllib.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        is_record = text.lstrip().startswith("{")
+        given = json.loads(text) if is_record else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise MethodError(f"{path}: is neither TOML nor a run.json: {error}") from None
     if is_record:

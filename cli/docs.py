@@ -14,7 +14,7 @@ HEAD = """# The command line
 Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
 stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
 2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
-or failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
+or failed; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
 """
 
 

@@ -739,9 +739,12 @@ def test_two_versions_are_never_one_file(
         if number == at:
             changed(large / "x.bin")
 
-    with serving(large, validators=validators, conditions=conditions, failing=failing, before=before) as server:
-        with pytest.raises(CubeError, match="changed while it was read; this run leaves no results"):
-            fetched_from(server.url)
+    how = {"validators": validators, "conditions": conditions, "failing": failing, "before": before}
+    with (
+        serving(large, **how) as server,
+        pytest.raises(CubeError, match="changed while it was read; this run leaves no"),
+    ):
+        fetched_from(server.url)
 
 
 def test_versions_that_differ_in_size_alone(large: Path) -> None:
@@ -791,16 +794,16 @@ def test_line_that_is_silent(large: Path, validators: tuple[str, ...], monkeypat
     monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
     store.store_of.cache_clear()
     (large / "x.bin").write_bytes(bytes(1000))
-    with serving(large, validators=validators, failing={"stall": 1}) as server:
-        with pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
-            fetched_from(server.url)
+    how = {"validators": validators, "failing": {"stall": 1}}
+    with serving(large, **how) as server, pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
+        fetched_from(server.url)
     store.store_of.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"), ("gzip", "as gzip"),
-     ("multipart", "reading failed at byte 0")],
+    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"),
+     ("gzip", "as gzip"), ("multipart", "reading failed at byte 0")],
 )  # fmt: skip
 def test_answers_that_are_not_what_was_asked_for(large: Path, kind: str, message: str) -> None:
     with serving(large, failing={kind: 1}) as server, pytest.raises(CubeError, match=message) as error:
