@@ -103,7 +103,16 @@ ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF a
 offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
 certificate and `run.json` are of the values before they are stored. STEP is at most 0.1; `run`, `batch` and `mesma` have the option.
 """
-PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
+
+
+def schema_of_records() -> str:
+    """Return the schema of ``run.json``, which the package reads itself."""
+    from unmix.outputs.run_record import SCHEMA
+
+    return SCHEMA.read_text(encoding="utf-8")
+
+
+PAGES = {"cli.md": command_line_page, "formats.md": formats_page, "run.schema.json": schema_of_records}
 
 
 if __name__ == "__main__":

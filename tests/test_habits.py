@@ -325,8 +325,9 @@ def test_words_are_completed(words, expected):
 
 def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
     """A byte order mark, as Windows' editors write: the first number counted as a heading, and a record as no JSON."""
-    from unmix.jobs.derived.noise import read_numbers
     from unmix_cli.config import read
+
+    from unmix.jobs.derived.noise import read_numbers
 
     (tmp_path / "n.txt").write_text("\ufeff0.5\n0.25\n", encoding="utf-8")
     assert read_numbers(tmp_path / "n.txt", "weight", "a band") == [0.5, 0.25]
