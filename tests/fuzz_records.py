@@ -135,7 +135,7 @@ def check(stem: Path, text: str, out: Path) -> Iterator[tuple[str, str]]:
         yield name, end
 
 
-def fuzz(folder: Path, count: int, seed: int = 0) -> tuple[Counter, list[str]]:
+def fuzz(folder: Path, count: int, seed: int = 0, first: int = 0) -> tuple[Counter, list[str]]:
     """Edit so many records and return what became of them, and the findings."""
     import logging
 
@@ -144,7 +144,7 @@ def fuzz(folder: Path, count: int, seed: int = 0) -> tuple[Counter, list[str]]:
     out.mkdir()
     logging.disable(logging.CRITICAL)
     try:
-        for number in range(count):
+        for number in range(first, first + count):
             draw = random.Random(seed * 10**9 + number)
             which = draw.randrange(len(stems))
             text, said = edited(records[which], draw)

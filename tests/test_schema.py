@@ -11,6 +11,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.io.export import FORMATS
 
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/run.schema.json").read_text())
@@ -56,6 +57,7 @@ def test_a_record_with_numbers_that_json_has_none_for(tmp_path):
 
 def test_the_schema_describes_every_key():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert set(SCHEMA["properties"]["format"]["enum"]) == set(FORMATS)
     assert all(key.get("description") for key in SCHEMA["properties"].values()) and not SCHEMA["additionalProperties"]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
+from ..io.read import brief
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # How deep the lists and objects of a record may lie in each other; those of unmix do so to a depth of 6.
@@ -67,7 +68,7 @@ def believing(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise OutputError(f"{path}: is damaged: {type(error).__name__}: {error}") from None
+        raise OutputError(f"{path}: is damaged: {type(error).__name__}: {brief(error)}") from None
 
 
 @functools.cache

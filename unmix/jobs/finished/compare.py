@@ -273,6 +273,8 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     }
     kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)
     spectra = run.endmembers() if kind == "abundance" else None
+    if spectra is not None and len(spectra.names) != cube.bands:
+        raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
     return Side(path, cube, run.band_names(kind, cube.bands), spectra, report, kind == "fraction", is_placed)
 
 
