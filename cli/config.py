@@ -1,7 +1,6 @@
 """Options from a file: TOML, or the record of an earlier run, whose options are repeated."""
 
 import difflib
-import json
 import logging
 import tomllib
 from pathlib import Path
@@ -41,9 +40,10 @@ def read(path: Path, command: str) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    is_record = content.lstrip().startswith(b"{")
     try:
-        given = json.loads(content) if is_record else tomllib.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        is_record = text.lstrip().startswith("{")
+        given = record_in(text) if is_record else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise MethodError(f"{path}: is neither TOML nor a run.json: {error}") from None
     if is_record:
@@ -53,6 +53,13 @@ def read(path: Path, command: str) -> dict[str, Any]:
         if name not in COMMANDS:
             raise MethodError(f"{path}: [{name}] is no command; options of one command are in a table with its name")
     return given | tables.get(command, {})
+
+
+def record_in(text: str) -> dict[str, Any]:
+    """Return the content of a record; see `unmix.outputs.run_record.parse_record`, which TOML does without."""
+    from unmix.outputs.run_record import parse_record
+
+    return parse_record(text)
 
 
 def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ HEAD = """# The command line
 Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
 stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
 2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
-or failed; 130 and 143 stopped by Ctrl-C and SIGTERM.
+or failed; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
 """
 
 
@@ -103,7 +103,16 @@ ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF a
 offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
 certificate and `run.json` are of the values before they are stored. STEP is at most 0.1; `run`, `batch` and `mesma` have the option.
 """
-PAGES = {"cli.md": command_line_page, "formats.md": formats_page}
+
+
+def schema_of_records() -> str:
+    """Return the schema of ``run.json``, which the package reads itself."""
+    from unmix.outputs.run_record import SCHEMA
+
+    return SCHEMA.read_text(encoding="utf-8")
+
+
+PAGES = {"cli.md": command_line_page, "formats.md": formats_page, "run.schema.json": schema_of_records}
 
 
 if __name__ == "__main__":

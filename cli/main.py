@@ -5,18 +5,20 @@ import importlib
 import logging
 import os
 import re
+import resource
 import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from unmix._version import build
-from unmix.errors import UnmixError, printable
+from unmix.errors import MethodError, UnmixError, printable
+
+from . import start
 
 # Commands in the order of the help, with the line shown there; the file of a command is imported when it runs.
 COMMANDS = {
@@ -51,11 +53,10 @@ COMMANDS = {
 # Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
 PARAMETER = re.compile("`([a-z][a-z0-9_]*)`")
+# Bytes of a stack: with 96 KiB code was compiled into a SIGSEGV, with 128 not; below 80 Python itself does not begin.
+SMALLEST_STACK = 256 * 2**10
+UNREAD = re.compile("Environment variable '(.*?)' is defined but its associated value '(.*?)' could not be parsed")
 NO_MEMORY = "not enough memory; lower --memory or --threads, or check whether the file is damaged"
-
-
-class Terminated(BaseException):
-    """SIGTERM as an exception, so that temporary files and locks are cleaned up."""
 
 
 class Commands(click.Group):
@@ -83,6 +84,40 @@ def cli() -> None:
 
     Begin with: unmix run cube.hdr --method fcls
     """
+    refuse_environment()
+
+
+def refuse_environment() -> None:
+    """Raise `MethodError` for limits and variables of the environment with which compiled code would end the process, or fail later."""
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if 0 <= limit < SMALLEST_STACK:
+        raise MethodError(
+            f"the stack is limited to {limit // 2**10} KiB (ulimit -s), in which code cannot be compiled: ulimit -s 8192"
+        )
+    given = os.environ.get("NUMBA_NUM_THREADS", "1")
+    if not given.isdecimal() or int(given) == 0:
+        raise MethodError(
+            f"NUMBA_NUM_THREADS is '{given}' in the environment, but has to be a number from 1 on: unset it"
+        )
+    if any(name.startswith("NUMBA_") for name in os.environ):
+        with warnings.catch_warnings(record=True) as said:  # Numba warns with the traceback of its own reading
+            warnings.simplefilter("always")
+            from numba.core import config
+        for unread in filter(None, (UNREAD.match(str(one.message)) for one in said)):
+            raise MethodError(f"{unread[1]} is '{unread[2]}' in the environment, which Numba cannot read: unset it")
+        refuse_features(str(getattr(config, "CPU_FEATURES", None) or ""))
+
+
+def refuse_features(wanted: str) -> None:
+    """Raise `MethodError` for features of processors that LLVM does not know, for which it ends the process."""
+    from llvmlite.binding import get_host_cpu_features
+
+    known = get_host_cpu_features()
+    for word in filter(None, wanted.split(",")):
+        if word[0] not in "+-" or word[1:] not in known:
+            raise MethodError(
+                f"NUMBA_CPU_FEATURES names '{word}' in the environment, which LLVM does not know: unset it"
+            )
 
 
 def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -90,13 +125,6 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     if wanted and not context.resilient_parsing:
         click.echo(f"unmix, version {build()}")
         context.exit()
-
-
-def stop_on_signal(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise an exception for the first signal, and ignore further ones, which would interrupt the cleaning up."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def as_options(text: str) -> str:
@@ -134,12 +162,20 @@ def report_unexpected(error: BaseException | None) -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with the code of the error, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Run the command line and exit with the code of the error, 128 + the number of a signal that stopped it."""
     open_closed_streams()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, stop_on_signal)
+    start.handle_signals()
+    number = None
     try:
-        code = cli.main(prog_name="unmix", standalone_mode=False)
+        try:
+            start.begin_work()
+            code = cli.main(prog_name="unmix", standalone_mode=False)
+        finally:
+            number = start.end_work()
+            if number is not None:  # and whatever error the signal led to
+                raise start.Stopped
+    except start.Stopped:
+        number = start.end_work()
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
@@ -154,11 +190,8 @@ def main() -> None:
         if cut_off:
             report_unexpected(stop.__cause__)
         else:
-            print_err("stopped by Ctrl-C; unfinished outputs have not taken their final names")
-        code = 1 if cut_off else 130
-    except Terminated:
-        print_err("stopped by SIGTERM; unfinished outputs have not taken their final names")
-        code = 143
+            number = signal.SIGINT
+        code = 1
     except BrokenPipeError:
         code = 1
     except OSError as error:
@@ -170,6 +203,11 @@ def main() -> None:
     except Exception as error:
         report_unexpected(error)
         code = 1
+    if number is not None:
+        if "unmix.outputs.lock" in sys.modules:
+            sys.modules["unmix.outputs.lock"].release_all()
+        print_err(start.message(number))
+        code = 128 + number
     if not flush_stream("stdout") and code == 0:
         code = 1
     flush_stream("stderr")

@@ -3,6 +3,7 @@
 import contextlib
 import email.utils
 import functools
+import gzip
 import hashlib
 import itertools
 import socket
@@ -10,7 +11,7 @@ import struct
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,9 +26,15 @@ class ObjectServer:
     folder : Path
     failing : dict of str to int
         Every how many GETs each kind of failure happens: "drop" ends the connection half way through the body, "refuse" before the
-        answer, "short" sends fewer bytes than were asked for, and says so, "busy" answers 503, "stall" never goes on.
+        answer, "short" sends fewer bytes than were asked for, and says so, "busy" answers 503, "stall" never goes on, "less" and "more"
+        send fewer or more bytes than their own Content-Range says, "misplaced" says another place, "multipart" and "gzip" wrap the
+        bytes, "redirect" names another place for the same.
     validators : tuple of str
         Of ETag, Last-Modified and a weak ETag ("weak"), those that are sent.
+    conditions : bool
+        Whether If-Match and If-Unmodified-Since are honoured.
+    before : callable, optional
+        Called with the number of each GET before it is answered.
     ranges : bool
         Whether byte ranges are served; else every answer is the whole file.
     absent : int
@@ -45,6 +52,8 @@ class ObjectServer:
     folder: Path
     failing: dict[str, int] = field(default_factory=dict)
     validators: tuple[str, ...] = ("ETag", "Last-Modified")
+    conditions: bool = True
+    before: Callable[[int], None] | None = None
     ranges: bool = True
     absent: int = 404
     outage: tuple[int, float] = (0, 0.0)
@@ -94,6 +103,8 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 wanted = self.headers.get("Range", "")
                 server.requests.append((self.command, self.path, wanted))
                 number = next(server.count) if body else 0
+                if server.before is not None and body:
+                    server.before(number)
             failure = next((kind for kind, every in server.failing.items() if number and number % every == 0), "")
             if server.latency:
                 server.released.wait(server.latency)
@@ -101,6 +112,8 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 return self.hang_up()
             if failure == "busy" or server.is_out(number):
                 return self.empty(503)
+            if failure == "redirect" and "moved" not in self.path:
+                return self.empty(307, self.path + "?moved")
             path = server.folder / urllib.parse.unquote(self.path.lstrip("/").partition("?")[0])
             if not path.is_file():
                 return self.empty(server.absent)
@@ -111,10 +124,14 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 if "ETag" in server.validators
                 else "If-Match" not in self.headers
             )
-            if not matches:
+            if server.conditions and not matches:
                 return self.empty(412)
             since = self.headers.get("If-Unmodified-Since")
-            if since is not None and email.utils.parsedate_to_datetime(since).timestamp() < int(path.stat().st_mtime):
+            if (
+                server.conditions
+                and since is not None
+                and email.utils.parsedate_to_datetime(since).timestamp() < int(path.stat().st_mtime)
+            ):
                 return self.empty(412)
             first, last = 0, size - 1
             partial = bool(wanted) and server.ranges
@@ -126,11 +143,21 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 if first >= size:
                     return self.empty(416)
             self.send_response(206 if partial else 200)
-            self.send_header("Content-Length", str(last - first + 1))
+            length = max(0, last + 1 - first + {"less": -100, "more": 100}.get(failure, 0))
+            content = None
+            if failure == "gzip":
+                self.send_header("Content-Encoding", "gzip")
+                content = gzip.compress(path.read_bytes()[first : last + 1])
+            elif failure == "multipart":
+                self.send_header("Content-Type", "multipart/byteranges; boundary=x")
+                said = f"\r\n--x\r\nContent-Range: bytes {first}-{last}/{size}\r\n\r\n".encode()
+                content = said + path.read_bytes()[first : last + 1] + b"\r\n--x--\r\n"
+            self.send_header("Content-Length", str(length if content is None else len(content)))
             if server.ranges:
                 self.send_header("Accept-Ranges", "bytes")
-            if partial:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            if partial and failure != "multipart":
+                aside = int(failure == "misplaced")
+                self.send_header("Content-Range", f"bytes {first + aside}-{last + aside}/{size}")
             for kind, name, value in (
                 ("ETag", "ETag", tag),
                 ("weak", "ETag", f"W/{tag}"),
@@ -139,8 +166,10 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 if kind in server.validators:
                     self.send_header(name, value)
             self.end_headers()
-            if body:
-                self.send(path, first, last + 1 - first, failure)
+            if content is not None:
+                self.wfile.write(content)
+            elif body:
+                self.send(path, first, length, failure)
 
         def send(self, path: Path, first: int, length: int, failure: str) -> None:
             with open(path, "rb") as file, contextlib.suppress(OSError):
@@ -151,13 +180,15 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                         server.released.wait(600)
                     return self.hang_up()
                 while length:
-                    piece = file.read(min(length, 2**18))
+                    piece = file.read(min(length, 2**18)) or bytes(length)
                     server.wait_for_the_wire(len(piece))
                     self.wfile.write(piece)
                     length -= len(piece)
 
-        def empty(self, status: int) -> None:
+        def empty(self, status: int, location: str = "") -> None:
             self.send_response(status)
+            if location:
+                self.send_header("Location", location)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -198,7 +229,7 @@ def serving(folder: Path, **how: object) -> Iterator[ObjectServer]:
     server = ObjectServer(folder, **how)  # type: ignore[arg-type]
     with Threads(("127.0.0.1", 0), handler_of(server)) as web:
         server.url = f"http://127.0.0.1:{web.server_port}"
-        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread = threading.Thread(target=web.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield server

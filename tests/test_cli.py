@@ -33,7 +33,7 @@ def process(*arguments, code=0):
 def unmix(*arguments, code=0, cwd=".", input=""):
     """Run the command line in this process, which saves a second of imports each time; returns (stdout, stderr)."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     logging.getLogger("unmix").handlers = []
     ended = 0
     with pytest.MonkeyPatch.context() as patch:

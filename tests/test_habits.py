@@ -321,3 +321,15 @@ def test_words_are_completed(words, expected):
     code = "from unmix_cli.main import main; import sys; sys.argv[0] = 'unmix'; main()"
     done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True)
     assert f"plain,{expected}" in done.stdout.splitlines()
+
+
+def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
+    """A byte order mark, as Windows' editors write: the first number counted as a heading, and a record as no JSON."""
+    from unmix_cli.config import read
+
+    from unmix.jobs.derived.noise import read_numbers
+
+    (tmp_path / "n.txt").write_text("\ufeff0.5\n0.25\n", encoding="utf-8")
+    assert read_numbers(tmp_path / "n.txt", "weight", "a band") == [0.5, 0.25]
+    (tmp_path / "run.json").write_text('\ufeff{"options": {"method": "nnls"}}', encoding="utf-8")
+    assert read(tmp_path / "run.json", "run") == {"method": "nnls"}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -676,11 +677,14 @@ def test_older_obstore_hands_out_short_answers(monkeypatch: pytest.MonkeyPatch, 
     path._version = Version(len(content), None, None)  # type: ignore[attr-defined]
 
     class Answer:
+        meta = {"size": len(content), "e_tag": None, "last_modified": datetime.fromtimestamp(0, UTC)}  # noqa: RUF012
+        attributes: dict[str, str] = {}  # noqa: RUF012
+
         def __init__(self, first: int, last: int) -> None:
             self.part = content[first : min(last, first + at_once)]
 
-        def bytes(self) -> bytes:
-            return self.part
+        def stream(self, _: int) -> list[bytes]:
+            return [self.part] if self.part else []
 
     monkeypatch.setattr(obstore, "get", lambda _, key, options: Answer(*options["range"]))
     part = np.zeros(len(content), np.uint8)
@@ -690,3 +694,123 @@ def test_older_obstore_hands_out_short_answers(monkeypatch: pytest.MonkeyPatch, 
     else:
         with pytest.raises(CubeError, match="sends less than it is asked for"):
             store.fill_part(path, part, 0)
+
+
+VALIDATORS = [("ETag", "Last-Modified"), ("ETag",), ("Last-Modified",), ("weak", "Last-Modified"), ("weak",)]
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A folder with a file of 10 MiB, three requests."""
+    folder = tmp_path / "large"
+    folder.mkdir()
+    (folder / "x.bin").write_bytes(np.random.default_rng(5).bytes(10 * 2**20))
+    return folder
+
+
+def fetched_from(url: str) -> bytes:
+    """Return the bytes of a file, by the requests of every reader."""
+    from unmix.io.remote import located, store
+
+    path = located(f"{url}/x.bin")
+    content = np.zeros(path.stat().st_size, np.uint8)
+    store.fill(path, [(content, 0)])  # type: ignore[arg-type]
+    return content.tobytes()
+
+
+def changed(file: Path, later: float = 5.0) -> None:
+    """Put another version in the place of a file, as servers do: at once."""
+    new = file.with_name("new")
+    new.write_bytes(file.read_bytes()[::-1])
+    os.utime(new, (time.time() + later, time.time() + later))
+    new.replace(file)
+
+
+@pytest.mark.parametrize("failing", [{}, {"drop": 1}], ids=["sound", "broken connections"])
+@pytest.mark.parametrize("conditions", [True, False], ids=["honoured", "ignored"])
+@pytest.mark.parametrize("validators", VALIDATORS, ids=str)
+@pytest.mark.parametrize("at", [1, 3])
+def test_two_versions_are_never_one_file(
+    large: Path, validators: tuple[str, ...], conditions: bool, failing: dict[str, int], at: int
+) -> None:
+    """Caches ignore conditions: each answer is compared with the opening, one that goes on after a lost connection too."""
+
+    def before(number: int) -> None:
+        if number == at:
+            changed(large / "x.bin")
+
+    how = {"validators": validators, "conditions": conditions, "failing": failing, "before": before}
+    with (
+        serving(large, **how) as server,
+        pytest.raises(CubeError, match="changed while it was read; this run leaves no"),
+    ):
+        fetched_from(server.url)
+
+
+def test_versions_that_differ_in_size_alone(large: Path) -> None:
+    """A server that names no versions: a size is all that it says."""
+
+    def before(number: int) -> None:
+        if number == 2:
+            with open(large / "x.bin", "ab") as file:
+                file.write(b"x")
+
+    with (
+        serving(large, validators=(), before=before) as server,
+        pytest.raises(CubeError, match="changed while it was read"),
+    ):
+        fetched_from(server.url)
+
+
+@pytest.mark.parametrize("kind", ["drop", "less"])
+@pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
+def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[str, ...], kind: str) -> None:
+    """Every second connection breaks off half way; what is left is asked for."""
+    with serving(large, validators=validators, failing={kind: 2}) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+
+
+@pytest.mark.parametrize("validators", [("ETag",), ("Last-Modified",), ()], ids=str)
+def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line on which no answer arrives within the time of one request: what arrived is kept."""
+    from unmix.io.remote import store
+
+    monkeypatch.setattr(store, "PATIENCE", 1)
+    store.store_of.cache_clear()
+    with serving(large, validators=validators, rate=2.5e6) as server:
+        began = time.monotonic()
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+        assert time.monotonic() - began > 3
+    store.store_of.cache_clear()
+
+
+@pytest.mark.parametrize("validators", [("ETag",), ("Last-Modified",)], ids=str)
+def test_line_that_is_silent(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that says nothing any more is given up, with what it did say."""
+    from unmix.io.remote import store
+
+    monkeypatch.setattr(store, "PATIENCE", 0.3)
+    monkeypatch.setattr(store, "PERSEVERANCE", 1)
+    monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
+    store.store_of.cache_clear()
+    (large / "x.bin").write_bytes(bytes(1000))
+    how = {"validators": validators, "failing": {"stall": 1}}
+    with serving(large, **how) as server, pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
+        fetched_from(server.url)
+    store.store_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"),
+     ("gzip", "as gzip"), ("multipart", "reading failed at byte 0")],
+)  # fmt: skip
+def test_answers_that_are_not_what_was_asked_for(large: Path, kind: str, message: str) -> None:
+    with serving(large, failing={kind: 1}) as server, pytest.raises(CubeError, match=message) as error:
+        fetched_from(server.url)
+    assert "\n" not in str(error.value)
+
+
+def test_redirects_are_followed(large: Path) -> None:
+    with serving(large, failing={"redirect": 1}) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()

@@ -300,7 +300,7 @@ def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
     assert "`top` writes the largest only" in caplog.text
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""

@@ -40,7 +40,7 @@ def evil(tmp_path):
 def unmix(evil, monkeypatch, capsys):
     """The program, in the folder of the scene: its exit code and what it printed."""
     monkeypatch.chdir(evil)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def call(*words):
         monkeypatch.setattr("sys.argv", ["unmix", *(word.replace("STEM", STEM) for word in words)])

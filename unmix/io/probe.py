@@ -38,7 +38,7 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
         child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             function()
         os._exit(0)

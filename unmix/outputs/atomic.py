@@ -270,8 +270,8 @@ def write_whole(
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM, so that a few renames are done together."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Delay signals that stop the program, so that a few renames are done together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

@@ -18,8 +18,12 @@ from typing import IO, Self
 
 from ..errors import OutputError
 from ..io.opening import open_there
+from .atomic import signals_held
 
 BEAT, STALE = 30.0, 600.0  # seconds: between renewals, and until a lock may be taken over
+
+# The locks that this process holds.
+HELD: "set[Lock]" = set()
 
 
 class Lock:
@@ -41,7 +45,9 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.key = uuid.uuid4().hex  # different for each holder
-        self.file = self.take()
+        with signals_held():
+            self.file = self.take()
+            HELD.add(self)
         self.over = threading.Event()
         self.heart = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
         self.heart.start()
@@ -131,11 +137,18 @@ class Lock:
         """Delete the lock file, unless another run holds it by now, and close it."""
         if self.file.closed:
             return
+        HELD.discard(self)
         self.over.set()
         with contextlib.suppress(OSError, OutputError):
             self.check()
             self.path.unlink()
         self.file.close()
+
+
+def release_all() -> None:
+    """Release the locks of a process that ends: a signal may come between the making of a lock and the block that would release it."""
+    for lock in list(HELD):
+        lock.release()
 
 
 def holds(path: Path, key: str) -> bool:

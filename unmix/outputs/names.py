@@ -1,6 +1,5 @@
 """List the files that a command reads and those that it may write, and refuse a file that is both."""
 
-import json
 import logging
 import os
 import re
@@ -8,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import MethodError
+from ..errors import MethodError, OutputError
 from ..io import Cube
 from ..io.export import FORMATS, OutputFormat
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
@@ -17,6 +16,7 @@ from ..io.opening import parted
 from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
+from .run_record import read_record
 
 ORTHO = "_ortho"  # follows the name of an orthorectified map
 MAPS = (
@@ -56,12 +56,9 @@ def is_ours(name: Any, stem: str) -> bool:
 
 def listed(folder: Path, stem: str) -> list[str]:
     """Return the outputs that the record of a finished run lists, and the record; none where it cannot be read."""
-    record = folder / (stem + RECORD)
-    if not isinstance(record, RemotePath) and not record.is_file():  # reading a pipe would wait for ever
-        return []
     try:
-        names = list(json.loads(record.read_text())["digests"])
-    except (OSError, ValueError, KeyError, TypeError):
+        names = list(read_record(folder / (stem + RECORD))["digests"])
+    except (OSError, OutputError, KeyError):
         return []
     return [name for name in (*names, stem + RECORD) if is_ours(name, stem)]
 

@@ -88,10 +88,8 @@ def write_page(
 
 def page_of(run: FinishedRun) -> str:
     """Return the page of a run; `OutputError` where its record or one of its maps is damaged."""
-    try:
+    with run.believing():
         faults = run.faults()
         if not faults:
             return scene_page(run)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise OutputError(f"{run.stem}{RECORD}: is damaged: {type(error).__name__}: {error}") from None
     raise OutputError(f"{run.stem}: {faults[0]}")

@@ -53,6 +53,11 @@ class Version:
             return {"etag": self.etag}
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}
 
+    def is_as(self, other: "Version") -> bool:
+        """Return whether size, ETag and time are all the same; an ETag that is weak in one answer may be strong in another."""
+        tags = [None if one.etag is None else one.etag.removeprefix("W/") for one in (self, other)]
+        return (self.size, self.modified, tags[0]) == (other.size, other.modified, tags[1])
+
 
 class RemotePath(PosixPath):
     """A file at a URL: ``s3://bucket/key`` or ``https://host/path``.

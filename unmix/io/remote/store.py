@@ -1,13 +1,15 @@
 """Requests to object stores and web servers, through obstore (extra `remote`), many at a time.
 
-obstore repeats what fails for a while (a lost connection goes on where it ended, 5xx and 429 wait). What it takes for an error is a
-server that sends fewer bytes than were asked for and says so, as some proxies do: then smaller pieces are asked for.
+obstore repeats requests that fail for a while (5xx and 429 wait). A connection that ends within an answer goes on where it ended, which
+obstore does only for objects with an ETag. Servers and caches may ignore the conditions of a request, so each answer is compared with
+the version that was opened. Where a server sends fewer bytes than were asked for and says so, as some proxies do, less is asked for.
 """
 
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,19 +22,29 @@ from ...errors import CubeError, MethodError, OutputError
 from .path import RemotePath, Version
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import HTTPStore, S3Store
 
 # Bytes of a request, and requests at a time: a store answers each after some 50 ms and then sends some 50 MB/s.
 PIECE, AT_ONCE = 4 * 2**20, 24
 # A server that sends less than it was asked for is asked for halves, down to this, and unmix gives up after so many times in a row.
 SMALLEST_PIECE, MOST_SHORT = 512, 12
-# Seconds for one request to end; for one that fails to be repeated in; and for the first one to a server, whose name may be wrong.
+# Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `PATIENCE` at 1.1 kB/s.
+CHUNK = 64 * 2**10
+# Seconds after which a request is made again from where it ended; for one that fails to be repeated in; and for the first one to a
+# server, whose name may be wrong.
 PATIENCE, PERSEVERANCE, FIRST_PERSEVERANCE = 60, 180, 10
 # A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
 MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
 ROLES = "169.254.169.254"
+# How servers may pack an object, and the ends of names of objects that are so packed themselves.
+ENCODINGS, ENCODED = (
+    ("gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"),
+    (".gz", ".tgz", ".zst", ".br", ".z"),
+)
+CHANGED = "changed while it was read; this run leaves no results: run it again"
+LESS = "its server sends less than it is asked for"
 Answer = TypeVar("Answer")
 
 
@@ -140,6 +152,11 @@ def version_of(path: RemotePath) -> Version:
     except Exception as error:  # obstore has a class for each kind of failure
         raise OSError(5, reason(error), str(path)) from None
     ANSWERED.add(place)
+    return version_in(meta)
+
+
+def version_in(meta: "ObjectMeta") -> Version:
+    """Return the version that an answer speaks of."""
     modified = meta["last_modified"].timestamp()  # 0 where the server does not say
     return Version(int(meta["size"]), meta["e_tag"], modified or None)
 
@@ -176,37 +193,83 @@ def fill(path: RemotePath, parts: Sequence[tuple[np.ndarray, int]]) -> None:
     )
 
 
-def fill_part(path: RemotePath, part: np.ndarray, offset: int, short: int = 0) -> None:
-    """Fill one array; ask again, for halves, where the server sends less than it was asked for. Errors as of `fill`."""
+class ShortAnswer(Exception):
+    """A server says that it sends less than it was asked for."""
+
+
+class Broken(Exception):
+    """A connection ended before its answer did."""
+
+
+def fill_part(path: RemotePath, part: np.ndarray, offset: int) -> None:
+    """Fill one array: go on where a connection ended, and ask for less where the server says that it sends less. Errors as of `fill`.
+
+    No clock runs for an answer as a whole, so that a slow line only takes long: the time that counts is since the last bytes came.
+    """
+    done, most, futile, last = 0, len(part), 0, time.monotonic()
+    while done < len(part):
+        asked, came, trouble, has_broken = min(most, len(part) - done), 0, LESS, False
+        try:
+            for piece in answer_of(path, offset + done, asked):
+                if came + len(piece) > asked:
+                    raise failure(path, offset + done, "its server sends more than it is asked for")
+                part[done + came : done + came + len(piece)] = np.frombuffer(piece, np.uint8)
+                came += len(piece)
+        except ShortAnswer as error:
+            trouble, most = str(error), max(SMALLEST_PIECE, most // 2)
+        except Broken as error:
+            trouble, has_broken = str(error), True
+        done += came
+        if came >= min(asked, SMALLEST_PIECE):
+            futile, last = 0, time.monotonic()
+            continue
+        futile += 1
+        if time.monotonic() - last > PERSEVERANCE if has_broken else futile > MOST_SHORT:
+            raise failure(path, offset + done, trouble)
+        if has_broken:
+            time.sleep(min(10.0, 0.05 * 2 ** min(futile, 10)))
+
+
+def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
+    """Ask for some bytes of an object, and yield them as they come.
+
+    Raises
+    ------
+    CubeError
+        Where the answer is not of the version that was opened, whatever conditions the server honours, or there is none.
+    ShortAnswer, Broken
+        Where more can be had by asking again.
+    """
     import obstore
     from obstore.exceptions import GenericError, NotSupportedError, PreconditionError
 
-    if len(part) == 0:
-        return
     try:
-        options: GetOptions = {"range": (offset, offset + len(part)), **same(path)}  # type: ignore[typeddict-item]
-        got = memoryview(obstore.get(client(path), path.key, options=options).bytes())
+        options: GetOptions = {"range": (first, first + size), **same(path)}  # type: ignore[typeddict-item]
+        answer = obstore.get(client(path), path.key, options=options)
     except PreconditionError:
-        raise CubeError(f"{path}: changed while it was read; this run leaves no results: run it again") from None
+        raise CubeError(f"{path}: {CHANGED}") from None
     except NotSupportedError:
         raise CubeError(f"{path}: its server sends whole files only, no byte ranges; download it first") from None
     except GenericError as error:
-        if "Requested" not in str(error) or short >= MOST_SHORT:
-            raise CubeError(f"{path}: reading failed at byte {offset}: {reason(error)}") from None
-        half = len(part) // 2 if len(part) > SMALLEST_PIECE else len(part)
-        fill_part(path, part[:half], offset, short + 1)
-        fill_part(path, part[half:], offset + half)
-        return
+        if "Requested" in str(error):
+            raise ShortAnswer(reason(error)) from None
+        raise failure(path, first, reason(error)) from None
     except Exception as error:
-        raise CubeError(f"{path}: reading failed at byte {offset}: {reason(error)}") from None
-    arrived = min(len(got), len(part))
-    part[:arrived] = np.frombuffer(got[:arrived], np.uint8)
-    if arrived < len(part):  # older versions of obstore hand out what did arrive
-        if arrived == 0 or short >= MOST_SHORT:
-            raise CubeError(
-                f"{path}: reading failed at byte {offset + arrived}: its server sends less than it is asked for"
-            )
-        fill_part(path, part[arrived:], offset + arrived, short + 1)
+        raise failure(path, first, reason(error)) from None
+    if not version_in(answer.meta).is_as(path.version):
+        raise CubeError(f"{path}: {CHANGED}")
+    encoding = str(answer.attributes.get("Content-Encoding", "")).lower()
+    if encoding in ENCODINGS and path.suffix.lower() not in ENCODED:
+        raise CubeError(f"{path}: its server sends it as {encoding}, of which no parts can be read; download it first")
+    try:
+        yield from answer.stream(CHUNK)
+    except Exception as error:  # the connection's, or that of obstore's own attempts to go on
+        raise Broken(reason(error)) from None
+
+
+def failure(path: RemotePath, place: int, why: str) -> CubeError:
+    """Return the error of a reading that failed at a byte."""
+    return CubeError(f"{path}: reading failed at byte {place}: {why}")
 
 
 def same(path: RemotePath) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
     """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
     try:
-        with located(path).open(errors="replace") as file:
+        with located(path).open(encoding="utf-8-sig", errors="replace") as file:
             text = file.read(LONGEST_FILE)
     except OSError as error:
         raise InputError(

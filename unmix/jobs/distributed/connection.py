@@ -161,7 +161,7 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     scheduler_options: dict[str, Any] = {"dashboard_address": f"{LOOPBACK}:{access.dashboard or 0}"}
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
-    with ctrl_c_ignored():
+    with ctrl_c_held():
         local = LocalCluster(
             n_workers=count, threads_per_worker=max(1, cores() // count), memory_limit=0, local_directory=folder,
             silence_logs=logging.CRITICAL, security=security, protocol="tls://", host=LOOPBACK,
@@ -240,16 +240,16 @@ def dashboard_of(client: Client) -> str:
 
 
 @contextlib.contextmanager
-def ctrl_c_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C here and in processes that start meanwhile: one that dies while it starts prints pages of tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def ctrl_c_held() -> Iterator[None]:
+    """Delay Ctrl-C, and block it in processes that start meanwhile: one that dies while it starts prints pages of tracebacks.
+
+    They, and those that replace them, are children of threads that begin here and have this thread's mask.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def wait_for_address(file: Path, patience: float) -> str:

@@ -250,10 +250,8 @@ def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
             raise error from None
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
-    try:
+    with run.believing():
         return side_of_run(path, run, kind or (likely if likely and run.has(likely) else None))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise OutputError(f"{run.stem}_run.json: is damaged: {type(error).__name__}: {error}") from None
 
 
 def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
@@ -275,6 +273,8 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     }
     kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)
     spectra = run.endmembers() if kind == "abundance" else None
+    if spectra is not None and len(spectra.names) != cube.bands:
+        raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
     return Side(path, cube, run.band_names(kind, cube.bands), spectra, report, kind == "fraction", is_placed)
 
 

@@ -74,6 +74,20 @@ def export(
         Where there is no finished run, its maps are not in ENVI or not what the run wrote, or a file exists or cannot be written.
     """
     run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
+    with run.believing():
+        return export_run(run, form, folder, maps, split, style, overwrite)
+
+
+def export_run(
+    run: FinishedRun,
+    form: OutputFormat,
+    folder: Path,
+    maps: Sequence[str] | None,
+    split: bool,
+    style: bool,
+    overwrite: bool,
+) -> list[Path]:
+    """Write the maps of a run whose record is read; see `export`."""
     verdict = Verdict(by="digests")
     check_digests(run.stem, run.report, verdict)
     if verdict.faults:

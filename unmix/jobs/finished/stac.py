@@ -65,25 +65,29 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
     except ImportError:
         raise MethodError("STAC items need pystac and rasterio: pip install 'unmix[stac]'") from None
     run = FinishedRun.of(Path(path))
-    verdict = Verdict(by="digests")
-    check_digests(run.stem, run.report, verdict)
-    if verdict.faults:
-        raise OutputError(verdict.faults[0])
-    cube = run.open(next(name for name in main_maps(run) if run.has(name)))
-    when = time_of(time or run.report.get("acquisition", {}).get("acquisition time"), run)
-    transform, wkt = place_of(run, cube.fields)
-    geometry, bbox = footprint(outline_of(run, transform, wkt, cube.lines, cube.samples))
-    item = pystac.Item(
-        run.stem.name, geometry, bbox, when, properties_of(run), stac_extensions=[PROJECTION, FILE, PROCESSING]
-    )
-    item.properties |= {
-        "proj:code": code_of(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"), "proj:shape": [cube.lines, cube.samples],
-        "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
-    }  # fmt: skip
-    for name in [*run.report["digests"], run.stem.name + RECORD]:
-        item.add_asset(name.removeprefix(f"{run.stem.name}_"), asset_of(run, name))
-    if any("raster:scale" in asset.extra_fields for asset in item.assets.values()):
-        item.stac_extensions.append(RASTER)
+    with run.believing():
+        verdict = Verdict(by="digests")
+        check_digests(run.stem, run.report, verdict)
+        if verdict.faults:
+            raise OutputError(verdict.faults[0])
+        main = next((name for name in main_maps(run) if run.has(name)), None)
+        if main is None:
+            raise OutputError(f"{run.stem}: the run's record lists no maps")
+        cube = run.open(main)
+        when = time_of(time or run.report.get("acquisition", {}).get("acquisition time"), run)
+        transform, wkt = place_of(run, cube.fields)
+        geometry, bbox = footprint(outline_of(run, transform, wkt, cube.lines, cube.samples))
+        item = pystac.Item(
+            run.stem.name, geometry, bbox, when, properties_of(run), stac_extensions=[PROJECTION, FILE, PROCESSING]
+        )
+        item.properties |= {
+            "proj:code": code_of(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
+            "proj:shape": [cube.lines, cube.samples], "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
+        }  # fmt: skip
+        for name in [*run.report["digests"], run.stem.name + RECORD]:
+            item.add_asset(name.removeprefix(f"{run.stem.name}_"), asset_of(run, name))
+        if any("raster:scale" in asset.extra_fields for asset in item.assets.values()):
+            item.stac_extensions.append(RASTER)
     target = run.stem.with_name(run.stem.name + ITEM)
     text = json.dumps(item.to_dict(include_self_link=False), indent=1, ensure_ascii=False)
     try:

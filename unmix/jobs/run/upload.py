@@ -1,7 +1,6 @@
 """Runs whose maps go to an object store: made in a folder of this machine, like all maps, then uploaded whole, the record last."""
 
 import hashlib
-import json
 import logging
 import os
 import stat
@@ -20,6 +19,7 @@ from ...outputs.lock import Lock
 from ...outputs.names import LOCK, RECORD, listed
 from ...outputs.record.report import input_of
 from ...outputs.run_files.completed import CompletedRun, journal_of
+from ...outputs.run_record import read_record
 
 if TYPE_CHECKING:
     from .scene_run import SceneRun
@@ -158,7 +158,7 @@ def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
     """
     with Lock(work / (stem + LOCK)):
         try:
-            report: dict[str, Any] = json.loads((work / (stem + RECORD)).read_text())
+            report = read_record(work / (stem + RECORD))
         except FileNotFoundError:
             raise OutputError(f"{target}: another process has uploaded {stem}, or is about to") from None
         names = [*report["digests"], stem + RECORD]

@@ -19,7 +19,7 @@ from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
 from ...outputs.maps.map_type import blank_of
-from ...outputs.names import MAPS, ORTHO, RECORD
+from ...outputs.names import MAPS, ORTHO
 from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.run_files.journal import difference
 from ...problem import Weighting, less_shade
@@ -70,11 +70,12 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
         Where the scene cannot be read.
     """
     stem = stem_of_outputs(Path(stem))
-    record, report = stem.with_name(stem.name + RECORD), record_of(stem)
+    run = FinishedRun(stem, record_of(stem))
     try:
-        return verify_report(stem, report, cube, everything, sample)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
-        raise OutputError(f"{record}: is damaged: {type(error).__name__}: {error}") from None
+        with run.believing():
+            return verify_report(stem, run.report, cube, everything, sample)
+    except OSError as error:
+        raise OutputError(f"{error.filename or stem}: cannot be read: {error.strerror or error}") from None
 
 
 def verify_report(

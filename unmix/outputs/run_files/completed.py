@@ -1,6 +1,5 @@
 """Check whether a finished run is complete, and was made with the present request and input."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from ...io.remote import RemotePath, exists, sizes_in
 from ...options import WHEN_SET
 from ..json_text import finite
 from ..names import JOURNAL, RECORD, is_ours
+from ..run_record import read_record
 from .journal import difference
 
 
@@ -50,9 +50,7 @@ class CompletedRun:
         """
         path = folder / (stem + RECORD)
         try:
-            if not isinstance(path, RemotePath) and not path.is_file():  # reading a pipe would wait for ever
-                raise ValueError("it is no file")
-            report = json.loads(path.read_text())
+            report = read_record(path)
             # Older versions of unmix recorded less.
             recorded = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
             recorded_identity = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
@@ -60,7 +58,7 @@ class CompletedRun:
             sizes = report.get("sizes") or dict.fromkeys(report["digests"])
             if not all(is_ours(name, stem) for name in sizes):
                 raise ValueError("it names files that are no outputs")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, OutputError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
                 f"{path}: is missing or cannot be read, but outputs exist; use `out_dir` or `overwrite`"
             ) from None

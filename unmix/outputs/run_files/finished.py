@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ...library import BRIGHTNESS, SHADE, Endmembers, load
 from ..lock import STALE
 from ..maps.map_type import decoded
 from ..names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
+from ..run_record import believing, read_record
 from .journal import read_resume_state
 
 
@@ -41,19 +43,12 @@ def record_of(stem: Path) -> dict[str, Any]:
     """
     record = stem.with_name(stem.name + RECORD)
     try:
-        if record.exists() and not record.is_file():  # reading a pipe would wait for ever
-            raise OutputError(f"{record}: is no file")
-        report = json.loads(record.read_text())
+        return read_record(record)
     except OSError as error:
         if stem.is_dir():
             inside = ", ".join(str(one) for one in runs_below(stem)[:3])
             raise OutputError(f"{stem}: is a folder; name a run in it" + (f": {inside}" if inside else "")) from None
         raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
-    except (ValueError, RecursionError) as error:
-        raise OutputError(f"{record}: is damaged: {error}") from None
-    if not isinstance(report, dict):
-        raise OutputError(f"{record}: is damaged: no JSON object")
-    return report
 
 
 def seconds_of(report: dict[str, Any]) -> float:
@@ -82,6 +77,10 @@ class FinishedRun:
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
         return cls(stem, record_of(stem))
+
+    def believing(self) -> AbstractContextManager[None]:
+        """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
+        return believing(self.stem.with_name(self.stem.name + RECORD))
 
     @property
     def form(self) -> OutputFormat:

@@ -26,6 +26,7 @@ from ...io.write import write_all
 from ..digests import file_digest, image_digest
 from ..maps.map_type import type_of
 from ..names import JOURNAL, MAPS, RECORD, is_ours
+from ..run_record import parse_record
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -227,7 +228,7 @@ def check_names(names: list[str], folder: Path) -> None:
     """Raise `ValueError` if a file that a run was about to rename was changed (`OSError` if it is missing)."""
     paths = {name: folder / f"{name}.part" for name in names}
     paths = {name: path if path.exists() else folder / name for name, path in paths.items()}
-    report = json.loads(paths[names[-1]].read_text())
+    report = parse_record(paths[names[-1]].read_text())
     for name in names[:-1]:
         path = paths[name]
         if name.endswith(".img"):

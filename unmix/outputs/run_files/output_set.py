@@ -1,7 +1,6 @@
 """Write the outputs of a run all or none: as `.part` files until everything is written and flushed, then renamed together."""
 
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -25,6 +24,7 @@ from ..maps.map_type import MapType, Values, type_of
 from ..maps.raster import Raster
 from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
 from ..ours import Identity, identity_of, replaceable
+from ..run_record import read_record
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 
@@ -355,8 +355,7 @@ class Outputs:
             )
         self.journal.remove()
         self.lock.release()
-        report: dict[str, Any] = json.loads(record.read_text())
-        return report
+        return read_record(record)
 
     def convert(self, name: str) -> str:
         """Convert a finished map from its ENVI work file to the output format; return its digest."""

@@ -1,0 +1,120 @@
+"""Start the program: handlers of signals first, then all that takes time to import.
+
+A signal ends the process at once until the work begins and again when it is over, since nothing is lost then. During the work it is an
+exception, `Stopped`, so that temporary files and locks are cleaned up. An exception of a handler may come to nothing: Python swallows
+those in destructors and callbacks, and libraries those in imports. So a timer raises it again until `main` has it.
+"""
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+# Signals that stop the program, and what they are called; the exit code is 128 + the number.
+STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+# Functions in which no exception is raised, as what they begin or clean up would stay half done; imports neither, whose modules
+# would stay half made. But Ctrl-C does not wait for them for more than so many seconds.
+UNDISTURBED, MOST_WAITING = ("__enter__", "__exit__", "__del__"), 3.0
+# Seconds after which an exception is raised that could not be, or that has come to nothing.
+AGAIN = 0.05
+
+
+class Stopped(BaseException):
+    """A signal during the work, as an exception."""
+
+
+class State:
+    """The first signal and when it came, whether the work goes on, and whether an exception was raised that may be under way."""
+
+    number: int | None = None
+    came = 0.0
+    is_working = False
+
+
+def program() -> None:
+    """Run the command line and end the process; see `unmix_cli.main.program`."""
+    handle_signals()
+    from . import main
+
+    main.program()
+
+
+def handle_signals() -> None:
+    """Let signals end the process at once; SIGHUP that is ignored, as by nohup, stays so."""
+    State.number, State.is_working = None, False
+    for number in STOPPING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, on_signal)
+
+
+def begin_work() -> None:
+    """Let signals raise `Stopped` from now on."""
+    State.is_working = True
+
+
+def end_work() -> int | None:
+    """Let signals end the process at once from now on; return the number of one that came, whatever became of its exception."""
+    State.is_working = False
+    if State.number is not None:  # Python's own end would let a late alarm end the process with another code
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    return State.number
+
+
+def message(number: int) -> str:
+    """Return what is said of a signal."""
+    return f"stopped by {STOPPING[signal.Signals(number)]}; unfinished outputs have not taken their final names"
+
+
+def on_signal(number: int, frame: FrameType | None) -> None:
+    """Stop for the first signal; further ones, which would interrupt the cleaning up, change nothing."""
+    if not State.is_working:
+        try:
+            os.write(2, f"unmix: {message(number)}\n".encode())
+        finally:
+            os._exit(128 + number)
+    if State.number is None:
+        State.number, State.came = number, time.monotonic()
+        signal.signal(signal.SIGALRM, on_alarm)
+        sys.unraisablehook = say_unless_stopped
+        stop(frame)
+
+
+def on_alarm(_: int, frame: FrameType | None) -> None:
+    """Stop where that has come to nothing."""
+    if State.is_working and State.number is not None:
+        stop(frame)
+
+
+def say_unless_stopped(what: "sys.UnraisableHookArgs") -> None:
+    """Keep quiet about a `Stopped` that Python swallowed: it is raised again."""
+    if not isinstance(what.exc_value, Stopped):
+        sys.__unraisablehook__(what)
+
+
+def stop(frame: FrameType | None) -> None:
+    """Raise `Stopped`, unless it is under way, or would do harm here; in either case look again."""
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, Stopped):
+            return
+        error = error.__context__
+    if not is_held() and (time.monotonic() - State.came > MOST_WAITING or not is_undisturbed(frame)):
+        raise Stopped
+
+
+def is_held() -> bool:
+    """Return whether the main thread blocks these signals, for renames that belong together: others would take them in its place."""
+    return not signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint(STOPPING)
+
+
+def is_undisturbed(frame: FrameType | None) -> bool:
+    """Return whether the stack of a frame has a function in which no exception is raised."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in UNDISTURBED or code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
