@@ -36,7 +36,9 @@ HOUSE = {
     "scene": (("io", "library", "errors"), {"numpy"}),
     "options": (("scene", "methods", "io", "library", "errors", "blocks", "certificate"), set()),
     "problem": (("io", "library", "methods", "errors", "solvers/pixels"), {"numpy", "scipy"}),
-    "endmembers": (("scene", "io", "library", "methods", "errors", "compiled", "solvers/pixels", "blocks"), {"numpy", "scipy"}),
+    "endmembers": (
+        ("scene", "io", "library", "methods", "errors", "compiled", "solvers/pixels", "solvers/nnls", "blocks"), {"numpy", "scipy"},
+    ),
     "devices": (("compiled", "solvers/pixels", "summary", "problem", "io", "blocks", "errors"), {"numpy"}),
     "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),

@@ -12,6 +12,7 @@ from ..io.cube import Bands, Cube
 from ..library import Endmembers
 from ..methods import Extraction
 from .bundles import Bundles, bundles, grouped
+from .cone import Cone, cone
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
@@ -28,9 +29,9 @@ log = logging.getLogger("unmix")
 EXTRACTORS = {
     ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa,
     ("atgp", True): spa, ("nfindr", True): nfindr,
-    ("sisal", True): sisal,
+    ("sisal", True): sisal, ("cone", True): cone,
 }  # fmt: skip
-SEEDED = ("vca", "nfindr", "sisal")
+SEEDED = ("vca", "nfindr", "sisal", "cone")
 # Share of the pixels, times coordinates, that SISAL leaves outside, where none is given.
 OUTSIDE = 0.3
 # Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
@@ -100,6 +101,8 @@ def extract_from(
         raise no_room(scenes, error) from None
     if isinstance(found, Enclosing):
         return enclosing_library(found, scenes, seed, counts, left_out), passes.made
+    if isinstance(found, Cone):
+        return cone_library(found, passes, seed, counts, left_out), passes.made
     simplex = found if isinstance(found, Simplex) else None
     places = found.places if isinstance(found, Simplex) else found
     if len(set(places)) < p:
@@ -232,6 +235,26 @@ def enclosing_library(
     quality = quality_of(found.spectra, found.use) | left_out
     return Endmembers(
         names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality
+    )
+
+
+def cone_library(
+    found: Cone, passes: Passes, seed: int, counts: Counts | None, left_out: dict[str, Any]
+) -> Endmembers:
+    """Return the edges of a cone as endmembers, with the places of the pixels that each is the mean of (at most `MOST_PUREST`)."""
+    scenes = passes.scenes
+    cube, bands, _ = scenes[0]
+    purest = [[list(passes.position(place)) for place in some[:MOST_PUREST]] for some in found.purest]
+    return Endmembers(
+        tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1])),
+        found.spectra,
+        None if cube.wavelengths is None else cube.wavelengths[bands.index],
+        tuple(passes.position(place) for place in found.places),
+        f"cone (seed {seed})",
+        counted=None if counts is None else counts.all,
+        simplex=found.to_dict() | {"purest": purest},
+        quality=quality_of(found.spectra) | left_out,
+        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in found.places),
     )
 
 

@@ -1,0 +1,157 @@
+"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the mean."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubeError
+from ..nfindr import Simplex, exchanged_from
+from ..passes import Passes
+from ..statistics import Moments
+from ..vca import Points, principal
+from .directions import Directions, noise_of_directions, sampled_directions, signal_axes
+from .smallest import Weighed, amounts, cost_of, narrowed
+
+# Random parts of the sample from whose pixels the search begins, and how many of the pixels are in each. With all pixels alone it ended in
+# another minimum in one of ten synthetic scenes.
+PARTS, PIXELS_A_PART = 4, 20
+# Directions by which minima are compared; the best two are searched again with all.
+FEW_PIXELS, FINALISTS, FEW_STEPS = 1024, 2, 20
+# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where few pixels
+# are pure.
+NEAR_PURE = 0.75
+# An edge with fewer near-pure pixels keeps its own direction.
+FEWEST_NEAR_PURE = 3
+
+
+@dataclass(frozen=True)
+class Cone:
+    """Endmembers that are the edges of a cone.
+
+    Attributes
+    ----------
+    spectra : array (L, p), float64
+        Their spectra, of the brightness of their near-pure pixels.
+    places : list of int
+        The pixel that holds most of each.
+    purest : list of list of int
+        The near-pure pixels of which each spectrum is the mean direction, the purest first.
+    cost : float
+        The value that the cone minimises (`unmix.endmembers.cone.smallest`).
+    pixels : int
+        Pixels of the sample.
+    near_pure : list of int
+        The number of near-pure pixels of each.
+    """
+
+    spectra: np.ndarray
+    places: list[int]
+    purest: list[list[int]]
+    cost: float
+    pixels: int
+    near_pure: list[int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``run.json`` has of it."""
+        return {"cost": self.cost, "pixels": self.pixels, "near_pure": self.near_pure}
+
+
+def cone(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Cone | list[int]:
+    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
+
+    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra.
+
+    Returns
+    -------
+    Cone or list of int
+        A list of fewer pixels than p where there are no more distinct directions.
+
+    Raises
+    ------
+    CubeError
+        Where no pixel of the sample has a direction.
+    """
+    sample = sampled_directions(passes)
+    passes.made += 1
+    if len(sample.places) == 0:
+        raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
+    weights = noise_of_directions(sample) ** -0.5  # squared distances count by the inverse of the noise's deviation
+    weights /= weights.mean()
+    axes = signal_axes(sample, weights, min(p, sample.spectra.shape[1]))
+    T = sample.units @ axes
+    data = Weighed(T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0), weights)
+    begins = starts(data.T, sample.lengths, p, seed)
+    if not begins:
+        return [int(place) for place in sample.places[: p - 1]]
+    thin = data.some(max(1, len(T) // FEW_PIXELS))
+    with ThreadPoolExecutor(passes.threads) as pool:
+        ways = list(pool.map(lambda some: narrowed(thin, data.T[some].T, FEW_STEPS), begins))
+        ways.sort(key=lambda W: cost_of(thin, W))
+        found = min(pool.map(lambda W: narrowed(data, W), ways[:FINALISTS]), key=lambda W: cost_of(data, W))
+    return endmembers_of(sample, data, axes, found)
+
+
+def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int) -> list[list[int]]:
+    """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some of the rows.
+
+    Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the noise of dark
+    pixels is small in the last, their mixtures are exact in the second. Of all rows also those that SPA picks.
+    """
+    n = len(T)
+    random = np.random.Generator(np.random.PCG64(seed))
+    size = max(n // PIXELS_A_PART, 10 * p)
+    parts = [np.arange(n)] + [np.sort(random.choice(n, size, replace=False)) for _ in range(PARTS if size < n else 0)]
+    found: list[list[int]] = []
+    for part in parts:
+        for rows in (T[part], in_perspective(T[part]), T[part] * lengths[part, None]):
+            for places in corners_of(rows, p)[0 if len(part) == n else -1 :]:
+                some = sorted(int(part[k]) for k in places)
+                if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
+                    found.append(some)
+    return found
+
+
+def corners_of(rows: np.ndarray, p: int) -> list[list[int]]:
+    """Return the rows (n, p) that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
+    if p == 1:
+        return [[int(np.argmax(np.square(rows).sum(axis=1)))]]
+    valid = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    centred = rows[valid] - rows[valid].mean(axis=0)
+    covariance = centred.T @ centred / max(1, len(valid))
+    points = Points(len(valid), p - 1, 8 * len(valid) * p)
+    points.put(0, centred @ principal(covariance, p - 1))
+    first: list[list[int]] = []
+
+    def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:
+        first.append(spanning)
+        return [spanning]
+
+    simplex = exchanged_from(points, float(np.sqrt(np.trace(covariance))), p, begin)
+    picked = [*first, simplex.places] if isinstance(simplex, Simplex) else first
+    return [[int(valid[k]) for k in some] for some in picked]
+
+
+def in_perspective(T: np.ndarray) -> np.ndarray:
+    """Return directions divided by their part along the mean one, NaN where that is not above 0."""
+    middle = T.mean(axis=0)
+    along = T @ (middle / np.linalg.norm(middle))
+    return T / np.where(along > 0, along, np.nan)[:, None]
+
+
+def endmembers_of(sample: Directions, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
+    """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, as bright as their median."""
+    A = amounts(W, data.T)
+    fractions = A / np.maximum(A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    order = np.argsort(-fractions.sum(axis=0), kind="stable")
+    spectra, purest = [], []
+    for j in order:
+        by_purity = np.argsort(-fractions[:, j], kind="stable")
+        near = by_purity[: max(1, int((fractions[:, j] >= NEAR_PURE).sum()))]
+        direction = sample.units[near].mean(axis=0) if len(near) >= FEWEST_NEAR_PURE else axes @ W[:, j]
+        spectra.append(direction / np.linalg.norm(direction) * np.median(sample.lengths[near]))
+        purest.append([int(place) for place in sample.places[near]])
+    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
+    places = [some[0] for some in purest]
+    return Cone(matrix, places, purest, cost_of(data, W), len(sample.places), [len(some) for some in purest])

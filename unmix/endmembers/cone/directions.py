@@ -1,0 +1,128 @@
+"""A sample of a scene's pixels at unit length, the noise of each, and the subspace in which materials differ.
+
+A pixel at unit length, its direction, does not depend on its brightness, and the noise of a direction is the larger, the darker its pixel.
+Neighbours in a line tell both the noise of a direction, by the brightness of its pixel, and the spectral shape of what varies from pixel to
+pixel: noise, and the variability of a material. The subspace is that of the minimum noise fractions: with principal components in its place,
+true spectra projected to it gave 1.24 times the error of fractions on synthetic scenes, with these 1.13 times.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.optimize import nnls
+
+from ...io.cube import bytes_per_line, missing, spectra
+from ..passes import Passes, Scene
+
+# Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
+MOST_PIXELS = 2**14
+# Lines of a scene that a sample is taken from, and the fewest neighbouring pixels of each.
+MOST_LINES, FEWEST_TOGETHER = 256, 16
+# The part of the golden ratio that spreads the first samples of these lines evenly.
+GOLDEN = 0.6180339887498949
+# Pairs of neighbours from which on they tell the noise, and the classes of brightness in which they do.
+FEWEST_PAIRS, BRIGHTNESSES = 100, 20
+# Added to the variance of neighbours' differences in each band, relative to the mean over the bands. From 0.001 to 0.1 the subspaces
+# were equally good.
+RIDGE = 0.01
+# The least noise variance of a direction: the rounding of values in float32, squared.
+LEAST_NOISE = 1e-14
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Some pixels of a scene at unit length.
+
+    Attributes
+    ----------
+    places : array (n,), int64
+        The pixels, numbered as `Passes` does.
+    spectra : array (n, L), float64
+        Their spectra, scaled.
+    lengths : array (n,), float64
+        |y|, above 0.
+    follows : array (n,), bool
+        Whether the pixel is the right-hand neighbour of the one before it.
+    """
+
+    places: np.ndarray
+    spectra: np.ndarray
+    lengths: np.ndarray
+    follows: np.ndarray
+
+    @property
+    def units(self) -> np.ndarray:
+        """The pixels at unit length, (n, L)."""
+        return self.spectra / self.lengths[:, None]
+
+
+def sampled_directions(passes: Passes) -> Directions:
+    """Return the valid pixels of all scenes, or evenly spread ones if there are more than `MOST_PIXELS`, in the order of the files."""
+    parts = [part for first, scene in passes.begun() for part in stretches(first, scene, passes.pixels)]
+    places, Y, follows = (np.concatenate(some) for some in zip(*parts))
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.square(Y).sum(axis=1))
+    valid = np.isfinite(lengths) & (lengths > 0)
+    follows = follows & valid & np.append(False, valid[:-1])
+    return Directions(places[valid], Y[valid], lengths[valid], follows[valid])
+
+
+def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each follows."""
+    cube, bands, nodata = scene
+    buffer = np.empty(bytes_per_line(cube), np.uint8)
+    lines, together = np.arange(cube.lines), cube.samples
+    if pixels > MOST_PIXELS:
+        share = max(1, MOST_PIXELS * scene.pixels // pixels)
+        count = max(1, min(cube.lines, MOST_LINES, share // FEWEST_TOGETHER))
+        together = min(cube.samples, -(-share // count))
+        lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
+    for k, line in enumerate(lines.tolist()):
+        start = int(k * GOLDEN % 1.0 * (cube.samples - together + 1))
+        raw = cube.read(slice(line, line + 1), buffer)
+        part = raw[:, start : start + together] if cube.interleave == "bip" else raw[..., start : start + together]
+        absent = missing(part, cube.interleave, bands, nodata)
+        places = first + line * cube.samples + start + np.arange(together)
+        follows = np.append(False, ~absent[1:] & ~absent[:-1])
+        yield places[~absent], spectra(part, cube.interleave, bands)[~absent], follows[~absent]
+
+
+def noise_of_directions(sample: Directions) -> np.ndarray:
+    """Return the variance of the noise of each direction, (n,): ``a + b / |y|²``, fitted to the differences of neighbours.
+
+    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are fitted with equal
+    weight to each class. Edges of materials are few among neighbours, and do not move a median.
+    """
+    pairs = np.flatnonzero(sample.follows)
+    if len(pairs) < FEWEST_PAIRS:
+        return np.ones(len(sample.lengths))
+    u, v = sample.units[pairs], sample.units[pairs - 1]
+    differences = 0.5 * np.square(u - v).sum(axis=1)
+    darker = np.minimum(sample.lengths[pairs], sample.lengths[pairs - 1])
+    classes = np.array_split(np.argsort(darker, kind="stable"), BRIGHTNESSES)
+    medians = np.array([max(float(np.median(differences[some])), LEAST_NOISE) for some in classes])
+    inverse = np.array([float(np.median(darker[some])) ** -2.0 for some in classes])
+    size = float(inverse.max())
+    design = np.column_stack([np.ones(BRIGHTNESSES), inverse / size]) / medians[:, None]
+    constant, slope = nnls(design, np.ones(BRIGHTNESSES))[0]
+    return np.maximum(constant + slope / size / np.square(sample.lengths), LEAST_NOISE)
+
+
+def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
+    """Return an orthonormal basis (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
+    U, L = sample.units, sample.spectra.shape[1]
+    second = (U * weights[:, None]).T @ U / len(U)
+    pairs = np.flatnonzero(sample.follows)
+    noise = np.eye(L)
+    if len(pairs) >= FEWEST_PAIRS:
+        D = U[pairs] - U[pairs - 1]
+        of_pairs = np.minimum(weights[pairs], weights[pairs - 1])
+        differences = (D * of_pairs[:, None]).T @ D / (2 * len(pairs))
+        size = float(np.trace(differences)) / L
+        if size > LEAST_NOISE / L:
+            noise = differences + RIDGE * size * np.eye(L)
+    _, vectors = eigh(second, noise, subset_by_index=(L - p, L - 1))
+    axes: np.ndarray = np.linalg.qr(noise @ vectors[:, ::-1])[0]
+    return axes
