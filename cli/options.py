@@ -150,7 +150,8 @@ extraction = combine(
                  "  [default: auto]"),
     click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
                  help="Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), "
-                 "nfindr (the largest simplex; random above six) or sisal (the smallest around the pixels, where none is pure)."),
+                 "nfindr (the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone "
+                 "(the smallest cone around their directions, where brightness varies; each spectrum a mean of near-pure pixels)."),
     click.option("--refine/--no-refine", default=True,
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
     click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",

@@ -89,7 +89,7 @@ class Extraction:
     ----------
     count : int or "auto"
         How many; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : {"vca", "spa", "atgp", "nfindr", "sisal"}
+    extract : {"vca", "spa", "atgp", "nfindr", "sisal", "cone"}
         The algorithm; "atgp" is another name of "spa".
     refine : bool
         Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).

@@ -238,13 +238,11 @@ def enclosing_library(
     )
 
 
-def cone_library(
-    found: Cone, passes: Passes, seed: int, counts: Counts | None, left_out: dict[str, Any]
-) -> Endmembers:
-    """Return the edges of a cone as endmembers, with the places of the pixels that each is the mean of (at most `MOST_PUREST`)."""
+def cone_library(found: Cone, passes: Passes, seed: int, counts: Counts | None, left_out: dict[str, Any]) -> Endmembers:
+    """Return the edges of a cone as endmembers, with the places of the pixels that each is the mean of."""
     scenes = passes.scenes
     cube, bands, _ = scenes[0]
-    purest = [[list(passes.position(place)) for place in some[:MOST_PUREST]] for some in found.purest]
+    purest = [[list(passes.position(place)) for place in some] for some in found.purest]
     return Endmembers(
         tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1])),
         found.spectra,

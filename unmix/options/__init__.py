@@ -92,7 +92,7 @@ class Options:
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
-    extract : {"vca", "spa", "nfindr", "sisal"}
+    extract : {"vca", "spa", "nfindr", "sisal", "cone"}
         The algorithm that extracts endmembers.
     refine, restarts, smooth, outside, outliers
         How they are extracted; see `unmix.methods.Extraction`.

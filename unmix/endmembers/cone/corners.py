@@ -1,4 +1,5 @@
-"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the mean."""
+"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the
+mean."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,14 +15,16 @@ from ..vca import Points, principal
 from .directions import Directions, noise_of_directions, sampled_directions, signal_axes
 from .smallest import Weighed, amounts, cost_of, narrowed
 
-# Random parts of the sample from whose pixels the search begins, and how many of the pixels are in each. With all pixels alone it ended in
-# another minimum in one of ten synthetic scenes.
+# Random parts of the sample from whose pixels the search begins, and how many of the pixels are in each. With all pixels alone
+# it ended in another minimum in one of ten synthetic scenes.
 PARTS, PIXELS_A_PART = 4, 20
 # Directions by which minima are compared; the best two are searched again with all.
 FEW_PIXELS, FINALISTS, FEW_STEPS = 1024, 2, 20
-# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where few pixels
-# are pure.
+# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where
+# few pixels are pure.
 NEAR_PURE = 0.75
+# Directions of a sample are the same up to this: a rounding of values in float32.
+SAME = 1e-7
 # An edge with fewer near-pure pixels keeps its own direction.
 FEWEST_NEAR_PURE = 3
 
@@ -84,7 +87,8 @@ def cone(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: 
     data = Weighed(T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0), weights)
     begins = starts(data.T, sample.lengths, p, seed)
     if not begins:
-        return [int(place) for place in sample.places[: p - 1]]
+        rank = int(np.linalg.matrix_rank(data.T, tol=SAME * np.sqrt(len(data.T))))
+        return [int(place) for place in sample.places[: min(rank, p - 1)]]
     thin = data.some(max(1, len(T) // FEW_PIXELS))
     with ThreadPoolExecutor(passes.threads) as pool:
         ways = list(pool.map(lambda some: narrowed(thin, data.T[some].T, FEW_STEPS), begins))
@@ -140,6 +144,14 @@ def in_perspective(T: np.ndarray) -> np.ndarray:
     return T / np.where(along > 0, along, np.nan)[:, None]
 
 
+def mean_of(Y: np.ndarray) -> np.ndarray:
+    """Return the mean direction of some pixels (n, L), as long as their median."""
+    lengths = np.linalg.norm(Y, axis=1)
+    direction = (Y / lengths[:, None]).mean(axis=0)
+    found: np.ndarray = direction / np.linalg.norm(direction) * np.median(lengths)
+    return found
+
+
 def endmembers_of(sample: Directions, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
     """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, as bright as their median."""
     A = amounts(W, data.T)
@@ -149,8 +161,8 @@ def endmembers_of(sample: Directions, data: Weighed, axes: np.ndarray, W: np.nda
     for j in order:
         by_purity = np.argsort(-fractions[:, j], kind="stable")
         near = by_purity[: max(1, int((fractions[:, j] >= NEAR_PURE).sum()))]
-        direction = sample.units[near].mean(axis=0) if len(near) >= FEWEST_NEAR_PURE else axes @ W[:, j]
-        spectra.append(direction / np.linalg.norm(direction) * np.median(sample.lengths[near]))
+        edge = axes @ W[:, j] * np.median(sample.lengths[near])
+        spectra.append(mean_of(sample.spectra[near]) if len(near) >= FEWEST_NEAR_PURE else edge)
         purest.append([int(place) for place in sample.places[near]])
     matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
     places = [some[0] for some in purest]

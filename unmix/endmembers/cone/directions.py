@@ -1,17 +1,16 @@
 """A sample of a scene's pixels at unit length, the noise of each, and the subspace in which materials differ.
 
-A pixel at unit length, its direction, does not depend on its brightness, and the noise of a direction is the larger, the darker its pixel.
-Neighbours in a line tell both the noise of a direction, by the brightness of its pixel, and the spectral shape of what varies from pixel to
-pixel: noise, and the variability of a material. The subspace is that of the minimum noise fractions: with principal components in its place,
-true spectra projected to it gave 1.24 times the error of fractions on synthetic scenes, with these 1.13 times.
+A pixel at unit length, its direction, does not depend on its brightness, and the noise of a direction is the larger, the darker
+its pixel. Neighbours in a line tell both the noise of a direction, by the brightness of its pixel, and the spectral shape of
+what varies from pixel to pixel: noise, and the variability of a material. The subspace is that of the minimum noise fractions:
+with principal components in its place, true spectra projected to it gave 1.24 times the error of fractions on synthetic scenes,
+with these 1.13 times.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.optimize import nnls
 
 from ...io.cube import bytes_per_line, missing, spectra
 from ..passes import Passes, Scene
@@ -70,7 +69,8 @@ def sampled_directions(passes: Passes) -> Directions:
 
 
 def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each follows."""
+    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each
+    follows."""
     cube, bands, nodata = scene
     buffer = np.empty(bytes_per_line(cube), np.uint8)
     lines, together = np.arange(cube.lines), cube.samples
@@ -92,9 +92,11 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
 def noise_of_directions(sample: Directions) -> np.ndarray:
     """Return the variance of the noise of each direction, (n,): ``a + b / |y|²``, fitted to the differences of neighbours.
 
-    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are fitted with equal
-    weight to each class. Edges of materials are few among neighbours, and do not move a median.
+    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are fitted
+    with equal weight to each class. Edges of materials are few among neighbours, and do not move a median.
     """
+    from scipy.optimize import nnls  # slow to import, and seldom needed
+
     pairs = np.flatnonzero(sample.follows)
     if len(pairs) < FEWEST_PAIRS:
         return np.ones(len(sample.lengths))
@@ -112,6 +114,8 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
 
 def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
     """Return an orthonormal basis (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
+    from scipy.linalg import eigh  # as above
+
     U, L = sample.units, sample.spectra.shape[1]
     second = (U * weights[:, None]).T @ U / len(U)
     pairs = np.flatnonzero(sample.follows)

@@ -3,9 +3,9 @@
     2 log mean(√w d) + c log √det(WᵀW + ε)    over all W with p columns of unit length,
 
 d the distance of a direction to the cone, its part outside of the subspace included. The first term grows by as much as distances do in
-relation to each other, whatever the unit or the noise; the second is the solid angle. A mean of distances, not of squares: pixels that no
-mixture explains (clouds, a rare material) count less. Found by Newton-like steps from several sets of pixels; of the minima, that is taken in
-which every edge has pixels near it.
+relation to each other, whatever the unit or the noise; the second is the solid angle. A mean of distances, not of squares:
+pixels that no mixture explains (clouds, a rare material) count less. Found by Newton-like steps from several sets of pixels; of
+the minima, that is taken in which every edge has pixels near it.
 """
 
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from ...solvers.nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
 PRICE, THIN = 0.2, 0.003
-# A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed. On the same
-# scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
+# A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed.
+# On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
 LONELY, NEAREST = 0.6, 0.95
 # Steps of a search, halvings of a step, and the decrease by which a step is the last.
 MOST_STEPS, MOST_HALVINGS, ENOUGH = 60, 10, 1e-5
@@ -34,7 +34,8 @@ _nnls = nnls_function(ALONE)
 
 @allocating
 def amounts_in(rows, columns, gram, norms, T, out):
-    """Fill ``out`` (n, p) with the amounts of the p edges, columns of ``rows`` (p, p), that come nearest to each row of T, and are ≥ 0."""
+    """Fill ``out`` (n, p) with the amounts of the p edges, columns of ``rows`` (p, p), that come nearest to each row of T, and
+    are ≥ 0."""
     p = rows.shape[1]
     matrix = Matrix(rows, columns, gram, norms)
     scratch = Scratch(

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...endmembers import purest_of
+from ...endmembers.cone.corners import FEWEST_NEAR_PURE
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes, Scene
@@ -46,6 +47,8 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
         if again != left_out:
             return f"{again['pixels']} pixels are outliers, not {left_out['pixels']}, or others"
         scene, report = rest[0].cube, report | {"nodata": rest[0].nodata}
+    if "near_pure" in found["simplex"]:
+        return fault_of_means(report, scene, bands, matrix)
     if "tau" in found["simplex"]:
         return fault_of_enclosing(report, scene, bands, matrix)
     corners = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in found["pixels"] if line >= 0]
@@ -86,6 +89,27 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     for k, some in enumerate(of_each):
         if not np.allclose(passes.mean(some), matrix[:, k], rtol=1e-12, atol=0.0):
             return f"'{found['names'][k]}' is not the mean of its pixels"
+    return None
+
+
+def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
+    """Return what is wrong with endmembers that are means of near-pure pixels, as bright as their median; see `fault_of_simplex`."""
+    passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    for spectrum, name, listed in zip(
+        matrix.T, report["endmembers"]["names"], report["endmembers"]["simplex"]["purest"]
+    ):
+        if len(listed) < FEWEST_NEAR_PURE:
+            continue
+        pixels = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in listed]
+        if not all(0 <= line < scene.lines and 0 <= sample < scene.samples for line, sample in pixels):
+            return f"a pixel of {name} is not in the scene"
+        lines = {line: passes.spectra(0, line) for line in {line for line, _ in pixels}}
+        Y = np.stack([lines[line][sample] for line, sample in pixels])
+        lengths = np.linalg.norm(Y, axis=1, keepdims=True)
+        mean = (Y / lengths).mean(axis=0)
+        mean *= np.median(lengths) / np.linalg.norm(mean)
+        if not np.abs(mean - spectrum).max() <= ROUNDING * np.abs(mean).max():
+            return f"{name} is not the mean of the pixels that the record lists"
     return None
 
 

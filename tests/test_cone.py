@@ -1,0 +1,193 @@
+"""Cone: endmembers of scenes whose brightness varies, against scenes with known spectra, scipy, and finite differences."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from conftest import falsify_record, write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment, nnls
+from test_cli import unmix as command
+
+import unmix
+from unmix.devices import simulated
+from unmix.endmembers.cone import directions, smallest
+from unmix.endmembers.passes import Passes, Scene
+from unmix.scene.bands import choose_bands
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
+
+
+def shaded(seed, p, noise=0.0, lines=40, samples=40, L=30, pure=True):
+    """A scene whose pixels are mixtures at brightnesses from 0.4 to 1.6, smooth spectra of unit length (L, p), and true shares."""
+    random = np.random.default_rng(seed)
+    x = np.linspace(0, 1, L)[:, None]
+    E = 0.2 + np.exp(-np.square((x - random.uniform(0, 1, p)) / random.uniform(0.1, 0.3, p)))
+    E /= np.linalg.norm(E, axis=0)
+    F = random.dirichlet(np.full(p, 0.5), lines * samples)
+    if pure:
+        F[: 10 * p] = np.eye(p)[np.arange(10 * p) % p]
+    Y = random.uniform(0.4, 1.6, (lines * samples, 1)) * (F @ E.T)
+    Y += noise * random.standard_normal(Y.shape)
+    return Y.reshape(lines, samples, L), E, F
+
+
+def matched(E, truth):
+    """The spectra in the order of the truth, and their angles to it."""
+    unit = E / np.linalg.norm(E, axis=0)
+    angles = np.arccos(np.clip((truth / np.linalg.norm(truth, axis=0)).T @ unit, -1, 1))
+    rows, columns = linear_sum_assignment(angles)
+    return E[:, columns], angles[rows, columns]
+
+
+def shares(Y, E):
+    """Fractions of nnls on spectra of unit length."""
+    A = np.array([nnls(E / np.linalg.norm(E, axis=0), y)[0] for y in Y.reshape(-1, Y.shape[2])])
+    return A / A.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_pure_pixels_of_any_brightness(tmp_path, p):
+    """Without noise the spectra are near those of the pure pixels: a mean of pixels with three quarters and more is never one of
+    them."""
+    Y, E, _ = shaded(p, p)
+    found = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=p, extract="cone")
+    assert matched(found.matrix, E)[1].max() < 0.13 and len(found.pixels) == p
+    assert [len(some) for some in found.simplex["purest"]] == found.simplex["near_pure"]
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_fractions_are_nearer_to_the_truth_than_those_of_vca(tmp_path, pure):
+    errors = {"cone": [], "vca": []}
+    for seed in range(3):
+        Y, E, F = shaded(seed, 4, 0.003, pure=pure)
+        path = write_cube(tmp_path / f"{seed}.hdr", Y)
+        for extract, found in errors.items():
+            spectra = matched(unmix.extract(path, count=4, extract=extract).matrix, E)[0]
+            found.append(np.sqrt(np.square(shares(Y, spectra) - F).mean()))
+    assert np.mean(errors["cone"]) < 0.6 * np.mean(errors["vca"])
+
+
+def test_brightness_changes_nothing_but_the_noise(tmp_path):
+    """The same directions at other lengths, by powers of two so that no value is rounded: the same places, and spectra of equal
+    direction."""
+    Y, _, _ = shaded(5, 3)
+    factors = 2.0 ** np.random.default_rng(1).integers(-1, 2, Y.shape[:2])
+    one, other = (
+        unmix.extract(write_cube(tmp_path / f"{k}.hdr", cube), count=3, extract="cone")
+        for k, cube in enumerate((Y, Y * factors[..., None]))
+    )
+    assert matched(other.matrix, one.matrix)[1].max() < 0.02
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_amounts_are_those_of_scipy(p, seed, ties):
+    random = np.random.default_rng(seed)
+    W = random.integers(-3, 4, (p, p)).astype(float) if ties else random.standard_normal((p, p))
+    if np.linalg.cond(W) > 1e6:
+        return
+    T = random.integers(-3, 4, (20, p)).astype(float) if ties else random.standard_normal((20, p))
+    expected = np.array([nnls(W, t)[0] for t in T])
+    assert np.abs(smallest.amounts(W, T) - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
+
+
+def test_steps_follow_the_slope_and_never_raise_the_value():
+    random = np.random.default_rng(3)
+    A = random.dirichlet(np.ones(3), 400)
+    T = A @ np.array([[1.0, 0.2, 0.1], [0.1, 1, 0.3], [0.2, 0.1, 1]]) + 0.02 * random.standard_normal((400, 3))
+    T /= np.linalg.norm(T, axis=1, keepdims=True)
+    weights = random.uniform(0.5, 1.5, 400)
+    data = smallest.Weighed(T, np.full(400, 1e-4), weights / weights.mean())
+    begin = T[[0, 1, 2]].T
+    costs = [smallest.cost_of(data, smallest.narrowed(data, begin, most)) for most in (0, 1, 3, 10, 60)]
+    values = []
+    for most in (0, 1, 3, 10, 60):
+        one = smallest.fitted(data, smallest.narrowed(data, begin, most))
+        soft = smallest.SOFT**2 * np.median(smallest.fitted(data, begin).squares)
+        values.append(2 * np.log(np.sqrt(one.squares + soft).mean()) + smallest.PRICE * smallest.solid_angle(one.W))
+    assert all(after <= before for before, after in itertools.pairwise(values)) and np.isfinite(costs).all()
+    # At the end no small change of an edge lowers the value.
+    W = smallest.narrowed(data, begin)
+    value = lambda V: (  # noqa: E731
+        2 * np.log(np.sqrt(smallest.fitted(data, V).squares + soft).mean())
+        + smallest.PRICE * smallest.solid_angle(V / np.linalg.norm(V, axis=0))
+    )
+    for _ in range(20):
+        assert value(W + 1e-3 * random.standard_normal(W.shape)) > value(W) - 1e-3
+
+
+def test_noise_of_directions_falls_with_brightness(tmp_path):
+    random = np.random.default_rng(0)
+    direction = np.full(40, 40**-0.5)
+    lengths = np.repeat(random.uniform(0.2, 2, (60, 6)), 10, axis=1)
+    Y = lengths[..., None] * direction + 0.01 * random.standard_normal((60, 60, 40))
+    cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y))
+    sample = directions.sampled_directions(Passes([Scene(cube, choose_bands(cube, "good", None), None)], 2**30, 1))
+    found = directions.noise_of_directions(sample) * np.square(sample.lengths)
+    assert abs(np.median(found) - 39 * 1e-4) < 1e-3  # the noise along the direction changes its length alone
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_sample_of_a_large_scene(tmp_path, monkeypatch, interleave):
+    """Stretches of neighbours from all over the scene, the same spectra as in the file, without masked pixels."""
+    random = np.random.default_rng(2)
+    Y = random.uniform(0.1, 1, (70, 50, 6)).astype("float32")
+    Y[::3, 7] = -1
+    cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y, interleave, data_ignore_value=-1))
+    monkeypatch.setattr(directions, "MOST_PIXELS", 800)
+    passes = Passes([Scene(cube, choose_bands(cube, "good", None), cube.nodata)], 2**30, 1)
+    sample = directions.sampled_directions(passes)
+    assert 600 < len(sample.places) <= 900 and len(set(sample.places.tolist())) == len(sample.places)
+    np.testing.assert_array_equal(sample.spectra, Y.reshape(-1, 6)[sample.places])
+    assert (sample.spectra > 0).all() and len(set(sample.places // 50 // 10)) == 7
+    follows = np.flatnonzero(sample.follows)
+    assert len(follows) > 500 and (np.diff(sample.places)[follows - 1] == 1).all()
+
+
+def test_run_with_cone(tmp_path):
+    """A whole run: the same bytes whatever threads and memory, verified, with the places of the pixels each spectrum is made of."""
+    Y, _, _ = shaded(4, 3, 0.003)
+    path = write_cube(tmp_path / "s.hdr", Y.astype("float32"))
+    for name, more in (("a", ["--threads", "1"]), ("b", ["--threads", "2", "--memory", "2M"])):
+        command("run", path, "-n", 3, "--method", "nnls", "--extract", "cone", "-o", tmp_path / name, *more)
+    for name in ("s_abundance.img", "s_endmembers.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    report = json.loads((tmp_path / "a/s_run.json").read_text())
+    assert report["endmembers"]["source"] == "cone (seed 0)" and report["endmembers"]["simplex"]["pixels"] == 1600
+    simplex = report["endmembers"]["simplex"]
+    assert [len(some) for some in simplex["purest"]] == simplex["near_pure"]
+    command("verify", tmp_path / "a/s", "--all")
+    falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"][0].reverse())
+    command("verify", tmp_path / "a/s", "--all")
+    falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"].reverse())
+    told = command("verify", tmp_path / "a/s", "--all", code=1)[1]
+    assert "is not the mean of the pixels" in told
+
+
+def test_too_few_directions_are_one_line(tmp_path):
+    Y = np.outer(np.linspace(1, 2, 400), np.linspace(0.1, 1, 9)).reshape(20, 20, 9)
+    path = write_cube(tmp_path / "s.hdr", Y)
+    _, told = command("endmembers", path, "-n", 3, "--extract", "cone", "-o", tmp_path / "o", code=3)
+    assert "only 1 distinct spectra" in told and told.count("\n") == 1
+    _, told = command("run", path, "-n", 2, "--extract", "cone", "--smooth", 5, "-o", tmp_path / "o", code=2)
+    assert "smooth" in told
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "p", "most"), [("samson", 3, 0.025), ("jasper", 4, 0.08)])
+def test_real_scenes(data, name, p, most):
+    """The mean over materials of the RMSE of fractions beside the reference; fcls of VCA's endmembers has 0.31 and 0.16."""
+    path = data / name / f"{name}.hdr"
+    truth = unmix.library.load(data / name / f"{name}_truth_endmembers.csv").matrix
+    cube, reference = unmix.open_cube(path), unmix.open_cube(data / name / f"{name}_truth_abundance.hdr")
+    E = matched(unmix.extract(path, count=p, extract="cone").matrix, truth)[0]
+    read = lambda some: unmix.io.spectra(  # noqa: E731
+        some.read(slice(0, some.lines), np.empty(unmix.io.bytes_per_line(some) * some.lines, np.uint8)),
+        some.interleave, choose_bands(some, "good", None),
+    )  # fmt: skip
+    A = unmix.solve(read(cube), E / np.linalg.norm(E, axis=0), method="nnls").abundances
+    error = A / A.sum(axis=1, keepdims=True) - read(reference)
+    assert np.sqrt(np.square(error).mean(axis=0)).mean() < most
