@@ -36,6 +36,29 @@ def fit_of(summary: Summary) -> dict[str, Any]:
     }
 
 
+def residual_by_band(summary: Summary) -> dict[str, Any]:
+    """Return for ``run.json`` the residual y − E a of each band in use: its RMS and mean, and the RMS of y, over sampled pixels.
+
+    Six digits, the mean's counted from the RMS, so that they do not depend on the order in which a scene's blocks are added.
+    """
+    if summary.residuals is None:
+        return {"pixels": 0, "rms": [], "mean": [], "rms_of_scene": []}
+    squares, means, of_scene = summary.residuals / summary.sampled
+    return {
+        "pixels": summary.sampled,
+        "rms": [float(f"{value:.5e}") for value in np.sqrt(squares)],
+        "mean": [rounded_beside(mean, rms) for mean, rms in zip(means.tolist(), np.sqrt(squares).tolist())],
+        "rms_of_scene": [float(f"{value:.5e}") for value in np.sqrt(of_scene)],
+    }
+
+
+def rounded_beside(value: float, scale: float) -> float:
+    """Return a value rounded to the sixth digit of ``scale``, which is larger."""
+    if not (0.0 < scale < math.inf and math.isfinite(value)):
+        return value
+    return float(f"{round(value, 5 - math.floor(math.log10(scale))):.6g}")
+
+
 def kappas_of(summary: Summary) -> dict[str, Any]:
     """Return the histogram of κ for ``run.json``: a bin an octave; below the first bound are those from zero on."""
     return histogram_of(summary.kappas, 2.0 ** np.arange(-KAPPA_BINS, 0.0), 1)

@@ -23,7 +23,7 @@ from ...scene import ReadOptions
 from ...summary import Summary
 from ..maps.map_type import type_of
 from ..names import suffixes_of
-from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of
+from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
 
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -162,6 +162,7 @@ def report_of(
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
         "fit": fit_of(summary),
+        "residual_by_band": residual_by_band(summary),
         "abundances": abundances_of(summary, endmembers.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
