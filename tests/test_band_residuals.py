@@ -11,7 +11,7 @@ LINES, SAMPLES, L, P = 9, 11, 20, 4
 ORDERS = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
 
 
-def made(folder, interleave="bip", water=False):
+def made(folder, interleave="bip", water=False, bad=None):
     """Write a scene of mixtures with noise and a pixel without data, and its library; return their paths."""
     random = np.random.default_rng(3)
     E = random.uniform(0.1, 0.9, (L, P))
@@ -20,6 +20,8 @@ def made(folder, interleave="bip", water=False):
     waves = np.linspace(1000, 2200, L)
     if water:
         Y[:, :, (waves >= 1310) & (waves <= 1490)] = random.uniform(-3, 3, (LINES, SAMPLES, 3))
+    if bad is not None:
+        Y[:, :, bad] += random.normal(0, 1, (LINES, SAMPLES))
     Y[2, 3] = -9999
     path = folder / "s.hdr"
     Y.transpose(ORDERS[interleave]).astype("<f4").tofile(folder / "s.img")
@@ -84,3 +86,30 @@ def test_a_sample_depends_on_no_thread_and_meets_all_columns(tmp_path, monkeypat
     assert found[0] == found[1] and 20 <= found[0]["pixels"] <= 30
     for lines, samples in ((100, 100), (1000, 614), (7, 1)):
         assert np.gcd(band_residuals.stride_of(lines, samples), samples) == 1
+
+
+def test_water_is_named(tmp_path):
+    for water in (True, False):
+        scene, library = made(tmp_path, water=water)
+        report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", overwrite=True)
+        assert any("`ignore_nm` water" in text for text in report["warnings"]) == water
+        said = [finding["message"] for finding in unmix.check(scene, library)["findings"]]
+        assert any("`ignore_nm` water" in text for text in said) == water
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "is_wet"), [("neon_aop/neonhs_ex.h5", True), ("jasper/jasper.hdr", False)])
+def test_water_of_real_scenes(data, tmp_path, name, is_wet):
+    warnings = unmix.run(data / name, out_dir=tmp_path, count=4)["warnings"]
+    assert any("`ignore_nm` water" in text for text in warnings) == is_wet
+    assert not any("of bands near by" in text for text in warnings)
+
+
+def test_a_band_that_stands_out_is_named(tmp_path):
+    scene, library = made(tmp_path, bad=4)
+    warnings = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out")["warnings"]
+    flag = next(text for text in warnings if "of bands near by" in text).split("`ignore_nm` ")[1]
+    assert flag == "1252.62-1252.64"
+    assert (
+        unmix.run(scene, endmembers=library, out_dir=tmp_path / "b", ignore_nm=flag)["residual_by_band"]["pixels"] == 98
+    )

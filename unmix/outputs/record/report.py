@@ -127,7 +127,10 @@ def report_of(
     say_what_is_open(scene, problem, summary)
     # A penalty makes an abundance smaller by some λ/|e|².
     penalised = bool((problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any())
-    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost):
+    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    for sentence in judge(
+        summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost, bands
+    ):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
