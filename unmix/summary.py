@@ -12,9 +12,20 @@ from .compiled.jit import compiled
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
 # Fields of `Summary`: those that are added, those of which the maximum is kept, and those that are None before the first block.
-ADDED = ("solved", "masked", "partly_nodata", "certified", "fit_certified", "failed", "rescued", "misfit", "kappas")
+ADDED = (
+    "solved",
+    "masked",
+    "partly_nodata",
+    "certified",
+    "fit_certified",
+    "failed",
+    "rescued",
+    "sampled",
+    "misfit",
+    "kappas",
+)
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
-ARRAYS = ("sums", "most", "there", "outside")
+ARRAYS = ("sums", "most", "there", "outside", "residuals")
 # Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
 # right to 3 % of itself.
 PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
@@ -170,6 +181,10 @@ class Summary:
         Sum and largest of each endmember's abundances.
     there, outside : arrays (p,), int64
         Numbers of pixels with more than 1 % of each endmember, and with more than 99 % and a relative RMSE above 10 %.
+    sampled : int
+        Number of pixels that ``residuals`` is of; see `unmix.jobs.band_residuals`.
+    residuals : array (3, L), float64
+        Sums over these pixels for each band: of squares of y − E a, of y − E a, and of squares of y.
     of_lines : list of array (n, p)
         The sums of abundances of each line, until the next `merge`.
     """
@@ -181,6 +196,7 @@ class Summary:
     fit_certified: int = 0
     failed: int = 0
     rescued: int = 0
+    sampled: int = 0
     worst_kappa: float = 0.0
     worst_delta: float = 0.0
     worst_relative: float = 0.0
@@ -193,6 +209,7 @@ class Summary:
     most: np.ndarray | None = None
     there: np.ndarray | None = None
     outside: np.ndarray | None = None
+    residuals: np.ndarray | None = None
     of_lines: list[np.ndarray] = field(default_factory=list)
 
     def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
@@ -226,6 +243,11 @@ class Summary:
         self.there = there if self.there is None else self.there + there
         self.outside = outside if self.outside is None else self.outside + outside
 
+    def add_residuals(self, pixels: int, sums: np.ndarray) -> None:
+        """Add what the model leaves of each band in some pixels, (3, L); see ``residuals``."""
+        self.sampled += pixels
+        self.residuals = sums if self.residuals is None else self.residuals + sums
+
     def percentile(self, share: float) -> float:
         """Return the relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001 and 62;
         62 where it is larger, NaN where no pixel has one."""
@@ -254,6 +276,8 @@ class Summary:
         self.add_steps(part.steps)
         if part.most is not None:
             self.add_endmembers(part.most, part.there, part.outside)
+        if part.residuals is not None:
+            self.add_residuals(0, part.residuals)
         self.add_sums(part.of_lines)
 
     def to_dict(self) -> dict[str, Any]:

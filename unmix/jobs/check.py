@@ -288,7 +288,12 @@ def check_fit(
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
     E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
     cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
-    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = (Y - abundances @ E.T)[best.valid]
+        sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
+    summary.add_residuals(len(left), sums)
+    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost, bands=bands)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

@@ -22,6 +22,7 @@ from ..problem import Problem
 from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
+from .band_residuals import BandResiduals
 from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 
 log = logging.getLogger("unmix")
@@ -87,6 +88,7 @@ def solve_lines(
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
     derived, threads = derived_maps(problem, options, scene), threads_of_a_writer(options)
+    band_residuals = BandResiduals(scene, problem, options)
 
     def read(slot: Slot, lines: slice) -> None:
         slot.hold(lines, scene.read(lines, slot.buffer))
@@ -114,6 +116,8 @@ def solve_lines(
             results = as_in_files(results, problem)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
+        if machine.solves:
+            band_residuals.add(part, first, raw, results, integers.get("abundance"))
         maps = maps_of(results, options) | further
         for name, raster in rasters.items():
             write = raster.write_stored if name in integers else raster.write

@@ -23,7 +23,7 @@ from ...scene import ReadOptions
 from ...summary import Summary
 from ..maps.map_type import type_of
 from ..names import suffixes_of
-from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of
+from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
 
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -127,7 +127,10 @@ def report_of(
     say_what_is_open(scene, problem, summary)
     # A penalty makes an abundance smaller by some λ/|e|².
     penalised = bool((problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any())
-    for sentence in judge(summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost):
+    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    for sentence in judge(
+        summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost, bands
+    ):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
@@ -162,6 +165,7 @@ def report_of(
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
         "fit": fit_of(summary),
+        "residual_by_band": residual_by_band(summary),
         "abundances": abundances_of(summary, endmembers.names),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},

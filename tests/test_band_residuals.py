@@ -1,0 +1,115 @@
+"""What a run says of the residual of each band, against the map of residuals."""
+
+import numpy as np
+import pytest
+from conftest import write_csv
+
+import unmix
+from unmix.jobs import band_residuals
+
+LINES, SAMPLES, L, P = 9, 11, 20, 4
+ORDERS = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
+
+
+def made(folder, interleave="bip", water=False, bad=None):
+    """Write a scene of mixtures with noise and a pixel without data, and its library; return their paths."""
+    random = np.random.default_rng(3)
+    E = random.uniform(0.1, 0.9, (L, P))
+    A = random.dirichlet(np.ones(P), (LINES, SAMPLES))
+    Y = A @ E.T + random.normal(0, 0.02, (LINES, SAMPLES, L))
+    waves = np.linspace(1000, 2200, L)
+    if water:
+        Y[:, :, (waves >= 1310) & (waves <= 1490)] = random.uniform(-3, 3, (LINES, SAMPLES, 3))
+    if bad is not None:
+        Y[:, :, bad] += random.normal(0, 1, (LINES, SAMPLES))
+    Y[2, 3] = -9999
+    path = folder / "s.hdr"
+    Y.transpose(ORDERS[interleave]).astype("<f4").tofile(folder / "s.img")
+    path.write_text(
+        f"ENVI\nsamples = {SAMPLES}\nlines = {LINES}\nbands = {L}\ndata type = 4\ninterleave = {interleave}\nbyte order = 0\n"
+        f"data ignore value = -9999\nwavelength units = Nanometers\nwavelength = {{{', '.join(map(str, waves))}}}\n"
+    )
+    write_csv(folder / "e.csv", E, waves)
+    return path, folder / "e.csv"
+
+
+def residuals(out):
+    """Return the map of residuals, (pixels, L), of the pixels that are solved."""
+    path = next(path for path in out.glob("s_residual*") if path.suffix != ".hdr")
+    R = np.fromfile(path, "<f4").reshape(LINES, -1, SAMPLES).transpose(0, 2, 1).reshape(LINES * SAMPLES, -1)
+    return R[(R != -9999).all(axis=1)].astype(float)
+
+
+OPTIONS = [
+    {"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "nnls", "l1": 0.01}, {"method": "fcls", "top": 2},
+    {"method": "fcls", "bands": "2-9,12"}, {"method": "nnls", "l21": 0.1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("interleave", ORDERS)
+def test_equals_the_map(tmp_path, interleave, options):
+    scene, library = made(tmp_path, interleave)
+    report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", residual=True, **options)
+    found, R = report["residual_by_band"], residuals(tmp_path / "out")
+    assert found["pixels"] == len(R) == LINES * SAMPLES - 1
+    np.testing.assert_allclose(found["rms"], np.sqrt(np.square(R).mean(axis=0)), rtol=1e-4)
+    np.testing.assert_allclose(found["mean"], R.mean(axis=0), atol=1e-5)
+
+
+def test_equals_the_map_of_weighted_bands(tmp_path):
+    scene, library = made(tmp_path)
+    weights = tmp_path / "w.txt"
+    np.savetxt(weights, np.linspace(0.5, 2, L))
+    report = unmix.run(
+        scene, endmembers=library, out_dir=tmp_path / "out", residual=True, method="fcls", weights=weights
+    )
+    R = residuals(tmp_path / "out")
+    np.testing.assert_allclose(report["residual_by_band"]["rms"], np.sqrt(np.square(R).mean(axis=0)), rtol=1e-4)
+
+
+def test_steps_of_abundances_change_little(tmp_path):
+    scene, library = made(tmp_path)
+    plain = unmix.run(scene, endmembers=library, out_dir=tmp_path / "a")["residual_by_band"]
+    steps = unmix.run(scene, endmembers=library, out_dir=tmp_path / "b", quantize=1e-3)["residual_by_band"]
+    assert plain != steps
+    np.testing.assert_allclose(plain["rms"], steps["rms"], rtol=2e-2)
+
+
+def test_a_sample_depends_on_no_thread_and_meets_all_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr(band_residuals, "MOST_SAMPLED", 30)
+    scene, library = made(tmp_path)
+    found = [
+        unmix.run(scene, endmembers=library, out_dir=tmp_path / str(threads), threads=threads)["residual_by_band"]
+        for threads in (1, 2)
+    ]
+    assert found[0] == found[1] and 20 <= found[0]["pixels"] <= 30
+    for lines, samples in ((100, 100), (1000, 614), (7, 1)):
+        assert np.gcd(band_residuals.stride_of(lines, samples), samples) == 1
+
+
+def test_water_is_named(tmp_path):
+    for water in (True, False):
+        scene, library = made(tmp_path, water=water)
+        report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", overwrite=True)
+        assert any("`ignore_nm` water" in text for text in report["warnings"]) == water
+        said = [finding["message"] for finding in unmix.check(scene, library)["findings"]]
+        assert any("`ignore_nm` water" in text for text in said) == water
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "is_wet"), [("neon_aop/neonhs_ex.h5", True), ("jasper/jasper.hdr", False)])
+def test_water_of_real_scenes(data, tmp_path, name, is_wet):
+    warnings = unmix.run(data / name, out_dir=tmp_path, count=4)["warnings"]
+    assert any("`ignore_nm` water" in text for text in warnings) == is_wet
+    assert not any("of bands near by" in text for text in warnings)
+
+
+def test_a_band_that_stands_out_is_named(tmp_path):
+    scene, library = made(tmp_path, bad=4)
+    warnings = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out")["warnings"]
+    flag = next(text for text in warnings if "of bands near by" in text).split("`ignore_nm` ")[1]
+    assert flag == "1252.62-1252.64"
+    assert (
+        unmix.run(scene, endmembers=library, out_dir=tmp_path / "b", ignore_nm=flag)["residual_by_band"]["pixels"] == 98
+    )
