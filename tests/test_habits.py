@@ -15,8 +15,8 @@ from unmix_cli import warm
 
 import unmix
 from unmix.compiled.cache import folders
+from unmix.jobs.run.warm import WARMED
 from unmix.jobs.synth import Scene, synthesise
-from unmix.jobs.warm import WARMED
 from unmix.library import load
 from unmix.outputs.run_files.finished import runs_below, state_of
 
@@ -262,8 +262,8 @@ def test_each_method_can_be_warmed(method):
 def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
     """On a full disk, and where the folder that it is to fill is not used, or not filled."""
     why, answers = "/code: No space left on device", iter([[], ["/code: No space left on device"] * 2])
-    monkeypatch.setattr(f"unmix.jobs.warm.{fault}", lambda: next(answers) if fault == "unkept" else why)
-    monkeypatch.setattr("unmix.jobs.warm.WAS_THERE", -1.0)
+    monkeypatch.setattr(f"unmix.jobs.run.warm.{fault}", lambda: next(answers) if fault == "unkept" else why)
+    monkeypatch.setattr("unmix.jobs.run.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
     _, err = command("warm", *kind, code=1)
     assert why in err and message in err

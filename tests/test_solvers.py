@@ -82,22 +82,34 @@ def opposed(E):
     return left < 1e9 * 2.0**-53 and rank < E.shape[1]
 
 
+# Of the wild problems, the share that may be refused, for a column of zeros or two that are alike: 25 of 300 are.
+MOST_REFUSED = 0.2
+
+
 @pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(problems(), st.sampled_from(["nnls", "fcls"]), st.sampled_from(["active-set", "inverse"]))
-def test_wild_problems_are_certified(problem, method, solver):
-    E, Y = problem
-    for name in DEVICES:
-        try:
-            found = unmix.solve(Y, E, method=method, solver=solver, device=name)
-        except unmix.LibraryError as error:
-            assert any(words in str(error) for words in ("collinear", "is zero", "rescale it"))
-            return
-        assert found.valid.all()
-        assert np.all(found.abundances >= 0)
-        assert found.kappa.max() <= CERTIFIED or (method == "nnls" and opposed(E)), (found.kappa.max(), E.tolist())
-        if method == "fcls":
-            np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-9)
+def test_wild_problems_are_certified():
+    refused = []
+
+    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @given(problems(), st.sampled_from(["nnls", "fcls"]), st.sampled_from(["active-set", "inverse"]))
+    def is_certified(problem, method, solver):
+        E, Y = problem
+        for name in DEVICES:
+            try:
+                found = unmix.solve(Y, E, method=method, solver=solver, device=name)
+            except unmix.LibraryError as error:
+                assert any(words in str(error) for words in ("collinear", "is zero", "rescale it"))
+                refused.append(True)
+                return
+            assert found.valid.all()
+            assert np.all(found.abundances >= 0)
+            assert found.kappa.max() <= CERTIFIED or (method == "nnls" and opposed(E)), (found.kappa.max(), E.tolist())
+            if method == "fcls":
+                np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-9)
+        refused.append(False)
+
+    is_certified()
+    assert len(refused) >= 300 and np.mean(refused) <= MOST_REFUSED
 
 
 @pytest.mark.sim

@@ -99,15 +99,13 @@ class Cuda:
 
     def solver_for(self, problem: Problem, samples: int) -> Any:
         """Return the class that solves blocks with lines of so many samples: the first that can."""
-        from ..solvers.pixels.cuda import GeneralSolver
+        from ..solvers.pixels.cuda import GeneralSolver, ModelsSolver
 
         if problem.pixel == "qr":
             from ..solvers.pixels.cuda_qr import QrSolver
 
             return QrSolver
         if problem.pixel == "mesma":
-            from ..solvers.pixels.mesma.cuda import ModelsSolver
-
             return ModelsSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver
         from ..solvers.pixels.cuda_many.driver import ManySolver

@@ -13,7 +13,7 @@ import numpy as np
 from ...compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
 from ...compiled.cuda_block import multiprocessors
 from ...compiled.simd import ONE
-from .mesma.search import Best
+from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import SWEPT, Given, Results, Stored, Tile, tile_rows, tile_solver
 
@@ -172,3 +172,29 @@ class GeneralSolver:
         self.kernel[self.grid, THREADS_PER_BLOCK, stream](
             raw, self.stored, self.plan, Results(**results), self.tiles, self.starts, self.scratch
         )
+
+
+class ModelsSolver(GeneralSolver):
+    """A solver of blocks for MESMA.
+
+    Its products of pixel and spectra are read over and over, so there are only as many threads as the caches have room for.
+    """
+
+    countable = False  # of its maps the host makes others
+    MOST_THREADS = 384
+
+    @staticmethod
+    def new_scratch(problem: Any, threads: int) -> Any:
+        """Allocate the scratch of all threads."""
+        shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
+        return Best(*(cuda.device_array(shape, kind) for shape, kind in shapes))
+
+    @classmethod
+    def scratch_bytes(cls, problem: Any, pixels: int) -> int:
+        """Return the bytes of GPU memory needed beside the blocks."""
+        L, p = problem.E.shape
+        best = sum(
+            math.prod(shape) * np.dtype(kind).itemsize for shape, kind in best_shapes(p, 1, len(problem.models.spectra))
+        )
+        tables = sum(values.nbytes for values in problem.models if isinstance(values, np.ndarray))
+        return cls.threads(pixels) * (best + tile_bytes(L, p, "mesma")) + tables

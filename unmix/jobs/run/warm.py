@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
-from ..errors import OutputError
-from ..methods import METHODS
-from .extract import extract
-from .nmf import nmf_scene
-from .run import run
-from .synth import Scene, synthesise
+from ...compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
+from ...errors import OutputError
+from ...methods import METHODS
+from ..extract import extract
+from ..nmf import nmf_scene
+from ..synth import Scene, synthesise
+from . import run
 
 log = logging.getLogger("unmix")
 # A scene of so few pixels is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.

@@ -1,0 +1,182 @@
+"""Every option is classified: whether maps depend on it, and how records, resumed runs and headers know of it."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+
+from unmix import methods, options
+from unmix.errors import LibraryError, MethodError
+from unmix.jobs.executor import LocalExecutor
+from unmix.jobs.run.scene_run import SceneRun
+from unmix.methods import Extraction, ModelChoice
+from unmix.options import Options
+from unmix.options.contradictions import OF_A_LIBRARY, OF_EXTRACTION
+from unmix.outputs.record.headers import WITHOUT_EFFECT
+from unmix.scene import SINGLE_MASKS, ReadOptions
+
+BANDS = 8
+LIB = {"endmembers": "e.csv"}
+SUMS = LIB | {"classes": "kinds.csv:kind", "by": "class"}
+DRAWS = SUMS | {"monte_carlo": 10, "draw_spectra": 2}
+MESMA = SUMS | {"method": "mesma"}
+VIPER = MESMA | {"limits": "viper"}
+SPARSE = LIB | {"method": "nnls", "l1": 0.1}
+# Options that change neither maps nor what is recorded: each as what a run has beside it, and another value.
+OF_NO_MAP = {
+    "out_dir": ({}, "elsewhere"), "work_dir": ({"out_dir": "s3://bucket/a"}, "w"), "overwrite": ({}, True),
+    "skip_existing": ({}, True), "dry_run": ({}, True), "memory": ({}, "2G"), "gpu_memory": ({}, "2G"), "threads": ({}, 1),
+    "streams": ({}, 2),
+}  # fmt: skip
+# Options that maps depend on, by their values, which map headers name.
+OF_VALUES = {
+    "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, "auto"),
+    "l21": (LIB | {"method": "nnls"}, 0.1), "class_map": (SUMS, True), "uncertainty": (LIB, True),
+    "within": (MESMA | {"uncertainty": True}, 0.1), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
+    "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
+    "scale": ({}, 2.0), "nodata": ({}, -1.0), "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"), "tie": (LIB, "400-420"),
+    "lines": ({}, "0:3"), "samples": ({}, "0:4"), "bbox": ({}, "0,-3,5,0"), "dataset": ({}, "reflectance"),
+    "levels": (MESMA, "2-4"), "limits": (MESMA, "viper"), "fusion": (MESMA, 0.01), "fusion_rule": (MESMA, "preceding"),
+    "min_fraction": (VIPER, -0.1), "max_fraction": (VIPER, 1.1), "min_shade": (VIPER, -0.1), "max_shade": (VIPER, 0.9),
+    "max_rmse": (VIPER, 0.1), "max_residual": (VIPER, 0.1), "residual_bands": (VIPER | {"max_residual": 0.1}, 3),
+    "class_sets": (MESMA, "a+b"),
+}  # fmt: skip
+# Options whose values say which outputs there are, in which form, or how endmembers are found: map headers leave them out.
+OF_OUTPUTS = {
+    "method": ({}, "nnls"), "solver": ({}, "inverse"), "count": ({}, 3), "extract": ({}, "spa"), "refine": ({}, False),
+    "restarts": ({}, 2), "smooth": ({}, 2), "outside": ({"extract": "sisal"}, 0.2), "outliers": ({}, 5.0),
+    "residual": ({}, True), "certificate": ({}, True), "browse": ({}, False), "rgb": (LIB, "em 1,em 2,em 3"),
+    "format": ({}, "hdf5"), "tag": ({}, ("site=A",)),
+}  # fmt: skip
+# Options that name files, or what is taken of them: the contents are compared.
+OF_CONTENTS = {
+    "endmembers": (LIB, "other.csv"), "select": (LIB, "em 1,em 2"), "library_scale": (LIB, 2.0),
+    "complete": ({"endmembers": "missing.csv"}, True), "across_gaps": ({"endmembers": "gap.csv"}, True),
+    "classes": (SUMS, "others.csv:kind"), "shade": (LIB | {"method": "pcls"}, "shade.csv"),
+    "weights": (LIB, "numbers.txt"), "l1_weights": (SPARSE, "three.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
+    "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
+}  # fmt: skip
+OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
+ALL = OF_NO_MAP | OF_MAPS
+# Without one of these a library is an error, so that there is nothing to compare.
+NEEDED = ("complete", "across_gaps")
+# Options of other files than the test's: a granule that a table places, a file of several arrays.
+OF_OTHER_SCENES = ("ortho", "dataset")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a scene and all the files that the examples name."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    nm = [400 + 10 * band for band in range(BANDS)]
+    E = random.random((BANDS, 3)) + 0.1
+    cube = random.dirichlet(np.ones(3), (6, 5)) @ E.T
+    place = "{UTM, 1, 1, 0, 0, 1, 1, 33, North}"
+    write_cube(
+        tmp_path / "s.hdr", cube.astype(np.float32), wavelength=f"{{{','.join(map(str, nm))}}}",
+        wavelength_units="Nanometers", map_info=place,
+    )  # fmt: skip
+    write_cube(tmp_path / "mask.hdr", (random.random((6, 5, 1)) < 0.9).astype(np.uint8))
+    write_csv(tmp_path / "e.csv", E, nm)
+    write_csv(tmp_path / "other.csv", E + 0.01, nm)
+    write_csv(tmp_path / "shade.csv", E[:, :1] * 0.01, nm)
+    fine = np.arange(390, 485)
+    away = (fine < 415) | (fine > 445)
+    write_csv(tmp_path / "gap.csv", random.random((away.sum(), 3)), fine[away].tolist())
+    text = (tmp_path / "e.csv").read_text().splitlines()
+    short = [*text, ",".join(["em 4", *["0.2"] * (BANDS - 1), "nan"])]
+    (tmp_path / "missing.csv").write_text("\n".join(short) + "\n")
+    for name, kinds in (("kinds", "aab"), ("others", "abb")):
+        rows = "".join(f"em {j + 1},{kind}\n" for j, kind in enumerate(kinds))
+        (tmp_path / f"{name}.csv").write_text("name,kind\n" + rows)
+    (tmp_path / "numbers.txt").write_text("\n".join(str(0.01 * (band + 1)) for band in range(BANDS)))
+    (tmp_path / "three.txt").write_text("1\n2\n3\n")
+    (tmp_path / "nm.txt").write_text("\n".join(str(number + 1) for number in nm))
+
+
+def asked(words):
+    """All that an unfinished or finished run must have in common with one with these options: its request, its inputs."""
+    chosen = Options.of(**{"device": "cpu"} | words)
+    if set(words) & set(OF_OTHER_SCENES):
+        return chosen.request(None, "cpu"), None
+    if str(chosen.out_dir).startswith("s3:"):  # the work is done elsewhere
+        chosen = replace(chosen, out_dir=None, work_dir=None)
+    completed = SceneRun("s.hdr", chosen, LocalExecutor(chosen), None, None, []).asked()
+    return completed.request, completed.identity
+
+
+def names(*classes):
+    return {field.name for one in classes for field in fields(one)}
+
+
+def test_every_option_is_classified():
+    """A new field of these classes goes into one of the tables above, and with it through all tests below."""
+    given_apart = {"choice", "reading", "device"}
+    assert set(ALL) == names(Options, ReadOptions, ModelChoice) - given_apart
+    assert len(ALL) == sum(map(len, (OF_NO_MAP, OF_VALUES, OF_OUTPUTS, OF_CONTENTS)))
+    assert names(Options) & names(ReadOptions, ModelChoice) == set() == names(ReadOptions) & names(ModelChoice)
+
+
+def test_the_lists_of_options_are_the_tables():
+    """`device` is no part of what a run can be repeated with, but CPU and GPU agree to rounding only: it is part of the request."""
+    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading"}
+    assert Options().request(None, "cpu") != Options().request(None, "cuda:0") == Options().request(None, "cuda:1")
+    assert set(OF_EXTRACTION) == names(Extraction) - {"count", "extract", "seed"}
+    assert set(WITHOUT_EFFECT) == {*OF_OUTPUTS, *OF_CONTENTS}
+    assert {*SINGLE_MASKS, "mask_out"} == {name for name in names(ReadOptions) if "mask" in name}
+    defaults = {f.name: f.default for f in fields(ModelChoice)}
+    assert {name for name in defaults if name not in ModelChoice().to_dict()} == set(methods.WHEN_SET) <= set(defaults)
+
+
+@pytest.mark.parametrize("name", [name for name in OF_MAPS if name not in NEEDED])
+def test_a_run_with_another_value_is_another_run(here, name):
+    words, other = OF_MAPS[name]
+    before = asked({name: getattr(Options, name, None)} | words if name in OF_OTHER_SCENES else words)
+    assert asked(words) == asked(words) and asked(words | {name: other}) != before
+
+
+@pytest.mark.parametrize("name", OF_NO_MAP)
+def test_a_run_elsewhere_is_the_same_run(here, name):
+    words, other = OF_NO_MAP[name]
+    assert asked(words | {name: other}) == asked(words)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_without_these_there_is_no_run(here, name):
+    words, other = OF_CONTENTS[name]
+    asked(words | {name: other})
+    with pytest.raises(LibraryError):
+        asked(words)
+
+
+@pytest.mark.parametrize("name", OF_MAPS)
+def test_the_record_repeats_each_option(here, name):
+    """A run with the options of a record is the same run; those left out of the record differ in nothing."""
+    words, other = OF_MAPS[name]
+    recorded = Options.of(**words | {name: other}).repeatable()
+    assert name in recorded
+    assert asked(recorded) == asked(words | {name: other})
+
+
+def test_what_a_request_has_at_times_alone_is_listed(here):
+    """A finished run whose record lacks a key was made without it; one that is not in `WHEN_SET` would not be compared."""
+    always = set(asked({})[0])
+    for name, (words, other) in OF_MAPS.items():
+        request = set(asked(words | {name: other})[0])
+        assert request - always <= set(options.WHEN_SET), name
+        assert always - request <= set(options.WHEN_SET), name
+
+
+@pytest.mark.parametrize("name", OF_MAPS)
+def test_what_needs_a_library_or_an_extraction_says_so(name):
+    """An option that nothing would use is an error, not a run that ignores it."""
+    words, other = OF_MAPS[name]
+    if name in OF_A_LIBRARY:
+        with pytest.raises(MethodError, match="a library; give one"):
+            Options.of(**{name: other})
+    if name in OF_EXTRACTION:
+        with pytest.raises(MethodError, match="for endmembers that are extracted"):
+            Options.of(**LIB | words | {name: other})
+    assert set(OF_A_LIBRARY) | set(OF_EXTRACTION) <= set(OF_MAPS)
