@@ -1,7 +1,5 @@
 """Add up, on a sample of the pixels of a run, what the model leaves of each band."""
 
-import math
-
 import numpy as np
 
 from ..io import Cube
@@ -11,21 +9,24 @@ from ..outputs.maps.map_type import map_type
 from ..problem import Problem
 from ..summary import Summary
 
-# Pixels that are looked at, at most: from so many an RMS is right to 1 %. Scenes of no more pixels are looked at as a whole.
-MOST_SAMPLED = 4096
+# Scenes of up to this many pixels are looked at as a whole.
+MOST_WHOLE = 4096
+# Of a larger scene: lines that are looked at, and pixels of each; from so many an RMS is right to 2 %. Few lines, because a part of a
+# block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
+MOST_LINES, MOST_OF_LINE = 16, 128
+# The part of the golden ratio, by which the first pixels of lines are spread over all columns.
+GOLDEN = 0.6180339887498949
 
 
-def stride_of(lines: int, samples: int) -> int:
-    """Return the distance between two sampled pixels of a scene, counted line by line; coprime with ``samples``, so that all columns
-    are met alike."""
-    stride = max(1, -(-lines * samples // MOST_SAMPLED))
-    while math.gcd(stride, samples) > 1:
-        stride += 1
-    return stride
+def strides_of(lines: int, samples: int) -> tuple[int, int]:
+    """Return the distance between two lines of a scene that are looked at, and that between two pixels of such a line."""
+    if lines * samples <= MOST_WHOLE:
+        return 1, 1
+    return -(-lines // MOST_LINES), -(-samples // MOST_OF_LINE)
 
 
 class BandResiduals:
-    """What is left of each band in the pixels of a run whose number, counted line by line, is a multiple of `stride_of`.
+    """What is left of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
     The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
     abundances of a block are in host memory before its lines are written.
@@ -38,7 +39,7 @@ class BandResiduals:
     """
 
     def __init__(self, scene: Cube, problem: Problem, options: Options) -> None:
-        self.samples, self.stride = scene.samples, stride_of(scene.lines, scene.samples)
+        self.samples, (self.between_lines, self.between) = scene.samples, strides_of(scene.lines, scene.samples)
         self.problem = problem
         # The ridge's further bands come last and are none of the scene's.
         self.bands = len(problem.E) if problem.ridge is None else len(problem.ridge.endmembers.matrix)
@@ -63,14 +64,19 @@ class BandResiduals:
         integers : array (n, p, samples), uint16, or None
             What stands for the abundances, where a device has not brought these home.
         """
-        rmse, begin = results["rmse"], first * self.samples
-        places = np.arange(-begin % self.stride, rmse.size, self.stride)
-        places = places[rmse.reshape(-1)[places] != NODATA]
-        if not len(places):
+        rmse = results["rmse"]
+        lines = range(-first % self.between_lines, len(rmse), self.between_lines)
+        if not lines:
             return
-        line, sample = np.divmod(places, self.samples)
+        begins = [int((first + line) * GOLDEN % 1.0 * self.between) for line in lines]
+        sample = np.concatenate([np.arange(begin, self.samples, self.between) for begin in begins])
+        line = np.repeat(lines, [len(range(begin, self.samples, self.between)) for begin in begins])
+        solved = rmse[line, sample] != NODATA
+        line, sample = line[solved], sample[solved]
+        if not len(line):
+            return
         stored = results["abundance"] if integers is None else integers
-        summary.add_residuals(len(places), self.sums(raw, line, sample, self.abundances(stored[line, :, sample])))
+        summary.add_residuals(len(line), self.sums(raw, line, sample, self.abundances(stored[line, :, sample])))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
         """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will."""
