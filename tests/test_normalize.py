@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import falsify
 from exact import FAMILIES, Reference
 from flint import fmpq
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import unmix
 from unmix.jobs.verify import verify
+from unmix.methods import free_of_brightness
 
 KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")
 
@@ -149,6 +151,21 @@ def test_brightness_changes_no_fraction(factor, seed, kind):
     one, other = (unmix.solve(Y * by, E, method="nnls", normalize=kind) for by in (1.0, factor))
     np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
     np.testing.assert_allclose(one.scale * factor, other.scale, rtol=1e-9)
+
+
+def test_the_default_is_free_of_the_brightness_of_spectra_too():
+    Y, E = drawn()
+    options = free_of_brightness()
+    one, other = (unmix.solve(Y[1:], E * by, **options).abundances for by in (1.0, np.array([2.0, 0.3, 1.0, 7.0])))
+    np.testing.assert_allclose(one, other, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["abundance", "scale"])
+def test_verify_finds_other_fractions(tmp_path, name):
+    Y, E = drawn()
+    unmix.run(tmp_path / "x.hdr", method="nnls", normalize="length", **scene(tmp_path, Y, E))
+    falsify(tmp_path / "o/x", name, 6, lambda values: np.add.at(values, 3, 1e-2))
+    assert verify(tmp_path / "o/x", everything=True).faults
 
 
 def test_a_dark_pixel_has_no_fractions():

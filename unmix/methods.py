@@ -368,6 +368,11 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     return row, SOLVERS[name]
 
 
+def free_of_brightness() -> dict[str, str]:
+    """Return the options whose fractions do not depend on brightness, neither that of pixels nor that of spectra."""
+    return {"method": "nnls", "normalize": "length"}
+
+
 def refuse_normalization(method: Method, normalize: str) -> None:
     """Raise `MethodError` where no fractions can be made of the abundances of a method."""
     if normalize not in NORMALIZATIONS:

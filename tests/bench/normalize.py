@@ -1,4 +1,4 @@
-"""δ of fractions against exact arithmetic: ``python tests/bench/fractions.py [ANSWERS] [SEED]``.
+"""δ of fractions against exact arithmetic: ``python tests/bench/normalize.py [ANSWERS] [SEED]``.
 
 Draws problems of the families of tests/exact.py for nnls and pcls, both normalizations, and compares each fraction with that of the
 optimum in rational numbers. Prints a line for each family; exit code 1 where one is further off than its δ.
