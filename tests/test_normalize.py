@@ -168,6 +168,23 @@ def test_verify_finds_other_fractions(tmp_path, name):
     assert verify(tmp_path / "o/x", everything=True).faults
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_deviations_are_those_of_finite_differences(tmp_path, kind):
+    random, noise = np.random.default_rng(5), 1e-3
+    E = np.round(random.random((15, 4)) + 0.1, 6)
+    Y = random.dirichlet(np.full(4, 4.0), (1, 6)) @ E.T * 0.5
+    words = scene(tmp_path, Y, E)
+    (tmp_path / "n.txt").write_text(f"{noise}\n" * 15)
+    unmix.run(tmp_path / "x.hdr", method="nnls", normalize=kind, uncertainty=True, noise=tmp_path / "n.txt", **words)
+    step = 1e-6
+    moved = Y[0][:, None] + step * np.vstack([np.eye(15), -np.eye(15)])
+    got = unmix.solve(moved, E, method="nnls", normalize=kind)
+    values = np.concatenate([got.abundances, got.scale[..., None]], axis=-1)
+    slopes = (values[:, :15] - values[:, 15:]) / (2 * step)
+    expected = noise * np.sqrt(np.square(slopes).sum(axis=1))
+    np.testing.assert_allclose(read(tmp_path / "o/x", "sigma")[0, :, :5], expected, rtol=1e-4)
+
+
 def test_a_dark_pixel_has_no_fractions():
     E = np.array([[0.2, 0.9], [0.5, 0.1], [0.7, 0.3]])
     got = unmix.solve(np.array([np.zeros(3), -E[:, 0]]), E, method="nnls", normalize="sum")
