@@ -217,3 +217,12 @@ def test_a_normalized_run_is_another_request(tmp_path):
     unmix.run(tmp_path / "x.hdr", **words)
     with pytest.raises(unmix.OutputError, match="normalize"):
         unmix.run(tmp_path / "x.hdr", normalize="sum", **words)
+
+
+def test_compare_says_where_fractions_mean_something_else(tmp_path, caplog):
+    Y, E = drawn()
+    words = scene(tmp_path, Y, E) | {"method": "nnls"}
+    for kind in ("none", "sum"):
+        unmix.run(tmp_path / "x.hdr", normalize=kind, **words | {"out_dir": tmp_path / kind})
+    unmix.compare(tmp_path / "none/x", tmp_path / "sum/x")
+    assert "`normalize` is none in one and sum in the other" in caplog.text
