@@ -3,7 +3,7 @@
 import click
 
 from unmix.io.export import FORMATS
-from unmix.methods import CHOSEN_BY, METHODS, SOLVERS
+from unmix.methods import CHOSEN_BY, METHODS, NORMALIZATIONS, SOLVERS
 
 from . import options
 
@@ -91,6 +91,18 @@ weights = options.combine(
         help="Weigh the bands, in pixels and library: a number for each band, a number a line; or noise, for the inverse of --noise. "
         "Their scale has no effect. RMSE and certificate are those of the weighted bands; the RMSE without weights goes to "
         "STEM_unweighted.",
+    ),
+)
+
+normalize = options.combine(
+    click.option(
+        "--normalize",
+        type=options.one_of(NORMALIZATIONS),
+        default="none",
+        show_default=True,
+        help="For nnls and pcls: write fractions that sum to one in place of abundances, and what they were divided by, STEM_scale. "
+        "sum: shares of the area, where the brightness of the spectra is right; length: shares of spectra of unit length, for "
+        "extracted ones. Neither depends on the brightness of a pixel. Shade takes no part.",
     ),
 )
 
@@ -263,6 +275,7 @@ every = options.combine(
     library,
     sums,
     shade_normalize,
+    normalize,
     weights,
     sparse,
     uncertainty,

@@ -137,7 +137,7 @@ def options(random, folder, cube):
         ("select", ["*", "em*", "nothing", ","]),
         ("method", ["nnls", "scls", "ucls", "pcls", "pcls", "mesma", "mesma"]),
         ("uncertainty", [True]), ("noise", ["auto", str(cube), "no.txt"]), ("by", ["class", "name"]),
-        ("shade_normalize", [True]), ("library_scale", [10.0, 0.0, float("nan"), 1e-300]),
+        ("shade_normalize", [True]), ("normalize", ["sum", "length"]), ("library_scale", [10.0, 0.0, float("nan"), 1e-300]),
         ("classes", ["name", "class", "no.csv:x", f"{cube}:class", "%"]), ("shade", [str(cube), "no.csv", str(folder)]),
         ("memory", ["64k", "1k", "1M", "0"]),
         ("dataset", ["/cube", "cube", "/cube:bxy", "/nothing:yxb", "Y"]),

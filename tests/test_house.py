@@ -89,8 +89,8 @@ HOUSE = {
         {"numpy"},
     ),
     "jobs/verify": (
-        ("jobs/derived", "arrays", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "problem", "scene",
-         "library", "io", "io/remote", "summary", "certificate", "methods", "blocks", "errors"),
+        ("jobs/derived", "arrays", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "endmembers/cone", "problem",
+         "scene", "library", "io", "io/remote", "summary", "certificate", "methods", "blocks", "errors"),
         {"numpy", "scipy"},
     ),
     "jobs/finished": (
@@ -148,7 +148,7 @@ CALL_BOTH = {
     "pixels/tile.py",  # calls a search, then the proof
     "pixels/cpu.py",  # makes the scratch of both
     "pixels/active_set_extended.py",  # the rescue: proves each answer in double-double
-    "pixels/mesma/search.py", "pixels/rows.py",  # bounds of rounding
+    "pixels/mesma/search.py",  # two bounds of rounding
     "pixels/cuda_fast/driver.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
     "pixels/rows.py",  # one bound of rounding

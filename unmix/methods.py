@@ -50,6 +50,8 @@ LARGEST = 1e100
 WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 # The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
 CHOSEN_BY = ("auto", "discrepancy")
+# What abundances are divided by (`unmix.library.fractions`).
+NORMALIZATIONS = ("none", "sum", "length")
 # Of spectra and noise; a deviation over so many is known to 1 %.
 MOST_DRAWS = 10_000
 
@@ -364,6 +366,21 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     if name not in row.solvers:
         raise MethodError(f"solver '{name}' does not serve method '{method}'; use {' or '.join(row.solvers)}")
     return row, SOLVERS[name]
+
+
+def free_of_brightness() -> dict[str, str]:
+    """Return the options whose fractions do not depend on brightness, neither that of pixels nor that of spectra."""
+    return {"method": "nnls", "normalize": "length"}
+
+
+def refuse_normalization(method: Method, normalize: str) -> None:
+    """Raise `MethodError` where no fractions can be made of the abundances of a method."""
+    if normalize not in NORMALIZATIONS:
+        raise MethodError(f"`normalize` '{normalize}': there are {', '.join(NORMALIZATIONS)}")
+    if normalize == "none" or method.has_shade or (method.nonnegative and not method.sum_to_one):
+        return
+    why = "sum to one as they are" if method.sum_to_one else "may be negative"
+    raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
 
 
 def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:

@@ -133,27 +133,30 @@ class Unmixing:
         names : sequence of str, optional
             Of the endmembers; default is 1 to p.
         **options
-            Of `unmix.solve`: ``method``, ``solver``, ``device``, ``threads``.
+            Of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``.
 
         Returns
         -------
         Dataset
-            ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band.
+            ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band. With
+            ``normalize`` also ``scale``.
         """
         E = np.asarray(E, float)
         p = E.shape[1]
+        names_of = ["rmse", "kappa", "delta"] + ["scale"] * (options.get("normalize", "none") != "none")
 
         def solved(block: np.ndarray) -> np.ndarray:
             answer = solve(block.astype(np.float64), E, **options)
             parts = [answer.abundances, *(values[..., None] for values in (answer.rmse, answer.kappa, answer.delta))]
+            parts += [] if answer.scale is None else [answer.scale[..., None]]
             return np.where(answer.valid[..., None], np.concatenate(parts, axis=-1), np.nan)
 
         values = self.dataset[VALUES]
         values = values.chunk({"band": -1}) if values.chunks else values
         every = xarray.apply_ufunc(
             solved, values, input_core_dims=[["band"]], output_core_dims=[["endmember"]], dask="parallelized",
-            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"endmember": p + 3}},
+            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"endmember": p + len(names_of)}},
         )  # fmt: skip
         found = every.isel(endmember=slice(0, p)).assign_coords(endmember=list(names or map(str, range(1, p + 1))))
-        rest = {name: every.isel(endmember=p + k, drop=True) for k, name in enumerate(("rmse", "kappa", "delta"))}
+        rest = {name: every.isel(endmember=p + k, drop=True) for k, name in enumerate(names_of)}
         return xarray.Dataset({"abundance": found, **rest})

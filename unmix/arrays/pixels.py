@@ -1,19 +1,20 @@
 """Solve for the abundances of pixels that are in memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..blocks import BlockPlan, cores
-from ..certificate import MOST_DELTA
+from ..certificate import MOST_DELTA, NODATA
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
 from ..io.cube import Bands
 from ..io.fields import DTYPES
 from ..library import Endmembers
-from ..methods import ModelChoice, choose
+from ..library.fractions import Normalization
+from ..methods import ModelChoice, choose, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
@@ -37,6 +38,8 @@ class Solution:
         Columns that entered or left.
     valid : array (...), bool
         False where a pixel had a NaN or infinite band; its results are −9999.
+    scale : array (...), float64, or None
+        What abundances were divided by, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
     """
 
     abundances: np.ndarray
@@ -45,6 +48,7 @@ class Solution:
     delta: np.ndarray
     steps: np.ndarray
     valid: np.ndarray
+    scale: np.ndarray | None = None
 
 
 def solve(
@@ -55,6 +59,7 @@ def solve(
     solver: str | None = None,
     l1: float | None = None,
     l1_weights: np.ndarray | None = None,
+    normalize: str = "none",
     device: str = "cpu",
     threads: int | None = None,
 ) -> Solution:
@@ -75,6 +80,9 @@ def solve(
         and the smaller their abundances.
     l1_weights : array-like of shape (p,), optional
         The weights w, at least 0; default is 1.
+    normalize : {"none", "sum", "length"}
+        For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
+        of each endmember for "length". They do not depend on a pixel's brightness.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -103,6 +111,7 @@ def solve(
     array([0.   , 0.222, 0.778])
     """
     method_spec, solver_spec = choose(method, solver)
+    refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
     library = Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
     problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip")
@@ -110,7 +119,16 @@ def solve(
         raise MethodError("`l1_weights` are of `l1`, which is not given")
     if l1 is not None:
         problem = problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
-    return solve_pixels(Y, problem, E.shape[1], device, threads)
+    answer = solve_pixels(Y, problem, E.shape[1], device, threads)
+    return in_fractions(answer, Normalization.of(normalize, E))
+
+
+def in_fractions(answer: Solution, normalization: Normalization | None) -> Solution:
+    """Return the fractions of the abundances of pixels, their scale and their δ; without a normalization the abundances."""
+    if normalization is None:
+        return answer
+    fractions, scale, delta = normalization.replaced(answer.abundances, answer.delta, answer.valid, -1, NODATA)
+    return replace(answer, abundances=fractions, delta=delta, scale=scale)
 
 
 def mesma(

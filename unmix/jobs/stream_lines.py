@@ -14,6 +14,7 @@ from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
 from ..io.remote import RemotePath
+from ..library.fractions import Normalization
 from ..options import Options
 from ..outputs.maps.map_type import map_type
 from ..outputs.maps.raster import Raster
@@ -113,6 +114,9 @@ def solve_lines(
             masked = results["state"] != SOLVED
             for name, one in derived.items():
                 further[name] = one.of(first, raw, results["abundance"], masked)
+        if problem.normalization is not None:
+            results = results | in_fractions(results, problem.normalization)
+        if options.needs_float64:
             results = as_in_files(results, problem)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
@@ -188,6 +192,14 @@ def without_ridge(results: dict[str, np.ndarray], ridge: Ridge) -> dict[str, np.
     rmse = np.where(results["state"] == SOLVED, np.sqrt(np.maximum(squares, 0.0) / L), results["rmse"])
     residual = results["residual"][:, :L] if results["residual"].size else results["residual"]
     return results | {"rmse": rmse, "residual": residual}
+
+
+def in_fractions(results: dict[str, np.ndarray], normalization: Normalization) -> dict[str, np.ndarray]:
+    """Return the fractions of the abundances, in float64, their δ and the map of the scale, to be taken in place of these."""
+    solved = results["state"] == SOLVED
+    fractions, scale, delta = normalization.replaced(results["abundance"], results["delta"], solved, 1, NODATA)
+    with np.errstate(over="ignore"):
+        return {"abundance": fractions, "delta": delta, "scale": scale[:, None].astype(np.float32)}
 
 
 def as_in_files(results: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from ..io.remote import located
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
-from .classes import BRIGHTNESS, ClassSums, classified
+from .classes import BRIGHTNESS, SCALE, ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .match import Comparable, match
@@ -272,6 +272,7 @@ __all__ = [
     "BRIGHTNESS",
     "DELETED",
     "FORMATS",
+    "SCALE",
     "SHADE",
     "ClassSums",
     "Comparable",

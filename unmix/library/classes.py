@@ -12,11 +12,14 @@ from ..io.export import NODATA
 from ..io.formats.header import LONGEST_HEADER, clean
 from ..io.read import brief
 from ..io.remote import located
+from .fractions import Normalization
 from .spectra import SHADE, Endmembers, each_once
 from .table import is_number, read_rows
 
 # The last map of fractions: the sum of all abundances but that of shade.
 BRIGHTNESS = "brightness"
+# The name of the same band where abundances have weights (`unmix.library.fractions`).
+SCALE = "scale"
 
 
 def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[Endmembers]:
@@ -94,6 +97,9 @@ class ClassSums:
         Whether sums are divided by the sum of all of them, so that shade is taken out.
     rest_is_shade : bool
         Whether shade is no endmember, but what the sum lacks to one.
+    weights : tuple of floats, optional
+        What each abundance is multiplied with before it is summed, where fractions are: the last of the bands is the scale then, no
+        band is shade, and a pixel without any light has sums 0.
     """
 
     names: tuple[str, ...]
@@ -101,6 +107,7 @@ class ClassSums:
     has_shade: bool
     normalized: bool
     rest_is_shade: bool = False
+    weights: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, endmembers: Endmembers, normalized: bool, rest_is_shade: bool = False) -> "ClassSums":
@@ -118,7 +125,20 @@ class ClassSums:
     @property
     def bands(self) -> tuple[str, ...]:
         """The names of the bands of `fractions`."""
-        return each_once([*self.names, *[SHADE] * (self.has_shade or self.rest_is_shade), BRIGHTNESS])
+        last = BRIGHTNESS if self.weights is None else SCALE
+        return each_once([*self.names, *[SHADE] * (self.has_shade or self.rest_is_shade), last])
+
+    def weighted(self, normalization: Normalization | None) -> "ClassSums":
+        """Return the sums of fractions; of abundances without a normalization."""
+        if normalization is None:
+            return self
+        return replace(self, normalized=True, has_shade=False, weights=tuple(normalization.weights.tolist()))
+
+    @classmethod
+    def of_each(cls, names: tuple[str, ...], normalization: Normalization, has_shade: bool) -> "ClassSums":
+        """Return the "sums" of each endmember alone, but shade: its fraction."""
+        own = names[: len(names) - has_shade]
+        return cls(own, tuple((j,) for j in range(len(own))), False, True).weighted(normalization)
 
     def models(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Return the number of the spectrum of each class that a pixel's model has.
@@ -185,7 +205,9 @@ class ClassSums:
             −9999 where masked, and, of normalized sums, where the brightness is not above 0.
         """
         with np.errstate(over="ignore"):
-            bands = np.nan_to_num(self.values(abundance), nan=NODATA, posinf=np.inf, neginf=-np.inf).astype(np.float32)
+            bands = np.nan_to_num(
+                self.values(abundance), nan=NODATA if self.weights is None else 0.0, posinf=np.inf, neginf=-np.inf
+            ).astype(np.float32)
         return np.where(masked[:, None], np.float32(NODATA), bands)
 
     def values(self, abundance: np.ndarray) -> np.ndarray:
@@ -194,7 +216,7 @@ class ClassSums:
         sums = np.zeros((n, len(self.names), samples))
         for c, members in enumerate(self.members):
             for j in members:
-                sums[:, c] += abundance[:, j]
+                sums[:, c] += abundance[:, j] if self.weights is None else self.weights[j] * abundance[:, j]
         brightness = np.zeros((n, samples))
         for c in range(len(self.names)):
             brightness += sums[:, c]

@@ -12,6 +12,7 @@ from ..errors import MethodError
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
+from ..library.fractions import Normalization
 from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
 from ..scene import ReadOptions, absolute_name, name_for
 from .contradictions import OF_EXTRACTION, refuse_contradictions
@@ -19,7 +20,7 @@ from .contradictions import OF_EXTRACTION, refuse_contradictions
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -74,6 +75,10 @@ class Options:
         For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
         in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
         fit has the least expected error, from ``noise`` or what the scene shows of it.
+    normalize : {"none", "sum", "length"}
+        For nnls and pcls: write fractions w_j a_j / s in place of abundances a, and the scale ``s = Σ w_k a_k`` to ``STEM_scale``.
+        "sum": w is 1, so that fractions are shares of the area; "length": w_j is the length of spectrum j over the bands in use, so
+        that they are shares of spectra of unit length. They do not depend on a pixel's brightness.
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
@@ -157,6 +162,7 @@ class Options:
     l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
     l21: float | str | None = None
+    normalize: str = "none"
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
@@ -286,7 +292,7 @@ class Options:
     @property
     def needs_float64(self) -> bool:
         """Whether maps are made of the float64 abundances, on the host."""
-        return bool(self.derived) or self.l21 is not None
+        return bool(self.derived) or self.l21 is not None or self.normalize != "none"
 
     @property
     def derived(self) -> tuple[str, ...]:
@@ -359,6 +365,7 @@ class Options:
             | ({} if not self.uncertainty else {"uncertainty": True})
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
+            | ({} if self.normalize == "none" else {"normalize": self.normalize})
             | ({} if self.browse else {"browse": False})
             | {name: getattr(self, name) for name in OF_EXTRACTION[1:] if getattr(self, name) != getattr(Extraction, name)}
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
@@ -368,14 +375,17 @@ class Options:
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 
-    def sums(self, endmembers: Endmembers) -> ClassSums | None:
-        """Return how abundances are summed by class, if they are; `LibraryError` where the endmembers have no classes."""
-        return None if self.by is None else ClassSums.of(endmembers, self.shade_normalize, self.choice is not None)
+    def sums(self, endmembers: Endmembers, normalization: Normalization | None = None) -> ClassSums | None:
+        """Return how abundances, or fractions, are summed by class, if they are; `LibraryError` where there are no classes."""
+        if self.by is None:
+            return None
+        return ClassSums.of(endmembers, self.shade_normalize, self.choice is not None).weighted(normalization)
 
     def maps(self, L: int, p: int) -> dict[str, int]:
         """Return the maps that are written beside `derived`, with the number of bands of each, for L bands and p endmembers."""
         top = p if self.top is None else min(self.top, p)
         sizes = {"abundance": top, "rmse": 1} if self.choice is None else {"rmse": 1}
         sizes |= {} if self.top is None else {"index": top}
+        sizes |= {} if self.normalize == "none" else {"scale": 1}
         sizes |= {"residual": L} if self.residual else {}
         return sizes | ({"certificate": 3} if self.certificate else {})

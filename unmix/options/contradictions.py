@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import MethodError
 from ..io.remote import is_remote
-from ..methods import CHOSEN_BY, LARGEST, Extraction, refuse_penalty
+from ..methods import CHOSEN_BY, LARGEST, Extraction, refuse_normalization, refuse_penalty
 
 if TYPE_CHECKING:
     from . import Options
@@ -25,6 +25,7 @@ def refuse_contradictions(options: "Options") -> None:
         refuse_run,
         refuse_endmembers,
         refuse_sums,
+        refuse_fractions,
         refuse_noise,
         refuse_draws,
         refuse_models,
@@ -88,6 +89,19 @@ def refuse_sums(options: "Options") -> None:
         raise MethodError("`shade_normalize` is for sums by class; add `by` class")
     if options.class_map and options.by is None:
         raise MethodError("`class_map` compares sums by class; add `by` class")
+
+
+def refuse_fractions(options: "Options") -> None:
+    """Refuse fractions of what sums to one already, and those that are taken twice."""
+    refuse_normalization(options.method_spec, options.normalize)
+    if options.normalize == "none":
+        return
+    if options.shade_normalize:
+        raise MethodError(
+            "`shade_normalize` divides sums by class by their sum, and with `normalize` they are sums of fractions: leave one out"
+        )
+    if options.l21 is not None:
+        raise MethodError("`normalize` does not go with `l21`, whose proof needs the abundances as they are")
 
 
 def refuse_noise(options: "Options") -> None:

@@ -32,6 +32,7 @@ MAPS = (
     "montecarlo",
     "class",
     "unweighted",
+    "scale",
 )
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"

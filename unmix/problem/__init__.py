@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import LibraryError, MethodError
 from ..io import Bands
 from ..library import Endmembers
+from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_penalty
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
 from .ridge import Ridge
@@ -97,6 +98,8 @@ class Problem:
         What an abundance of one costs beside the residual, at least 0: λ times its weight. Without a penalty (0,).
     ridge : unmix.problem.ridge.Ridge or None
         Where squares of abundances have costs, which the last k bands stand for.
+    normalization : Normalization or None
+        How fractions are made of the abundances, where they are to be.
     """
 
     method: Method
@@ -123,6 +126,7 @@ class Problem:
     weighting: "Weighting | None" = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
     ridge: Ridge | None = None
+    normalization: Normalization | None = None
 
     def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
         """Return the problem of minimising ``½ |y − E a|² + λ wᵀa``.

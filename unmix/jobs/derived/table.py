@@ -98,11 +98,14 @@ def fractions(problem: Problem, options: Options, sums: ClassSums | None, origin
     """Return the map of sums by class."""
     assert sums is not None
     what = "shade-normalized sums by class" if sums.normalized else "sums by class"
+    what = what if problem.normalization is None else f"sums by class of {problem.normalization.description}"
     return MapOfSums(sums.bands, what, sums.fractions)
 
 
 def deviations(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
     """Return the map of standard deviations."""
+    if sums is None and problem.normalization is not None:
+        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.method.has_shade)
     return Uncertainty(problem, sums)
 
 
@@ -168,5 +171,5 @@ def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, D
     MethodError
         Where a map of classes has no room for them.
     """
-    sums = options.sums(problem.endmembers)
+    sums = options.sums(problem.endmembers, problem.normalization)
     return {name: DERIVED[name](problem, options, sums, origin_of(scene)) for name in options.derived}

@@ -206,7 +206,10 @@ class Uncertainty:
         sigma[others] = np.where(alike, np.inf, scale / squares)
         columns = np.flatnonzero(inside)
         members = () if self.sums is None else self.sums.members
-        parts = np.array([[float(j in some) for j in columns] for some in members]).reshape(len(members), len(columns))
+        w = np.ones(len(inside)) if self.sums is None or self.sums.weights is None else np.array(self.sums.weights)
+        parts = np.array([[w[j] * (j in some) for j in columns] for some in members]).reshape(
+            len(members), len(columns)
+        )
         parts = np.vstack([parts, parts.sum(axis=0)])
         S, rows = parts @ (M * self.weights), np.empty((0, len(self.E)))
         if self.is_each:
@@ -340,6 +343,8 @@ class Uncertainty:
         height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
         sigma = noise * np.sqrt(np.maximum(variances, 0))
         of_each = np.atleast_2d(of.sigma)
+        if self.sums.weights is not None:
+            of_each = times(np.array(self.sums.weights)[None], of_each)
         for c, members in enumerate(self.sums.members):
             if not of.parts[c].any():
                 sigma[:, c] = times(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height

@@ -138,6 +138,11 @@ def compare(
     if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     one, other = shared_part(one, other)
+    kinds = [side.report.get("normalize", "none") for side in (one, other)]
+    if one.report and other.report and kinds[0] != kinds[1]:
+        log.warning(
+            f"{a}, {b}: `normalize` is {kinds[0]} in one and {kinds[1]} in the other: their values mean different things"
+        )
     scenes = [side.report.get("scene") for side in (one, other)]
     if None not in scenes and scenes[0] != scenes[1]:
         log.warning(
@@ -269,6 +274,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         "whole": run.report.get("whole"),
         "scene": run.report.get("identity", {}).get("data"),
         "bands_used": list(run.report["bands_used"]),
+        "normalize": run.report.get("asked", {}).get("normalize", "none"),
         "pixels": {key: int(count) for key, count in pixels.items()},
     }
     kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)

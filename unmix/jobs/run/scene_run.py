@@ -16,6 +16,7 @@ from ...errors import MethodError
 from ...io import Cube, bytes_per_line
 from ...io.identity import modified, warn_if_touched
 from ...library import Endmembers
+from ...library.fractions import Normalization
 from ...methods import ModelChoice
 from ...options import Options
 from ...outputs.json_text import finite
@@ -50,6 +51,12 @@ class Plan:
     problem: Problem
     derived: dict[str, DerivedMap]
     maps: dict[str, int]
+
+
+def normalization_of(problem: Problem, options: Options) -> Normalization | None:
+    """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
+    matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
+    return Normalization.of(options.normalize, matrix, p, problem.method.has_shade)
 
 
 class SceneRun:
@@ -226,7 +233,8 @@ class SceneRun:
         )
         self.regression.refuse_other_count(problem)
         problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
-        sums, choice = options.sums(problem.endmembers), options.draw_choice
+        problem = replace(problem, normalization=normalization_of(problem, options))
+        sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
             from ..derived.monte_carlo import plan_draws
 
@@ -279,7 +287,8 @@ class SceneRun:
         )
         names = problem.endmembers.names
         assert summary.sums is not None
-        map_headers(self.outputs, scene, names, f"{method} ({solver})", summary.sums, self.used, further, origin)
+        what = "abundances" if problem.normalization is None else problem.normalization.description
+        map_headers(self.outputs, scene, names, f"{method} ({solver})", summary.sums, self.used, further, origin, what)
 
     def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
         """Write the browse image; return the names of what it shows, None where pixels have their own."""

@@ -8,6 +8,7 @@ from ...errors import CubeError
 from ...io import Bands, Cube, bytes_per_line, spectra
 from ...io.window import origin_of
 from ...library import Endmembers
+from ...library.fractions import Normalization
 from ...methods import Method
 from ...outputs.maps.map_type import blank_of
 from ...problem import Weighting
@@ -21,7 +22,7 @@ from .references import reference
 
 def check_scatter(
     maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, draws: DrawCheck | None,
-    each: NoiseCube | None, line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict,
+    each: NoiseCube | None, line: int, solved: tuple[np.ndarray, np.ndarray], verdict: Verdict, shares: Normalization | None = None,
 ) -> None:  # fmt: skip
     """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
     places, best = solved
@@ -31,7 +32,7 @@ def check_scatter(
     if "sigma" in maps:
         written = maps.line("sigma", line)[:, places]
         noise = None if each is None else each.read(line, 1)[places]
-        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y, noise)
+        wrong["standard deviations"] = wrong_deviations(written, library, report, method, best, Y, noise, shares)
     if draws is not None:
         origin = origin_of(scene)
         wrong["means and deviations over draws"] = draws.wrong(
@@ -80,7 +81,7 @@ def check_unweighted(
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "montecarlo", "class", "unweighted"):
+    for name in ("fraction", "sigma", "montecarlo", "class", "unweighted", "scale"):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
@@ -98,21 +99,23 @@ def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict
 
 def check_fractions(
     maps: Maps, report: dict[str, Any], library: Endmembers, method: Method, line: int, solved: tuple[np.ndarray, np.ndarray],
-    verdict: Verdict,
+    verdict: Verdict, shares: Normalization | None = None,
 ) -> None:  # fmt: skip
     """Sum the abundances of some pixels by class again and compare."""
     places, best = solved
+    is_normalized = report["asked"]["shade_normalize"] or shares is not None
+    best = best if shares is None else best * shares.weights
     materials = best[:, : best.shape[1] - method.has_shade]
     kinds = (library.classes or ())[: materials.shape[1]]
     sums = np.stack([materials[:, [kind == name for kind in kinds]].sum(axis=1) for name in dict.fromkeys(kinds)])
     brightness = materials.sum(axis=1)
     lit = brightness > 1e-4  # where it is smaller, its quotients are not known to the tolerance
     written = maps.line("fraction", line)[:, places]
-    expected = sums / np.where(lit, brightness, 1) if report["asked"]["shade_normalize"] else sums
-    rest = [1 - brightness] * method.has_shade + [brightness]
+    expected = sums / np.where(lit, brightness, 1) if is_normalized else sums
+    rest = [1 - brightness] * (method.has_shade and shares is None) + [brightness]
     expected = np.vstack([expected, *rest])
     compared = np.ones_like(expected, bool)
-    compared[: len(sums)] = lit | (not report["asked"]["shade_normalize"])
+    compared[: len(sums)] = lit | (not is_normalized)
     tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
     off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected)) + maps.blur("fraction")
     verdict.accuse(maps.stem, line, places[(off & compared).any(axis=0)], "its sums by class do not match the cube")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...library import ClassSums, Endmembers
+from ...library.fractions import Normalization
 from ...methods import Method
 
 # Abundances below this may belong to the support of one solution, and not to that of another.
@@ -52,6 +53,7 @@ def wrong_deviations(
     A: np.ndarray,
     Y: np.ndarray,
     each: np.ndarray | None = None,
+    shares: Normalization | None = None,
 ) -> np.ndarray:
     """Return which pixels have other standard deviations than they should, (n,) bool.
 
@@ -67,12 +69,16 @@ def wrong_deviations(
         Abundances that were solved again, and the pixels.
     each : array (n, L), float64, optional
         The noise of each pixel; NaN where it is missing.
+    shares : Normalization, optional
+        How fractions are made, where the deviations are of these.
     """
     asked, E = report["asked"], library.matrix
     noise = None if asked.get("noise") is None or each is not None else np.array(asked["noise"])
     library = replace(library, has_shade=method.has_shade)
-    sums = None if asked.get("by") is None else ClassSums.of(library, asked["shade_normalize"])
-    shade = sums is not None and method.has_shade
+    sums = None if asked.get("by") is None else ClassSums.of(library, asked["shade_normalize"]).weighted(shares)
+    if sums is None and shares is not None:
+        sums = ClassSums.of_each(library.names, shares, method.has_shade)
+    shade, w = sums is not None and sums.has_shade, np.ones(len(E.T)) if shares is None else shares.weights
     wrong = np.zeros(len(A), bool)
     for n, (a, y) in enumerate(zip(A, Y)):
         if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
@@ -89,14 +95,14 @@ def wrong_deviations(
         if sums is None:
             found, expected = written[F, n], np.sqrt(np.diag(C))
         else:
-            B = np.array([[float(j in some) for j in F] for some in sums.members])
-            seen, total = B.any(axis=1), a[: len(a) - method.has_shade].sum()
+            B = np.array([[w[j] * (j in some) for j in F] for some in sums.members])
+            seen, total = B.any(axis=1), (w * a)[: len(a) - method.has_shade].sum()
             brightness = B.sum(axis=0)
             J = (B - np.outer(B @ a[F] / total, brightness)) / total if sums.normalized and total > 0 else B
             found = np.append(written[: len(B), n], written[len(B) + shade, n])
             expected = np.sqrt(np.maximum(np.append(np.diag(J @ C @ J.T), brightness @ C @ brightness), 0.0))
             for c in np.flatnonzero(~seen):  # as if one of its spectra were there, at nearly 0
-                expected[c] = alone[list(sums.members[c])].max() / (total if sums.normalized else 1.0)
+                expected[c] = (w * alone)[list(sums.members[c])].max() / (total if sums.normalized else 1.0)
             found, expected = found[~np.isnan(expected)], expected[~np.isnan(expected)]
         wrong[n] = np.any(np.abs(found - expected) > TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0))
     return wrong

@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.pixels import all_bands, solve_pixels
 from ...certificate import MOST_DELTA
 from ...library import ClassSums, Endmembers
+from ...library.fractions import Normalization
 from ...methods import DrawChoice, Method, choose
 from ...problem import Problem, plan_problem
 from ..derived.monte_carlo import MonteCarlo, plan_draws
@@ -31,16 +32,25 @@ class DrawCheck:
     method : Method
     everything : bool
         Look at all pixels.
+    shares : Normalization, optional
+        How fractions are made, where sums are of these.
     """
 
-    def __init__(self, library: Endmembers, report: dict[str, Any], method: Method, everything: bool) -> None:
+    def __init__(
+        self,
+        library: Endmembers,
+        report: dict[str, Any],
+        method: Method,
+        everything: bool,
+        shares: Normalization | None = None,
+    ) -> None:
         asked = report["asked"]
         choice = DrawChoice(**asked["draws"])
         library = replace(library, has_shade=method.has_shade)
         bands = all_bands(len(library.matrix))
         problem = plan_problem(library, method, choose(method.name)[1], bands, None, "bip", warns=False)
         problem = problem if asked.get("noise") is None else replace(problem, noise=np.array(asked["noise"]))
-        sums = ClassSums.of(library, asked["shade_normalize"])
+        sums = ClassSums.of(library, asked["shade_normalize"]).weighted(shares)
         problem = replace(problem, draws=plan_draws(problem, sums, choice, 2**62))
         self.map = MonteCarlo(problem, sums, choice, (0, 0))
         self.left = 2**62 if everything else max(choice.draws, MOST_SYSTEMS)

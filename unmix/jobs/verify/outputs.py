@@ -14,7 +14,8 @@ from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
 from ...io.remote import located
 from ...io.window import Tied
-from ...library import ClassSums, load
+from ...library import ClassSums, Endmembers, load
+from ...library.fractions import Normalization
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
@@ -24,6 +25,7 @@ from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_output
 from ...outputs.run_files.journal import difference
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
+from ..derived.noise import NoiseCube
 from .derived import (
     check_classes,
     check_fractions,
@@ -98,9 +100,8 @@ def verify_report(
     if blur:
         verdict.rounding = f"half a step: {blur:g}"
     if method is not None and "fit" in report:
-        for name, recorded, counted in recounted(
-            report, maps, "index" in maps or method is MESMA, "certificate" in maps
-        ):
+        counts = recounted(report, maps, "index" in maps or method is MESMA, "certificate" in maps)
+        for name, recorded, counted in counts:
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
     scene = open_pixels(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
@@ -125,6 +126,7 @@ def verify_report(
     if method is MESMA and report["asked"].get("shade") is not None:
         shade = library.matrix[:, -1]
         bands, library = less_shade(shade, bands, library.take(range(len(library.names) - 1)))
+    shares = shares_of(report, library, method)
     weighting = None
     if report.get("asked", {}).get("weights") is not None:
         weighting = Weighting(np.array(report["asked"]["weights"]), bands, library)
@@ -135,7 +137,9 @@ def verify_report(
     E = library.matrix
     each = noise_of_each(report, scene, bands)
     models = ModelCheck(library, report) if method is MESMA else None
-    draws = DrawCheck(library, report, method, everything) if method is not None and "montecarlo" in maps else None
+    draws = (
+        DrawCheck(library, report, method, everything, shares) if method is not None and "montecarlo" in maps else None
+    )
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
@@ -146,19 +150,34 @@ def verify_report(
         places = chosen[chosen // samples == line] % samples
         check_masked(maps, int(line), places, verdict)
         if "class" in maps and method is not None:
-            sums = ClassSums.of(replace(library, has_shade=method.has_shade), False)
-            check_classes(maps, len(sums.names), int(line), places, verdict)
+            count = len(ClassSums.of(replace(library, has_shade=method.has_shade), False).names)
+            check_classes(maps, count, int(line), places, verdict)
         if models is not None:
             check_choices(models, maps, report, scene, bands, int(line), places, verdict)
             continue
-        best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict)
+        best = check_line(maps, report, scene, bands, E, method, solver, int(line), places, verdict, shares)
         if weighting is not None:
             check_unweighted(maps, scene, weighting, int(line), best, verdict)
-        if method is not None and ("sigma" in maps or draws is not None):
-            check_scatter(maps, report, scene, bands, library, method, draws, each, int(line), best, verdict)
-        if "fraction" in maps and method is not None:
-            check_fractions(maps, report, library, method, int(line), best, verdict)
+        if method is not None:
+            check_derived(maps, report, scene, bands, library, method, draws, each, int(line), best, verdict, shares)
     return verdict
+
+
+def shares_of(report: dict[str, Any], library: Endmembers, method: Method | None) -> Normalization | None:
+    """Return how a run made fractions of abundances, for its spectra without weights of bands; None where it did not."""
+    asked = report.get("asked", {}).get("normalize", "none")
+    return Normalization.of(asked, library.matrix, has_shade=method is not None and method.has_shade)
+
+
+def check_derived(
+    maps: Maps, report: dict[str, Any], scene: Cube, bands: Bands, library: Endmembers, method: Method, draws: DrawCheck | None,
+    each: NoiseCube | None, line: int, best: tuple[np.ndarray, np.ndarray], verdict: Verdict, shares: Normalization | None,
+) -> None:  # fmt: skip
+    """Compute what is made of the abundances of some pixels of a line again and compare."""
+    if "sigma" in maps or draws is not None:
+        check_scatter(maps, report, scene, bands, library, method, draws, each, line, best, verdict, shares)
+    if "fraction" in maps:
+        check_fractions(maps, report, library, method, line, best, verdict, shares)
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:
@@ -227,6 +246,7 @@ def check_line(
     line: int,
     places: np.ndarray,
     verdict: Verdict,
+    shares: Normalization | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve some pixels of a line again and compare; see `verify`.
 
@@ -241,27 +261,42 @@ def check_line(
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
     blur = maps.blur("abundance")
-    best = abundance[~masked].astype(float) if method is None else reference(Y[~masked], E, method, solver, penalty)
+    best = (
+        abundance[~masked].astype(float)
+        if method is None
+        else reference_of(Y[~masked], E, method, solver, penalty, shares)
+    )
     residual = (Y[~masked] - best @ E.T)[:, :L]
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
     truth = np.sqrt(np.square(residual).mean(axis=1))
-    found_a, best_a = abundance[~masked], best
+    found_a, known = abundance[~masked], best
+    if shares is not None:
+        known, scale = shares.of_abundances(best, 1)
+        written_scale = maps.line("scale", line)[0, places]
+        off_scale = np.abs(written_scale[~masked] - scale)
+        wrong[masked] |= written_scale[masked] != NODATA
+    best_a = known
     if "index" in maps:  # only the largest were written
         index = maps.line("index", line)[:, places].T[~masked].astype(int)
-        best_at_index = np.take_along_axis(best, np.maximum(index - 1, 0), axis=1)
-        best_a = -np.sort(-best, axis=1)[:, : found_a.shape[1]]
+        best_at_index = np.take_along_axis(known, np.maximum(index - 1, 0), axis=1)
+        best_a = -np.sort(-known, axis=1)[:, : found_a.shape[1]]
         elsewhere = beyond(np.where(index > 0, best_at_index, 0) - found_a, blur) / np.maximum(1, np.abs(found_a))
     apart, size_a = np.abs(found_a - best_a), np.maximum(1, np.abs(best_a))
     off, whole = ((each / size_a).max(axis=1, initial=0) for each in (beyond(apart, blur), apart))
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
-    if penalty is not None and "index" not in maps:
+    if penalty is not None and "index" not in maps and shares is None:
         off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
+    if shares is not None:
+        written_a = amounts(written_a, written_scale[~masked], shares, method)
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
     fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked], blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
+    if shares is not None:
+        size_s = np.maximum(scale, float(shares.weights.max(initial=0.0)))
+        wrong[~masked] |= ~unclear & ~(off_scale <= len(E.T) * TOLERANCE * size_s)
     dropped = unclear & ~complete
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
@@ -281,6 +316,24 @@ def check_line(
         wrong[~masked] |= ~(kappa[~masked] <= CERTIFIED)
     verdict.accuse(maps.stem, line, places[wrong], "does not match the cube")
     return places[~masked][~dropped], best[~dropped]
+
+
+def reference_of(
+    Y: np.ndarray, E: np.ndarray, method: Method, solver: str, penalty: np.ndarray | None, shares: Normalization | None
+) -> np.ndarray:
+    """Return abundances by scipy; for fractions, of pixels brought to length 1 where that changes none: its tolerance is absolute."""
+    if shares is None or method.sum_to_one or penalty is not None:
+        return reference(Y, E, method, solver, penalty)
+    lengths = np.linalg.norm(Y, axis=1, keepdims=True)
+    return reference(Y / np.where(lengths > 0, lengths, 1.0), E, method, solver) * lengths
+
+
+def amounts(fractions: np.ndarray, scale: np.ndarray, shares: Normalization, method: Method | None) -> np.ndarray:
+    """Return the abundances (n, p) that written fractions and their scale are of; that of shade is what they lack to one."""
+    A = shares.back(fractions, scale.astype(float), 1)
+    if method is not None and method.has_shade:
+        A[:, -1] = 1.0 - A[:, :-1].sum(axis=1)
+    return A
 
 
 def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:

@@ -32,11 +32,13 @@ def map_headers(
     bands: Bands,
     further: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     origin: Mapping[str, str] = MappingProxyType({}),
+    what: str = "abundances",
 ) -> None:
     """Write the headers of all rasters; they hold no time of ours, device, thread count, memory or path.
 
     ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`).
+    default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`). ``what``
+    says what the abundances are.
     """
     origin = acquisition_of(scene.fields) | dict(origin)
     map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
@@ -44,10 +46,11 @@ def map_headers(
     brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
     fields: dict[str, dict[str, str | list[str]]] = {
-        "abundance": {"description": f"abundances {by}", "band names": list(names), "default bands": shown},
+        "abundance": {"description": f"{what} {by}", "band names": list(names), "default bands": shown},
         "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
+        "scale": {"description": f"scale of {what} {by}", "band names": ["scale"]},
         "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
-        "index": {"description": f"endmembers of the largest abundances {by}, from 1; 0 is none"},
+        "index": {"description": f"endmembers of the largest {what} {by}, from 1; 0 is none"},
         "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
     }
     for name, own in further.items():

@@ -13,7 +13,7 @@ from ...errors import OutputError
 from ...io import Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.remote import sizes_in
-from ...library import BRIGHTNESS, SHADE, Endmembers, load
+from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ..lock import STALE
 from ..maps.map_type import decoded
 from ..names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
@@ -113,7 +113,8 @@ class FinishedRun:
         names = [str(word) for word in self.report["endmembers"]["names"]]
         if name == "fraction":
             names = [str(one["name"]) for one in self.report["classes"]]
-            names += [SHADE] * (count == len(names) + 2) + [BRIGHTNESS]
+            last = BRIGHTNESS if self.report.get("asked", {}).get("normalize") is None else SCALE
+            names += [SHADE] * (count == len(names) + 2) + [last]
         return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
 
     def faults(self) -> list[str]:

@@ -1,0 +1,118 @@
+"""What a fraction is: abundances times weights over the sum of these (`normalize`), how far it is proved, and back."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
+ROUNDOFF = 2.0**-53
+# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
+# float64 (`DARK_DELTA` of unmix.solvers.pixels.tile).
+DARK = 1e-100
+# A sum below this may have lost products to underflow: nothing is proved of its fractions.
+LEAST_SCALE = 1e-250
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """How fractions are made of abundances a: ``f_j = w_j a_j / s``, with the scale ``s = Σ w_k a_k``.
+
+    Attributes
+    ----------
+    kind : {"sum", "length"}
+        "sum": w is 1, so that a fraction is a share of the area, where the brightness of the spectra is right. "length": w_j is the
+        length of spectrum j over the bands in use, so that a fraction is a share of spectra of unit length.
+    weights : array (p,), float64
+        w; 0 for shade, which takes no part.
+    """
+
+    kind: str
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, kind: str, matrix: np.ndarray, p: int | None = None, has_shade: bool = False) -> "Normalization | None":
+        """Return the normalization for spectra (L, p), None for "none".
+
+        Parameters
+        ----------
+        kind : {"none", "sum", "length"}
+        matrix : array (L, p) or (L, p − 1), float64
+            The spectra, neither weighted by band nor shifted; that of shade may be left out.
+        p : int, optional
+            The number of abundances of a pixel; default is that of spectra.
+        has_shade : bool
+            Whether the last of these is shade.
+        """
+        if kind == "none":
+            return None
+        p = matrix.shape[1] if p is None else p
+        materials = matrix.T[: p - has_shade].tolist()
+        weights = [math.hypot(*spectrum) if kind == "length" else 1.0 for spectrum in materials]
+        return cls(kind, np.array(weights + [0.0] * has_shade))
+
+    @property
+    def description(self) -> str:
+        """What the fractions are."""
+        return "fractions of the area" if self.kind == "sum" else "fractions of spectra of unit length"
+
+    def of_abundances(self, A: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return fractions, of A's shape, and the scale, without that axis; a pixel whose scale is 0 has fractions 0.
+
+        The sum is taken in the order of the endmembers, so that it rounds the same for any block.
+        """
+        A = np.moveaxis(A, axis, 0)
+        scale, fractions = np.zeros(A.shape[1:]), np.empty(A.shape)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for j, w in enumerate(self.weights):
+                fractions[j] = w * A[j]
+                scale += fractions[j]
+            fractions = np.divide(fractions, scale, out=np.zeros(A.shape), where=scale > 0)
+        return np.moveaxis(fractions, 0, axis), scale
+
+    def back(self, fractions: np.ndarray, scale: np.ndarray, axis: int) -> np.ndarray:
+        """Return the abundances that fractions and scale are of; that of an endmember whose weight is 0 is not known, and 0."""
+        F = np.moveaxis(np.asarray(fractions, float), axis, -1) * scale[..., None]
+        A = np.divide(F, self.weights, out=np.zeros(F.shape), where=self.weights > 0)
+        return np.moveaxis(A, -1, axis)
+
+    def bound(
+        self, fractions: np.ndarray, scale: np.ndarray, dark: np.ndarray, delta: np.ndarray, axis: int
+    ) -> np.ndarray:
+        """Return a bound of the distance of fractions from those of the optimum, where abundances are within ``delta`` of it.
+
+        With ``d = a* − a``, ``f* − f = (W d − f wᵀd) / (s + wᵀd)``, and so ``|f* − f| ≤ δ (max w + |f||w|) / (s − |w|δ)`` where
+        ``s > |w|δ``; to this comes the rounding of f. Else nothing is known, and it is infinite. A pixel whose abundances are all 0
+        (``dark``) has no fractions that are near those of a neighbour: it is 0 where that is proved, else infinite.
+
+        Parameters
+        ----------
+        fractions, scale : arrays
+            As from `of_abundances`.
+        dark : array of bool
+            Whether all abundances that take part are 0.
+        delta : array, float64
+        """
+        w, F = self.weights, np.moveaxis(fractions, axis, 0)
+        rounding, lengths = (len(w) + 12.0) * ROUNDOFF, np.zeros(scale.shape)
+        for f in F:
+            lengths += f * f
+        lengths = np.sqrt(lengths) * (1 + rounding)
+        length, most = math.hypot(*w) * (1 + rounding), float(w.max(initial=0.0)) * (1 + rounding)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            left = scale * (1 - rounding) - length * delta * (1 + rounding)
+            far = delta * ((most + lengths * length) * (1 + rounding)) / left * (1 + rounding) + rounding * lengths
+            known = (scale > LEAST_SCALE) & (scale < np.inf) & (delta >= 0) & (left > 0) & (far < np.inf)
+        far = np.where(known, far, np.inf)
+        return np.where(dark, np.where((delta >= 0) & (delta <= DARK), 0.0, np.inf), far)
+
+    def replaced(
+        self, A: np.ndarray, delta: np.ndarray, solved: np.ndarray, axis: int, nodata: float
+    ) -> tuple[Any, Any, Any]:
+        """Return fractions, scale and the bound of the fractions for abundances and their δ, ``nodata`` where not ``solved``."""
+        fractions, scale = self.of_abundances(A, axis)
+        dark = ~(np.moveaxis(A, axis, -1)[..., self.weights > 0] != 0).any(axis=-1)
+        far = self.bound(fractions, scale, dark, delta, axis)
+        fractions = np.where(np.expand_dims(solved, axis), fractions, nodata)
+        return fractions, np.where(solved, scale, nodata), np.where(solved, far, nodata)
