@@ -76,6 +76,15 @@ def test_steps_of_abundances_change_little(tmp_path):
     np.testing.assert_allclose(plain["rms"], steps["rms"], rtol=2e-2)
 
 
+def test_fractions_leave_the_residuals_as_they_are(tmp_path):
+    scene, library = made(tmp_path)
+    plain, fractions = (
+        unmix.run(scene, endmembers=library, out_dir=tmp_path / how, method="nnls", normalize=how)["residual_by_band"]
+        for how in ("none", "length")
+    )
+    assert plain == fractions
+
+
 def test_a_sample_depends_on_no_thread_and_meets_all_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(band_residuals, "MOST_WHOLE", 30)
     monkeypatch.setattr(band_residuals, "MOST_LINES", 5)

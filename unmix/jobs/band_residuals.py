@@ -45,7 +45,7 @@ class BandResiduals:
         self.bands = len(problem.E) if problem.ridge is None else len(problem.ridge.endmembers.matrix)
         self.columns = np.ascontiguousarray(problem.E[: self.bands].T)
         self.map_type = map_type("abundance", options, problem)
-        self.is_whole = options.top is None
+        self.rounds = options.top is None and problem.normalization is None
 
     def add(
         self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None
@@ -79,10 +79,13 @@ class BandResiduals:
         summary.add_residuals(len(line), self.sums(raw, line, sample, self.abundances(stored[line, :, sample])))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
-        """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will."""
+        """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will.
+
+        Where the map has the largest alone, or fractions, they are not rounded.
+        """
         step, offset = self.map_type.step, self.map_type.offset
         values = stored.astype(np.float64)
-        if not (step and self.is_whole):
+        if not (step and self.rounds):
             return values
         whole = values if stored.dtype == np.uint16 else np.rint((values - offset) / step)
         return offset + step * whole

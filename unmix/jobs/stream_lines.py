@@ -109,6 +109,8 @@ def solve_lines(
             part.rescued = rescue(problem, raw, results, options.max_delta, threads) if is_rescued else 0
         if problem.ridge is not None:
             results = without_ridge(results, problem.ridge)
+        if machine.solves:
+            band_residuals.add(part, first, raw, results, integers.get("abundance"))
         further = {}
         if options.needs_float64:
             masked = results["state"] != SOLVED
@@ -120,8 +122,6 @@ def solve_lines(
             results = as_in_files(results, problem)
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
-        if machine.solves:
-            band_residuals.add(part, first, raw, results, integers.get("abundance"))
         maps = maps_of(results, options) | further
         for name, raster in rasters.items():
             write = raster.write_stored if name in integers else raster.write
