@@ -76,6 +76,13 @@ def test_steps_of_abundances_change_little(tmp_path):
     np.testing.assert_allclose(plain["rms"], steps["rms"], rtol=2e-2)
 
 
+def test_the_report_draws_them(tmp_path):
+    scene, library = made(tmp_path)
+    unmix.run(scene, endmembers=library, out_dir=tmp_path / "out")
+    page = unmix.report(tmp_path / "out/s").read_text()
+    assert page.count("Residual of each band") == 1 and 'aria-label="residual of each band"' in page
+
+
 def test_fractions_leave_the_residuals_as_they_are(tmp_path):
     scene, library = made(tmp_path)
     plain, fractions = (

@@ -48,9 +48,10 @@ def bars(
 
 
 def lines(
-    at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float
-) -> str:
-    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``."""
+    at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
+    what: str = "spectra of the endmembers",
+) -> str:  # fmt: skip
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are."""
     order = np.argsort(at, kind="stable")
     at, spectra = at[order], spectra[order]
     low, high = min(0.0, float(spectra.min())), float(spectra.max())
@@ -86,4 +87,6 @@ def lines(
             parts.append(
                 f'{shape} style="color:{colours[j]}"><title>{escape(name)}</title></{shape[1:].split(" ")[0]}>'
             )
-    return f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="spectra of the endmembers">{"".join(parts)}</svg>'
+    return (
+        f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'
+    )

@@ -166,10 +166,8 @@ def spectra_section(run: FinishedRun) -> str:
     library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
     shown = list(range(len(library.names)))[:MOST_SHOWN]
     colours = ["#" + bytes(colour_of(j + 1)).hex() for j in shown]
-    at = library.wavelengths if library.wavelengths is not None else np.arange(1.0, len(library.matrix) + 1)
-    spacing = float(np.median(np.abs(np.diff(at)))) if len(at) > 1 else 1.0
-    axis = "wavelength (nm)" if library.wavelengths is not None else "band"
-    chart = lines(at, library.matrix[:, shown], [library.names[j] for j in shown], colours, axis, 2.5 * spacing)
+    at, gap, axis = axis_of(library.wavelengths, len(library.matrix))
+    chart = lines(at, library.matrix[:, shown], [library.names[j] for j in shown], colours, axis, gap)
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
     rows = []
     by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
@@ -195,6 +193,31 @@ def spectra_section(run: FinishedRun) -> str:
         f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
     )
+
+
+def axis_of(waves: np.ndarray | None, count: int) -> tuple[np.ndarray, float, str]:
+    """Return where values of ``count`` bands in use stand, the distance beyond which a line is cut, and the name of the axis."""
+    if waves is not None and len(waves) != count:
+        waves = None
+    at = np.arange(1.0, count + 1) if waves is None else waves
+    spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
+    return at, 2.5 * spacing, "band" if waves is None else "wavelength (nm)"
+
+
+def residual_section(run: FinishedRun) -> str:
+    """Return what the model leaves of each band: the root mean square and the mean of ``y − E a`` over the pixels looked at."""
+    found = run.report.get("residual_by_band")
+    if not found or not found["rms"]:
+        return ""
+    values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
+    at, gap, axis = axis_of(run.endmembers().wavelengths, len(values))
+    colours = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)] + ["#888888"]
+    chart = lines(at, values, ["root mean square", "mean", "0"], colours, axis, gap, "residual of each band")
+    keys = "".join(
+        f'<span class="key" style="color:{colour}"></span>{word} '
+        for colour, word in zip(colours, ("root mean square", "mean"))
+    )
+    return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{keys}of y − E a, over {found['pixels']} pixels</p>"
 
 
 def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
@@ -327,7 +350,7 @@ def scene_page(run: FinishedRun) -> str:
         )
         sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
     try:
-        spectra = spectra_section(run)
+        spectra = residual_section(run) + spectra_section(run)
     except (LibraryError, CubeError) as error:
         spectra = f'<p class="poor">{text(error)}</p>'
     command = " ".join(map(str, report.get("command") or []))
