@@ -14,8 +14,10 @@ from types import FrameType
 # Signals that stop the program, and what they are called; the exit code is 128 + the number.
 STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 # Functions in which no exception is raised, as what they begin or clean up would stay half done; imports neither, whose modules
-# would stay half made. But Ctrl-C does not wait for them for more than so many seconds.
+# would stay half made, nor llvmlite, whose objects free memory of LLVM (a process ended with SIGSEGV once). But Ctrl-C does not wait
+# for them for more than so many seconds.
 UNDISTURBED, MOST_WAITING = ("__enter__", "__exit__", "__del__"), 3.0
+OF_LLVM = os.sep + "llvmlite" + os.sep
 # Seconds after which an exception is raised that could not be, or that has come to nothing.
 AGAIN = 0.05
 
@@ -114,7 +116,8 @@ def is_undisturbed(frame: FrameType | None) -> bool:
     """Return whether the stack of a frame has a function in which no exception is raised."""
     while frame is not None:
         code = frame.f_code
-        if code.co_name in UNDISTURBED or code.co_filename.startswith("<frozen importlib"):
+        file = code.co_filename
+        if code.co_name in UNDISTURBED or file.startswith("<frozen importlib") or OF_LLVM in file:
             return True
         frame = frame.f_back
     return False
