@@ -46,7 +46,7 @@ HOUSE = {
     "options": (("scene", "library", "io", "io/remote", "certificate", "methods", "blocks", "errors"), set()),
     "problem": (("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "errors"), {"numpy", "scipy"}),
     "endmembers": (("scene", "library", "io", "solvers/pixels", "methods", "blocks", "errors", "compiled"), {"numpy", "scipy"}),
-    "endmembers/cone": (("endmembers", "io", "solvers/nnls", "errors", "compiled"), {"numpy", "scipy"}),
+    "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),
     "devices": (
         ("problem", "io", "solvers/pixels/cuda_totals", "solvers/pixels/cuda_many", "solvers/pixels/cuda_fast",
          "solvers/pixels", "summary", "blocks", "errors", "compiled"),

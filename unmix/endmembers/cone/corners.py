@@ -3,6 +3,7 @@ mean."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,16 @@ from ..nfindr import Simplex, exchanged_from
 from ..passes import Passes
 from ..statistics import Moments
 from ..vca import Points, principal
-from .directions import Directions, noise_of_directions, sampled_directions, signal_axes
+from .directions import MOST_PIXELS, Directions, noise_of_directions, sampled_directions, signal_axes
 from .smallest import Weighed, amounts, cost_of, narrowed
 
-# Random parts of the sample from whose pixels the search begins, and how many of the pixels are in each. With all pixels alone
+# Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all pixels alone
 # it ended in another minimum in one of ten synthetic scenes.
-PARTS, PIXELS_A_PART = 4, 20
-# Directions by which minima are compared; the best two are searched again with all.
-FEW_PIXELS, FINALISTS, FEW_STEPS = 1024, 2, 20
+PARTS, PIXELS_A_PART = 8, 20
+# Rounds of the search: the most directions, the most steps, and the number of distinct cones that go on to the next round.
+ROUNDS = ((512, 10, 6), (2048, 20, 2), (MOST_PIXELS, 60, 1))
+# Two cones are one where no edge is further (radians) from the other's nearest.
+ALIKE = 0.02
 # A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where
 # few pixels are pure.
 NEAR_PURE = 0.75
@@ -89,12 +92,22 @@ def cone(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: 
     if not begins:
         rank = int(np.linalg.matrix_rank(data.T, tol=SAME * np.sqrt(len(data.T))))
         return [int(place) for place in sample.places[: min(rank, p - 1)]]
-    thin = data.some(max(1, len(T) // FEW_PIXELS))
+    ways = [data.T[some].T for some in begins]
     with ThreadPoolExecutor(passes.threads) as pool:
-        ways = list(pool.map(lambda some: narrowed(thin, data.T[some].T, FEW_STEPS), begins))
-        ways.sort(key=lambda W: cost_of(thin, W))
-        found = min(pool.map(lambda W: narrowed(data, W), ways[:FINALISTS]), key=lambda W: cost_of(data, W))
-    return endmembers_of(sample, data, axes, found)
+        for pixels_used, steps, kept in ROUNDS:
+            thin = data.some(-(-len(T) // pixels_used))
+            ways = list(pool.map(partial(narrowed, thin, most=steps), ways))
+            ways = distinct(sorted(ways, key=partial(cost_of, thin)), kept)
+    return endmembers_of(sample, data, axes, ways[0])
+
+
+def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
+    """Return the first cones (p, p) of a list that differ from those before, so many at most."""
+    found: list[np.ndarray] = []
+    for W in ways:
+        if len(found) < most and all((W.T @ V).max(axis=1).min() < np.cos(ALIKE) for V in found):
+            found.append(W)
+    return found
 
 
 def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int) -> list[list[int]]:

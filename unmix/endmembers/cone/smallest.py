@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.cooperative import ALONE
-from ...compiled.jit import allocating
-from ...solvers.nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function
+from ...compiled.jit import compiled
+from ...compiled.simd import WIDE
+from ...solvers.pixels.active_set import index_of_entries, row_of, search_function
+from ...solvers.pixels.gather import product_function
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
@@ -22,30 +23,66 @@ PRICE, THIN = 0.2, 0.003
 # A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed.
 # On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
 LONELY, NEAREST = 0.6, 0.95
-# Steps of a search, halvings of a step, and the decrease by which a step is the last.
-MOST_STEPS, MOST_HALVINGS, ENOUGH = 60, 10, 1e-5
+# Halvings of a step, and the decrease by which a step is the last.
+MOST_HALVINGS, ENOUGH = 10, 1e-5
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 SOFT = 0.5
 # The least squared distance: the logarithm of a mean of zeros has no value.
 LEAST = 1e-13
 
-_nnls = nnls_function(ALONE)
+# A dual below this, relative to the pixel, is zero, as in `unmix.problem.Problem.dual_tolerance` for well-conditioned E.
+DUAL_TOLERANCE = 1e-12
 
 
-@allocating
-def amounts_in(rows, columns, gram, norms, T, out):
-    """Fill ``out`` (n, p) with the amounts of the p edges, columns of ``rows`` (p, p), that come nearest to each row of T, and
-    are ≥ 0."""
-    p = rows.shape[1]
-    matrix = Matrix(rows, columns, gram, norms)
-    scratch = Scratch(
-        np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p), np.empty(p), np.empty(p), np.empty(p, np.int32), np.empty(p),
-        np.empty(p), np.empty(p), np.empty(p), np.empty(p, np.int32),
-    )  # fmt: skip
-    reduction_buffer = np.empty(2)
-    for n in range(T.shape[0]):
-        _nnls(matrix, T[n], scratch, reduction_buffer, out[n])
-    return 0
+class Edges(NamedTuple):
+    """The fields of `unmix.solvers.pixels.scalar.Plan` that its search reads, for the edges as endmembers."""
+
+    E: Any  # (p, p)
+    U: Any  # (p, p)
+    norms: Any  # (p,)
+    weights: Any  # (p,)
+    packed_index: Any  # (p, p + 1)
+    dual_tolerance: float
+    sum_to_one: bool
+    penalty: Any  # (0,)
+
+
+class Lanes(NamedTuple):
+    """The fields of `unmix.solvers.pixels.tile.Tile` that its search uses, of `WIDE` directions."""
+
+    Y: Any
+    F: Any
+    A: Any
+    T: Any
+    pivot: Any
+    state: Any
+    chosen: Any
+    exchanged: Any
+    size: Any
+    steps: Any
+
+
+_product, _search = product_function(WIDE), search_function(WIDE)
+
+
+@compiled
+def amounts_in(edges, lanes, T, out):
+    """Fill ``out`` (n, p) with the amounts, at least 0, of the edges that come nearest to each row of T, (n, p)."""
+    n, p = T.shape
+    width = lanes.Y.shape[1]
+    for first in range(0, n, width):
+        for s in range(width):
+            size = 0.0
+            for j in range(p):
+                value = T[min(first + s, n - 1), j]
+                lanes.Y[j, s] = value
+                size += value * value
+            lanes.size[0, s] = size**0.5
+        _product(edges.E, lanes.Y, lanes.F)
+        _search(edges, lanes)
+        for s in range(min(width, n - first)):
+            for j in range(p):
+                out[first + s, j] = lanes.A[j, s]
 
 
 def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
@@ -53,12 +90,25 @@ def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
 
     Most rows of the interior need no search: there the amounts are ``W⁻¹t``.
     """
-    found: np.ndarray = np.linalg.solve(W, T.T).T
+    found: np.ndarray = T @ np.linalg.inv(W).T
     outside = np.flatnonzero((found < 0).any(axis=1))
     if len(outside):
-        rows, columns = np.ascontiguousarray(W), np.ascontiguousarray(W.T)
-        some = np.zeros((len(outside), W.shape[1]))
-        amounts_in(rows, columns, columns @ rows, np.linalg.norm(W, axis=0), np.ascontiguousarray(T[outside]), some)
+        p = len(W)
+        norms = np.linalg.norm(W, axis=0)
+        units = W / norms
+        edges = Edges(
+            np.ascontiguousarray(W),
+            units.T @ units,
+            norms,
+            1.0 / norms,
+            index_of_entries(p),
+            DUAL_TOLERANCE,
+            False,
+            np.empty(0),
+        )
+        rows = Lanes(p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)
+        some = np.empty((len(outside), p))
+        amounts_in(edges, Lanes(*(np.empty((k, WIDE.width)) for k in rows)), T[outside], some)
         found[outside] = some
     return found
 
@@ -71,7 +121,7 @@ class Weighed(NamedTuple):
     weights: np.ndarray  # (n,) of mean 1
 
     def some(self, every: int) -> "Weighed":
-        """Return every so many of them."""
+        """Return one of ``every`` of them."""
         weights = self.weights[::every]
         return Weighed(np.ascontiguousarray(self.T[::every]), self.outside[::every], weights / weights.mean())
 
@@ -98,7 +148,7 @@ def solid_angle(W: np.ndarray) -> float:
     return 0.5 * float(np.linalg.slogdet(W.T @ W + THIN * np.eye(W.shape[1]))[1])
 
 
-def narrowed(data: Weighed, W: np.ndarray, most: int = MOST_STEPS) -> np.ndarray:
+def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
     """Return the edges (p, p) of a cone at which no step lowers the value any more, from the edges W."""
     now = fitted(data, W)
     soft = SOFT**2 * float(np.median(now.squares))
