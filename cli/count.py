@@ -14,13 +14,14 @@ from .main import print_out
 @click.argument("cube", type=options.Input())
 @click.option(
     "--method",
-    type=options.one_of(["auto", "hysime", "hysime-spatial", "mnf", "stable", "all"]),
+    type=options.one_of(["auto", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"]),
     default="auto",
     show_default=True,
-    help="hysime: dimensions with more signal than noise, which is what other bands do not predict; hysime-spatial: with the noise "
-    "that neighbouring pixels do not share; mnf: components in which neighbours are alike; stable: up to which number random "
-    "starts of N-FINDR end in one simplex (a second pass, and no part of auto); auto: the first of hysime and mnf that agrees with "
-    "hysime-spatial, else the smaller of the latter two; all: a table.",
+    help="cone: edges of the smallest cone around the directions of pixels, as long as another one brings it nearer to them and has "
+    "pixels near it; hysime: dimensions with more signal than noise, which is what other bands do not predict; hysime-spatial: with "
+    "the noise that neighbouring pixels do not share; mnf: components in which neighbours are alike; stable: up to which number "
+    "random starts of N-FINDR end in one simplex (a second pass, and no part of auto); auto: cone, and where neighbours do not tell "
+    "noise the first of hysime and mnf that agrees with hysime-spatial; all: a table.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the count of each criterion as JSON.")
 @options.budget
@@ -37,7 +38,7 @@ def command(
     log_file: str | None,
     **reading: Any,
 ) -> None:
-    """Estimate the number of endmembers of CUBE, in one pass over the file, and print it on stdout."""
+    """Estimate the number of endmembers of CUBE, in one pass over the file and a sample, and print it on stdout."""
     from unmix.endmembers import count_endmembers
     from unmix.errors import CubeError
 

@@ -5,7 +5,7 @@ import numpy as np
 from ..blocks import cores
 from ..io.cube import Bands, Cube
 from .counts import Counts
-from .extraction import capped, extract_bundles, extract_endmembers, extract_from, purest_of
+from .extraction import capped, counts_of, extract_bundles, extract_endmembers, extract_from, purest_of
 from .passes import Passes, Scene, named, signal_of
 from .stability import stable
 
@@ -13,7 +13,7 @@ from .stability import stable
 def count_endmembers(
     cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None = None, with_stable: bool = False
 ) -> Counts:
-    """Estimate the number of endmembers by all criteria, in one pass over the scene.
+    """Estimate the number of endmembers by all criteria, in one pass over the scene, and a sample of its pixels.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def count_endmembers(
         If no pixel is valid, or the valid ones have no signal.
     """
     moments = signal_of(cube, bands, nodata, budget, threads)
-    counts = Counts.of(moments)
+    counts = counts_of([Scene(cube, bands, nodata)], moments, budget, threads)
     if with_stable:
         passes = Passes([Scene(cube, bands, nodata)], budget, threads or cores())
         counts.by["stable"] = stable(moments, passes, budget // 2)
@@ -49,8 +49,10 @@ def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarr
 
 __all__ = [
     "Counts",
+    "Scene",
     "capped",
     "count_endmembers",
+    "counts_of",
     "extract_bundles",
     "extract_endmembers",
     "extract_from",

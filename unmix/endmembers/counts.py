@@ -158,14 +158,15 @@ class Counts:
     Attributes
     ----------
     by : dict of str to int or None
-        By the names of `CRITERIA`; None where the scene does not allow it.
+        By the names of `CRITERIA`, and "cone", the edges of the smallest cone around the directions of pixels
+        (`unmix.endmembers.cone.count`); None where the scene does not allow it.
     """
 
     by: dict[str, int | None]
 
     @classmethod
     def of(cls, moments: Moments) -> "Counts":
-        """Count by all criteria; there are no more endmembers than bands or pixels."""
+        """Count by the criteria of moments; there are no more endmembers than bands or pixels."""
         most = min(len(moments.mean), moments.pixels)
         found = {name: criterion(moments) for name, criterion in CRITERIA.items()}
         return cls({name: None if count is None else min(count, most) for name, count in found.items()})
@@ -174,10 +175,16 @@ class Counts:
     def auto(self) -> int:
         """The number that is taken where none is given.
 
-        HySime's if it agrees with that of spatial noise: then bands share no noise. Else MNF's if that agrees. Else the smaller of the
-        two with spatial noise; but where MNF counts one, neighbours are no more alike than other pixels, and it says nothing.
+        That of HySime, of spatial noise and of MNF, where all three are the same: then materials hardly vary. Else that of the cone,
+        where neighbours are more alike than other pixels, so that they tell noise. Else HySime's if it agrees with that of spatial
+        noise: then bands share no noise. Else MNF's if that agrees. Else the smaller of the two with spatial noise; but where MNF
+        counts one, neighbours are no more alike than other pixels, and it says nothing.
         """
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
+        if plain == spatial == components:
+            return plain
+        if (edges := self.edges) is not None:
+            return edges
         if spatial is None or agree(plain, spatial):
             return plain
         if components is None or components == 1:
@@ -185,9 +192,18 @@ class Counts:
         return components if agree(spatial, components) else min(spatial, components)
 
     @property
+    def edges(self) -> int | None:
+        """The count of the cone; None where neighbours are no more alike than other pixels."""
+        return None if self.by["mnf"] in (None, 1) else self.by.get("cone")
+
+    @property
     def is_clear(self) -> bool:
         """Whether the criterion that is taken agrees with another."""
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
+        if plain == spatial == components:
+            return True
+        if (edges := self.edges) is not None:
+            return any(agree(edges, other) for other in (plain, spatial, components) if other)
         if spatial is None:
             return False
         return agree(plain, spatial) or (components is not None and components > 1 and agree(spatial, components))

@@ -12,7 +12,7 @@ from ..io.cube import Bands, Cube
 from ..library import Endmembers
 from ..methods import Extraction
 from .bundles import Bundles, bundles, grouped
-from .cone import Cone, cone
+from .cone import Cone, cone, count
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
@@ -88,7 +88,7 @@ def extract_from(
     refuse_extraction(how)
     extract, smooth, seed = how.extract, how.smooth, how.seed
     scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
-    counts = Counts.of(scene_moments) if how.count == "auto" else None
+    counts = counts_of(scenes, scene_moments, budget, threads) if how.count == "auto" else None
     p = int(how.count) if counts is None else capped(named(scenes), counts)
     refuse_count(p, "smooth" if smooth else "extract" if extract == "sisal" else None, smooth, scene_moments)
     passes = Passes(scenes, budget, threads or cores(), read)
@@ -127,6 +127,12 @@ def extract_from(
         scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
     )
     return library, passes.made
+
+
+def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, threads: int | None) -> Counts:
+    """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
+    by = Counts.of(scene_moments).by
+    return Counts({"cone": count(Passes(scenes, budget, threads or cores()), MOST, filter(None, by.values()))} | by)
 
 
 def of_which(
@@ -168,7 +174,7 @@ def extract_bundles(
     """
     refuse_extraction(how)
     scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
-    counts = Counts.of(scene_moments) if how.count == "auto" else None
+    counts = counts_of(scenes, scene_moments, budget, threads) if how.count == "auto" else None
     p = int(how.count) if counts is None else capped(named(scenes), counts)
     refuse_count(p, "subsets", 0, scene_moments)
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > scene_moments.pixels:

@@ -31,7 +31,7 @@ from ..blocks import cores, parse_size, plan_blocks
 from ..compiled.cache import seconds_compiling
 from ..compiled.simd import WIDE
 from ..devices import one_device
-from ..endmembers import Counts, capped, extract_endmembers, signal_of
+from ..endmembers import Scene, capped, counts_of, extract_endmembers, signal_of
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, bytes_per_line, spectra
 from ..io.export import NODATA, require
@@ -199,8 +199,8 @@ def starting_endmembers(
         return extract_endmembers(
             to_extract_from(scene), used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
         )[0]
-    signal = signal_of(scene, used, nodata, budget, threads)
-    p = capped(str(scene.path), Counts.of(signal)) if count == "auto" else int(count)
+    signal, scenes = signal_of(scene, used, nodata, budget, threads), [Scene(scene, used, nodata)]
+    p = capped(str(scene.path), counts_of(scenes, signal, budget, threads)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))

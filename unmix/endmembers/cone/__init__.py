@@ -1,5 +1,5 @@
 """`cone`: endmembers of a scene whose brightness varies, as the edges of the smallest cone around the directions of its pixels."""
 
-from .corners import Cone, cone
+from .corners import Cone, cone, count
 
-__all__ = ["Cone", "cone"]
+__all__ = ["Cone", "cone", "count"]

@@ -190,6 +190,11 @@ def step_from(now: Fitted, data: Weighed, soft: float, reached: float, value: An
 def cost_of(data: Weighed, W: np.ndarray) -> float:
     """Return the value of a cone by which minima are compared: also edges without pixels near them cost."""
     one = fitted(data, W)
+    return distance_and_lonely_edges(one) + PRICE * solid_angle(one.W)
+
+
+def distance_and_lonely_edges(one: Fitted) -> float:
+    """Return the value by which cones of different numbers of edges are compared: without the solid angle, which shrinks with each."""
     fractions = one.A / np.maximum(one.A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     lonely = float((1.0 - np.quantile(fractions, NEAREST, axis=0)).sum())
-    return 2.0 * float(np.log(np.sqrt(one.squares).mean())) + PRICE * solid_angle(one.W) + LONELY * lonely
+    return 2.0 * float(np.log(np.sqrt(one.squares).mean())) + LONELY * lonely
