@@ -115,8 +115,8 @@ def taken(
 
     selected = places[:, 0], places[:, 1]
     spectra = np.ascontiguousarray(pixels[selected])[None]
-    line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0, results["rmse"].dtype)
-    again = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
+    line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0)
+    again = {name: np.empty(shape, results[name].dtype) for name, (_, shape) in line.results(1, problem).items()}
     for name, values in again.items():
         if name == "abundance":
             values[0] = results[name].transpose(0, 2, 1)[selected].T

@@ -68,7 +68,14 @@ class Cuda:
                 if limit is not None:
                     from ..solvers.pixels.cuda_totals.totals import Counter
 
-                    self.counter = Counter(p, line.samples, limit, L if line.residual else 0, line.steps)
+                    self.counter = Counter(
+                        p,
+                        line.samples,
+                        limit,
+                        L if line.residual else 0,
+                        line.steps,
+                        None if line.normalization is None else line.normalization.shares,
+                    )
                 self.device_slots = {id(slot): DeviceSlot(self, slot, problem, line) for slot in slots}
                 if len(block_plan) > WORTH_RECORDING * block_plan.slots and not simulated():
                     self.record(slots, problem, line, block_plan)
@@ -180,6 +187,7 @@ class Cuda:
                 download()
                 finished.record(device_slot.stream)
                 slot.counts, slot.integers = device_slot.counted(slot), device_slot.encoded(slot)
+                slot.fractions = device_slot.divided(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
@@ -199,6 +207,9 @@ class Cuda:
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, DOUBTFUL].any():
                     # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
                     device_slot.bring(slot, [name for name in slot.results or () if name not in device_slot.home])
+                    device_slot.bring_fractions(
+                        slot, [name for name in slot.fractions if name not in device_slot.home_fractions]
+                    )
                     device_slot.stream.synchronize()
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
@@ -238,6 +249,9 @@ class DeviceSlot:
         self.counts: Any = None
         self.integers: dict[str, Any] = {}
         self.integers_home: dict[str, np.ndarray] = {}
+        self.fractions: dict[str, Any] = {}
+        self.fractions_home: dict[str, np.ndarray] = {}
+        self.home_fractions: tuple[str, ...] = ()  # those that are always copied back
         if device.counter is not None:
             from ..solvers.pixels.cuda_totals.totals import Counts, count_shapes
 
@@ -247,6 +261,12 @@ class DeviceSlot:
             stored = line.integers(len(slot.full["rmse"]), problem)
             self.integers = {name: cuda.device_array(shape, kind) for name, (kind, shape) in stored.items()}
             self.integers_home = {name: device.pinned.array(shape, kind) for name, (kind, shape) in stored.items()}
+            made = line.fractions(len(slot.full["rmse"]), problem)
+            self.fractions = {name: cuda.device_array(shape, kind) for name, (kind, shape) in made.items()}
+            self.fractions_home = {name: device.pinned.array(shape, kind) for name, (kind, shape) in made.items()}
+            if made:  # the abundances themselves stay on the GPU
+                self.home = tuple(name for name in self.home if name not in made)
+                self.home_fractions = tuple(name for name in made if name in (*line.home, "scale"))
         self.stream = cuda.stream()
         # Begin and end of upload, kernels and download.
         self.events = [cuda.event() for _ in range(6)]
@@ -289,6 +309,7 @@ class DeviceSlot:
         results = {name: self.full[name][:n] for name in slot.results}
         counts = self.counts and type(self.counts)(*(values[:n] for values in self.counts))
         integers = {name: values[:n] for name, values in self.integers.items()}
+        fractions = {name: values[:n] for name, values in self.fractions.items()}
         home = [name for name in results if counts is None or name in self.home]
 
         def upload() -> None:
@@ -298,10 +319,11 @@ class DeviceSlot:
             if device.solves:
                 device.solver.launch(raw, results, device.compute)
             if device.solves and counts is not None:
-                device.counter.launch(results, counts, integers, device.compute)
+                device.counter.launch(results, counts, integers, fractions, device.compute)
 
         def download() -> None:
             self.bring(slot, home)
+            self.bring_fractions(slot, [name for name in self.fractions if name in self.home_fractions])
             for values, target in zip(counts or (), self.counted(slot) or ()):
                 values.copy_to_host(target, stream=self.stream)
             for name, target in self.encoded(slot).items():
@@ -320,6 +342,18 @@ class DeviceSlot:
         assert slot.results is not None
         n = len(slot.results["rmse"])
         return {name: values[:n] for name, values in self.integers_home.items()}
+
+    def divided(self, slot: Slot) -> dict[str, np.ndarray]:
+        """Return the host buffers for the fractions of the block in the slot."""
+        assert slot.results is not None
+        n = len(slot.results["rmse"])
+        return {name: values[:n] for name, values in self.fractions_home.items()}
+
+    def bring_fractions(self, slot: Slot, names: list[str]) -> None:
+        """Enqueue the download of these fractions."""
+        for name, target in self.divided(slot).items():
+            if name in names:
+                self.fractions[name][: len(target)].copy_to_host(target, stream=self.stream)
 
     def bring(self, slot: Slot, names: list[str]) -> None:
         """Enqueue the download of these results."""

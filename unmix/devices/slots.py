@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..blocks import BlockPlan
+from ..library.fractions import Normalization
 from ..problem import Problem
 
 
@@ -18,7 +19,8 @@ class Line:
     of the stored values. ``home`` names the results that are always copied back from a GPU. If ``counted`` is a δ, a GPU may count
     what `unmix.summary.Summary` adds up; the other results are then copied back only for blocks with a pixel whose δ is above it
     or whose κ is not certified. Such a GPU also makes the integers of results that are stored as such: ``steps`` has their step and
-    offset (`unmix.steps`), by name.
+    offset (`unmix.steps`), by name. Where abundances become fractions, ``normalization`` says how: they are float64 then, and a GPU
+    that counts makes the fractions, and counts these.
     """
 
     samples: int
@@ -29,13 +31,14 @@ class Line:
     home: tuple[str, ...] = ("abundance", "rmse", "relative", "kappa", "delta", "steps", "state", "residual")
     counted: float | None = None
     steps: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    normalization: Normalization | None = None
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Return type and shape of every result of a block: the fields of `unmix.solvers.pixels.tile.Results` in order."""
         L, p = problem.E.shape
         plane = (lines, self.samples)
         return {
-            "abundance": (self.real, (lines, p, self.samples)),
+            "abundance": (self.real if self.normalization is None else np.float64, (lines, p, self.samples)),
             "rmse": (self.real, plane),
             "relative": (np.float32, plane),
             "kappa": (np.float64, plane),
@@ -50,9 +53,21 @@ class Line:
         shapes = self.results(lines, problem)
         return {name: (np.uint16, shapes[name][1]) for name in self.steps}
 
+    def fractions(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
+        """Return type and shape of what takes the place of results of a block, where a device makes fractions."""
+        if self.normalization is None:
+            return {}
+        plane = (lines, self.samples)
+        return {
+            "abundance": (np.float32, (lines, problem.E.shape[1], self.samples)),
+            "scale": (np.float32, plane),
+            "delta": (np.float64, plane),
+        }
+
     def bytes_in_flight(self, problem: Problem) -> int:
         """Return the bytes of one line in a slot, stored values and results together."""
-        arrays = [*self.results(1, problem).values(), *self.integers(1, problem).values()]
+        made = (self.results(1, problem), self.integers(1, problem), self.fractions(1, problem))
+        arrays = [array for some in made for array in some.values()]
         return self.stored_bytes + sum(int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in arrays)
 
 
@@ -79,6 +94,8 @@ class Slot:
         results. None where the host counts everything.
     integers : dict of arrays
         Results as the integers that are stored, where the device made them, by name.
+    fractions : dict of arrays
+        Fractions as ``abundance``, their scale and ``delta``, where the device made them.
     """
 
     buffer: np.ndarray
@@ -89,6 +106,7 @@ class Slot:
     ticket: Any = None
     counts: Any = None
     integers: dict[str, np.ndarray] = field(default_factory=dict)
+    fractions: dict[str, np.ndarray] = field(default_factory=dict)
 
     def hold(self, lines: slice, raw: np.ndarray) -> None:
         """Set the block that is in the buffer: its lines and stored values."""

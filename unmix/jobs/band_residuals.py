@@ -48,8 +48,9 @@ class BandResiduals:
         self.rounds = options.top is None and problem.normalization is None
 
     def add(
-        self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None
-    ) -> None:
+        self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None,
+        fractions: dict[str, np.ndarray],
+    ) -> None:  # fmt: skip
         """Add the sampled pixels of some lines to a summary.
 
         Parameters
@@ -63,6 +64,9 @@ class BandResiduals:
             ``abundance`` (n, p, samples) and ``rmse`` (n, samples), `NODATA` where a pixel is not solved.
         integers : array (n, p, samples), uint16, or None
             What stands for the abundances, where a device has not brought these home.
+        fractions : mapping of arrays
+            Where a device made fractions of the abundances: ``abundance`` (n, p, samples), for which ``integers`` may stand, and
+            ``scale`` (n, samples).
         """
         rmse = results["rmse"]
         lines = range(-first % self.between_lines, len(rmse), self.between_lines)
@@ -75,8 +79,11 @@ class BandResiduals:
         line, sample = line[solved], sample[solved]
         if not len(line):
             return
-        stored = results["abundance"] if integers is None else integers
-        summary.add_residuals(len(line), self.sums(raw, line, sample, self.abundances(stored[line, :, sample])))
+        stored = (fractions or results)["abundance"] if integers is None else integers
+        abundances = self.abundances(stored[line, :, sample])
+        if fractions and self.problem.normalization is not None:
+            abundances = self.problem.normalization.back(abundances, fractions["scale"][line, sample], 1)
+        summary.add_residuals(len(line), self.sums(raw, line, sample, abundances))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
         """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will.
@@ -85,10 +92,9 @@ class BandResiduals:
         """
         step, offset = self.map_type.step, self.map_type.offset
         values = stored.astype(np.float64)
-        if not (step and self.rounds):
-            return values
-        whole = values if stored.dtype == np.uint16 else np.rint((values - offset) / step)
-        return offset + step * whole
+        if stored.dtype == np.uint16:
+            return offset + step * values
+        return offset + step * np.rint((values - offset) / step) if step and self.rounds else values
 
     def sums(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray, abundances: np.ndarray) -> np.ndarray:
         """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""

@@ -22,6 +22,7 @@ from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
 from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
+from ..solvers.pixels.fractions import divide
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
 from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
@@ -42,7 +43,7 @@ def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     steps = {name: (kind.step, kind.offset) for name, kind in kinds.items() if kind.step}
     return Line(
         scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=farthest(options.max_delta), steps=steps,
-        home=tuple(name for name in home if name not in steps),
+        home=tuple(name for name in home if name not in steps), normalization=problem.normalization,
     )  # fmt: skip
 
 
@@ -99,10 +100,11 @@ def solve_lines(
         raw, results, counts = slot.part(start, stop, problem.interleave)
         part, first = Summary(), slot.lines.start + start
         integers = {name: values[start:stop] for name, values in slot.integers.items()}
+        fractions = {name: values[start:stop] for name, values in slot.fractions.items()}
         checks = {} if machine.solves else dict.fromkeys(rasters, np.zeros(stop - start, np.uint32))
         if machine.solves and counts is not None:
             if counts.pixels[:, DOUBTFUL].any():
-                part, integers = look_again(first, raw, results, counts, problem, options), {}
+                part, integers = look_again(first, raw, results, fractions, counts, problem, options), {}
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
             is_rescued = problem.solver.exact and problem.choice is None
@@ -110,14 +112,15 @@ def solve_lines(
         if problem.ridge is not None:
             results = without_ridge(results, problem.ridge)
         if machine.solves:
-            band_residuals.add(part, first, raw, results, integers.get("abundance"))
+            band_residuals.add(part, first, raw, results, integers.get("abundance"), fractions)
         further = {}
         if options.needs_float64:
             masked = results["state"] != SOLVED
             for name, one in derived.items():
                 further[name] = one.of(first, raw, results["abundance"], masked)
         if problem.normalization is not None:
-            results = results | in_fractions(results, problem.normalization)
+            fractions = fractions or in_fractions(results, problem.normalization)
+            results = results | fractions | {"scale": fractions["scale"][:, None]}
         if options.needs_float64:
             results = as_in_files(results, problem)
         if machine.solves and counts is None:
@@ -156,9 +159,10 @@ def solve_lines(
 
 
 def look_again(
-    first: int, raw: np.ndarray, results: dict[str, np.ndarray], counts: Any, problem: Problem, options: Options
-) -> Summary:
-    """Solve the doubtful pixels of some lines again, and replace in ``counts`` what the GPU counted of these lines.
+    first: int, raw: np.ndarray, results: dict[str, np.ndarray], fractions: dict[str, np.ndarray], counts: Any, problem: Problem,
+    options: Options,
+) -> Summary:  # fmt: skip
+    """Solve the doubtful pixels of some lines again; replace in ``counts`` and ``fractions`` what the GPU made of these lines.
 
     Return a summary of the rescued pixels and the failures, which a GPU does not count.
     """
@@ -168,6 +172,11 @@ def look_again(
         rescue(problem, raw, results, options.max_delta, threads_of_a_writer(options)) if problem.solver.exact else 0
     )
     part.failures = failures_in(first, results)
+    if problem.normalization is not None:
+        again = in_fractions(results, problem.normalization)
+        for name, values in fractions.items():
+            values[changed] = again[name][changed]
+        results = results | fractions
     for name, values in count_block(results, limit=options.max_delta)._asdict().items():
         rows = getattr(counts, name)
         columns = min(rows.shape[1], values.shape[1])
@@ -195,11 +204,11 @@ def without_ridge(results: dict[str, np.ndarray], ridge: Ridge) -> dict[str, np.
 
 
 def in_fractions(results: dict[str, np.ndarray], normalization: Normalization) -> dict[str, np.ndarray]:
-    """Return the fractions of the abundances, in float64, their δ and the map of the scale, to be taken in place of these."""
-    solved = results["state"] == SOLVED
-    fractions, scale, delta = normalization.replaced(results["abundance"], results["delta"], solved, 1, NODATA)
-    with np.errstate(over="ignore"):
-        return {"abundance": fractions, "delta": delta, "scale": scale[:, None].astype(np.float32)}
+    """Return fractions, their scale and δ, to be taken in place of results, whose abundances are float64."""
+    A, plane = results["abundance"], results["state"].shape
+    fractions, scale, delta = np.empty(A.shape, np.float32), np.empty(plane, np.float32), np.empty(plane)
+    divide(A, results["delta"], results["state"], *normalization.shares, fractions, scale, delta)
+    return {"abundance": fractions, "scale": scale, "delta": delta}
 
 
 def as_in_files(results: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+# What fractions are, by the kind of normalization.
+DESCRIPTIONS = {"sum": "fractions of the area", "length": "fractions of spectra of unit length"}
 # A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
 ROUNDOFF = 2.0**-53
 # Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
@@ -26,10 +28,13 @@ class Normalization:
         length of spectrum j over the bands in use, so that a fraction is a share of spectra of unit length.
     weights : array (p,), float64
         w; 0 for shade, which takes no part.
+    has_shade : bool
+        Whether the last abundance is shade: what the others lack to one.
     """
 
     kind: str
     weights: np.ndarray
+    has_shade: bool = False
 
     @classmethod
     def of(cls, kind: str, matrix: np.ndarray, p: int | None = None, has_shade: bool = False) -> "Normalization | None":
@@ -50,12 +55,18 @@ class Normalization:
         p = matrix.shape[1] if p is None else p
         materials = matrix.T[: p - has_shade].tolist()
         weights = [math.hypot(*spectrum) if kind == "length" else 1.0 for spectrum in materials]
-        return cls(kind, np.array(weights + [0.0] * has_shade))
+        return cls(kind, np.array(weights + [0.0] * has_shade), has_shade)
+
+    @property
+    def shares(self) -> tuple[np.ndarray, float, float]:
+        """The weights, and bounds of their length and of the largest of them."""
+        above = 1 + (len(self.weights) + 12.0) * ROUNDOFF
+        return self.weights, math.hypot(*self.weights) * above, float(self.weights.max(initial=0.0)) * above
 
     @property
     def description(self) -> str:
         """What the fractions are."""
-        return "fractions of the area" if self.kind == "sum" else "fractions of spectra of unit length"
+        return DESCRIPTIONS[self.kind]
 
     def of_abundances(self, A: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
         """Return fractions, of A's shape, and the scale, without that axis; a pixel whose scale is 0 has fractions 0.
@@ -72,9 +83,11 @@ class Normalization:
         return np.moveaxis(fractions, 0, axis), scale
 
     def back(self, fractions: np.ndarray, scale: np.ndarray, axis: int) -> np.ndarray:
-        """Return the abundances that fractions and scale are of; that of an endmember whose weight is 0 is not known, and 0."""
+        """Return the abundances that fractions and scale are of; that of a material whose weight is 0 is not known, and 0."""
         F = np.moveaxis(np.asarray(fractions, float), axis, -1) * scale[..., None]
         A = np.divide(F, self.weights, out=np.zeros(F.shape), where=self.weights > 0)
+        if self.has_shade:
+            A[..., -1] = 1.0 - A[..., :-1].sum(axis=-1)
         return np.moveaxis(A, -1, axis)
 
     def bound(
@@ -99,7 +112,7 @@ class Normalization:
         for f in F:
             lengths += f * f
         lengths = np.sqrt(lengths) * (1 + rounding)
-        length, most = math.hypot(*w) * (1 + rounding), float(w.max(initial=0.0)) * (1 + rounding)
+        _, length, most = self.shares
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             left = scale * (1 - rounding) - length * delta * (1 + rounding)
             far = delta * ((most + lengths * length) * (1 + rounding)) / left * (1 + rounding) + rounding * lengths

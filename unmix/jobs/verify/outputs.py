@@ -289,7 +289,7 @@ def check_line(
     rmse_off = np.abs(rmse[~masked] - truth)
     written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
     if shares is not None:
-        written_a = amounts(written_a, written_scale[~masked], shares, method)
+        written_a = shares.back(written_a, written_scale[~masked].astype(float), 1)
     unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
     fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked], blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
@@ -326,14 +326,6 @@ def reference_of(
         return reference(Y, E, method, solver, penalty)
     lengths = np.linalg.norm(Y, axis=1, keepdims=True)
     return reference(Y / np.where(lengths > 0, lengths, 1.0), E, method, solver) * lengths
-
-
-def amounts(fractions: np.ndarray, scale: np.ndarray, shares: Normalization, method: Method | None) -> np.ndarray:
-    """Return the abundances (n, p) that written fractions and their scale are of; that of shade is what they lack to one."""
-    A = shares.back(fractions, scale.astype(float), 1)
-    if method is not None and method.has_shade:
-        A[:, -1] = 1.0 - A[:, :-1].sum(axis=1)
-    return A
 
 
 def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:

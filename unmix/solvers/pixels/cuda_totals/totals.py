@@ -15,6 +15,7 @@ from numba import float64, int32
 from ....certificate import CERTIFIED, MASKED, SOLVED
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
 from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
+from ..fractions import divide_pixel
 from ..scalar import STEPS_PER_ENDMEMBER
 from .encode import THREADS, Checker, encode
 
@@ -159,6 +160,21 @@ def count_kernel(p: int) -> Any:
     return count_block
 
 
+@functools.cache
+def divide_kernel() -> Any:
+    """Return the kernel that makes fractions of the abundances of a block, a thread for each pixel."""
+
+    @cuda_kernel
+    def divide(A, delta, state, weights, length, most, fractions, scales, far):
+        n = cuda.grid(1)
+        if n < state.size:
+            divide_pixel(
+                A, delta, state, n // state.shape[1], n % state.shape[1], weights, length, most, fractions, scales, far
+            )
+
+    return divide
+
+
 class Counter:
     """Counts and checks blocks of lines of ``samples`` pixels, and makes the integers that are stored.
 
@@ -171,20 +187,36 @@ class Counter:
         Bands of the residuals; 0 without them.
     steps : mapping of str to (float, float)
         Step and offset of the results that are stored as integers.
+    shares : tuple of array (p,) and two floats, optional
+        Where abundances become fractions: the weights, and bounds of their length and of the largest.
     """
 
     def __init__(
-        self, p: int, samples: int, farthest: float, L: int = 0, steps: Mapping[str, tuple[float, float]] | None = None
-    ) -> None:
+        self, p: int, samples: int, farthest: float, L: int = 0, steps: Mapping[str, tuple[float, float]] | None = None,
+        shares: tuple[np.ndarray, float, float] | None = None,
+    ) -> None:  # fmt: skip
         self.farthest, self.steps = farthest, steps or {}
         self.kernel = count_kernel(p)
+        self.shares = None if shares is None else (cuda.to_device(shares[0]), *shares[1:])
         bands = {"abundance": p, "rmse": 1} | ({"residual": L} if L else {})
         self.checkers = {
             name: Checker(count * samples, 16 if name in self.steps else 32) for name, count in bands.items()
         }
 
-    def launch(self, results: dict[str, Any], counts: Counts, integers: dict[str, Any], stream: Any) -> None:
-        """Fill ``counts`` and ``integers``, device arrays for as many lines as ``results`` has."""
+    def launch(
+        self, results: dict[str, Any], counts: Counts, integers: dict[str, Any], fractions: dict[str, Any], stream: Any
+    ) -> None:
+        """Fill ``fractions``, ``counts`` and ``integers``, device arrays for as many lines as ``results`` has.
+
+        Where there are fractions, these are counted and stored, not the abundances.
+        """
+        if self.shares is not None:
+            made = fractions["abundance"], fractions["scale"], fractions["delta"]
+            blocks = -(-results["state"].size // THREADS)
+            divide_kernel()[blocks, THREADS, stream](
+                results["abundance"], results["delta"], results["state"], *self.shares, *made
+            )
+            results = results | {"abundance": fractions["abundance"], "delta": fractions["delta"]}
         names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
         bits, kappa_bits = results["relative"].view(np.int32), results["kappa"].view(np.int64)
         self.kernel[len(results["state"]), THREADS, stream](
