@@ -15,6 +15,8 @@ import unmix
 from unmix.devices import simulated
 from unmix.endmembers.cone import directions, smallest
 from unmix.endmembers.passes import Passes, Scene
+from unmix.jobs.verify.simplex import fault_of_edges
+from unmix.library import load
 from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
@@ -150,6 +152,8 @@ def test_sample_of_a_large_scene(tmp_path, monkeypatch, interleave):
 def test_run_with_cone(tmp_path):
     """A whole run: the same bytes whatever threads and memory, verified, with the places of the pixels each spectrum is made of."""
     Y, _, _ = shaded(4, 3, 0.003)
+    x, random = np.linspace(0, 7, Y.shape[2]), np.random.default_rng(4)
+    Y *= 1 + 0.1 * np.sin(x + random.uniform(0, 7, (*Y.shape[:2], 1)))  # spectra vary within a material
     path = write_cube(tmp_path / "s.hdr", Y.astype("float32"))
     for name, more in (("a", ["--threads", "1"]), ("b", ["--threads", "2", "--memory", "2M"])):
         command("run", path, "-n", 3, "--method", "nnls", "--extract", "cone", "-o", tmp_path / name, *more)
@@ -158,13 +162,32 @@ def test_run_with_cone(tmp_path):
     report = json.loads((tmp_path / "a/s_run.json").read_text())
     assert report["endmembers"]["source"] == "cone (seed 0)" and report["endmembers"]["simplex"]["pixels"] == 1600
     simplex = report["endmembers"]["simplex"]
-    assert [len(some) for some in simplex["purest"]] == simplex["near_pure"]
+    assert [len(some) for some in simplex["purest"]] == simplex["near_pure"] and not simplex["sharp"]
     command("verify", tmp_path / "a/s", "--all")
     falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"][0].reverse())
     command("verify", tmp_path / "a/s", "--all")
     falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"].reverse())
     told = command("verify", tmp_path / "a/s", "--all", code=1)[1]
     assert "is not the mean of the pixels" in told
+
+
+def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
+    """Neighbours that are mixed alike tell that pixels leave the cone by no more than noise; verified by making it again."""
+    random = np.random.default_rng(1)
+    E = shaded(1, 3)[1]
+    F = np.repeat(random.dirichlet(np.full(3, 0.4), (40, 8)), 6, axis=1)
+    Y = (F @ E.T) * random.uniform(0.5, 1.5, (40, 48, 1)) + 0.002 * random.standard_normal((40, 48, 30))
+    path = write_cube(tmp_path / "s.hdr", Y)
+    report = unmix.run(path, count=3, device="cpu", browse=False)
+    assert (
+        report["endmembers"]["simplex"]["sharp"]
+        and matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
+    )
+    command("verify", tmp_path / "s", "--all")
+    matrix = load(tmp_path / "s_endmembers.csv").matrix
+    passes = Passes([Scene(unmix.open_cube(path), choose_bands(unmix.open_cube(path), "good", None), None)], 2**28, 1)
+    assert fault_of_edges(report, passes, matrix) is None
+    assert "is not an edge" in fault_of_edges(report, passes, matrix * [1, 1, 1.01])
 
 
 def test_too_few_directions_are_one_line(tmp_path):

@@ -86,7 +86,7 @@ def extract_from(
         If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
     refuse_extraction(how)
-    extract, smooth, seed = how.extract, how.smooth, how.seed
+    extract, smooth, seed = str(how.extract), how.smooth, how.seed
     scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
     counts = counts_of(scenes, scene_moments, budget, threads) if how.count == "auto" else None
     p = int(how.count) if counts is None else capped(named(scenes), counts)

@@ -60,7 +60,7 @@ class Directions:
 def sampled_directions(passes: Passes) -> Directions:
     """Return the valid pixels of all scenes, or evenly spread ones if there are more than `MOST_PIXELS`, in the order of the files."""
     parts = [part for first, scene in passes.begun() for part in stretches(first, scene, passes.pixels)]
-    places, Y, follows = (np.concatenate(some) for some in zip(*parts))
+    places, Y, follows = (np.ascontiguousarray(np.concatenate(some)) for some in zip(*parts))
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     valid = np.isfinite(lengths) & (lengths > 0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...endmembers import purest_of
-from ...endmembers.cone.corners import FEWEST_NEAR_PURE
+from ...endmembers.cone.corners import FEWEST_NEAR_PURE, Cone, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes, Scene
@@ -20,6 +20,8 @@ from ...io.window import to_extract_from
 BUDGET = 2**28
 # A ratio of volumes is right to this.
 ROUNDING = 1e-6
+# Edges of a cone that is searched again differ by no more than this: a search ends by its last step, and BLAS rounds as it likes.
+EDGES = 1e-3
 # Shares of pixels that are counted again differ by less: a few pixels at a limit fall on the other side of it.
 SHARES = 1e-3
 # By how much a step may lower SISAL's value, relative to it, at a minimum whose spectra were rounded to float64.
@@ -95,6 +97,8 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
 def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
     """Return what is wrong with endmembers that are means of near-pure pixels, as bright as their median; see `fault_of_simplex`."""
     passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    if report["endmembers"]["simplex"].get("sharp"):
+        return fault_of_edges(report, passes, matrix)
     for spectrum, name, listed in zip(
         matrix.T, report["endmembers"]["names"], report["endmembers"]["simplex"]["purest"]
     ):
@@ -111,6 +115,16 @@ def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np
         if not np.abs(mean - spectrum).max() <= ROUNDING * np.abs(mean).max():
             return f"{name} is not the mean of the pixels that the record lists"
     return None
+
+
+def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -> str | None:
+    """Return what is wrong with endmembers that are the edges of a sharp cone, which is made again; see `fault_of_simplex`."""
+    found = report["endmembers"]
+    again = cone(None, matrix.shape[1], report["asked"]["seed"], passes.pixels, BUDGET, passes)
+    if not isinstance(again, Cone) or not again.sharp:
+        return "the cone is not sharp"
+    off = np.abs(again.spectra - matrix).max(axis=0) > EDGES * np.abs(matrix).max(axis=0)
+    return f"{found['names'][int(off.argmax())]} is not an edge of the smallest cone" if off.any() else None
 
 
 def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
