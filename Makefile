@@ -16,7 +16,7 @@ $(VENV)/ready: pyproject.toml
 	touch $@
 
 demo: $(VENV)/ready  ## the main job on data/, outputs to demo/
-	$(BIN)/unmix run data/demo.hdr --method fcls -o demo --overwrite --certificate
+	$(BIN)/unmix run data/demo.hdr -o demo --overwrite --certificate
 	$(BIN)/unmix verify demo/demo --cube data/demo.hdr
 
 test: $(VENV)/ready  ## the quick tier: the same each time, and no clusters, kills, real scenes or compiling from nothing

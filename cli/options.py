@@ -14,7 +14,7 @@ from unmix.errors import MethodError, printable
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
 from unmix.io.remote import is_remote, located
-from unmix.methods import METHODS, SOLVERS
+from unmix.methods import METHODS, SOLVERS, WITHOUT_METHOD
 
 from .main import as_options, print_err
 
@@ -148,10 +148,11 @@ extraction = combine(
     click.option("-n", "--count", metavar="N",
                  help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
                  "  [default: auto]"),
-    click.option("--extract", type=str.lower, default="vca", metavar="NAME", show_default=True,
+    click.option("--extract", type=str.lower, default=None, metavar="NAME",
                  help="Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), "
                  "nfindr (the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone "
-                 "(the smallest cone around their directions, where brightness varies; each spectrum a mean of near-pure pixels)."),
+                 "(the smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels).  "
+                 "[default: cone; vca with options of exchanges, or of run with --method]"),
     click.option("--refine/--no-refine", default=True,
                  help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
     click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",
@@ -190,7 +191,7 @@ budget = combine(
 )
 
 method_as_for_run = combine(
-    click.option("--method", type=one_of(METHODS), default="fcls", show_default=True,
+    click.option("--method", type=one_of(METHODS), default=WITHOUT_METHOD, show_default=True,
                  help="The constraints on abundances, as for run."),
     click.option("--solver", type=one_of(SOLVERS), default=None, help="The algorithm, as for run."),
 )  # fmt: skip

@@ -11,9 +11,10 @@ method = options.combine(
     click.option(
         "--method",
         type=options.one_of(METHODS),
-        default="fcls",
-        show_default=True,
-        help="The constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+        default=None,
+        help="The constraints on abundances: "
+        + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
+        + ".  [default: nnls, and fractions that do not depend on brightness: --normalize length, or sum with -e, and --extract cone]",
     ),
     click.option(
         "--solver",
@@ -98,11 +99,10 @@ normalize = options.combine(
     click.option(
         "--normalize",
         type=options.one_of(NORMALIZATIONS),
-        default="none",
-        show_default=True,
+        default=None,
         help="For nnls and pcls: write fractions that sum to one in place of abundances, and what they were divided by, STEM_scale. "
         "sum: shares of the area, where the brightness of the spectra is right; length: shares of spectra of unit length, for "
-        "extracted ones. Neither depends on the brightness of a pixel. Shade takes no part.",
+        "extracted ones. Neither depends on the brightness of a pixel. Shade takes no part.  [default: none with --method]",
     ),
 )
 

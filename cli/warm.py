@@ -16,11 +16,11 @@ from .main import print_out
 @click.option(
     "--method",
     "methods",
-    type=options.one_of([*METHODS, "mesma", "nmf"]),
+    type=options.one_of([*METHODS, "fractions", "mesma", "nmf"]),
     multiple=True,
-    default=("fcls", "nnls"),
+    default=("fractions", "fcls", "nnls"),
     show_default=True,
-    help="May be given several times, like the next three.",
+    help="fractions: what runs without --method need. May be given several times, like the next three.",
 )
 @click.option(
     "--dtype",

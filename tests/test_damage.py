@@ -217,7 +217,9 @@ def test_map_infos_as_gdal_reads_them(tmp_path, words, expected):
 
 
 def test_pixels_of_a_part_are_named_by_their_place_in_the_scene(tmp_path, scene):
-    report = unmix.run(scene, count=3, device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o")
+    report = unmix.run(
+        scene, method="fcls", count=3, device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o"
+    )
     whole = open_cube(scene)
     raw = whole.read(slice(0, 7), np.empty(7 * bytes_per_line(whole), np.uint8)).transpose(0, 2, 1)
     E = load(tmp_path / "o/scene_endmembers.csv").matrix

@@ -32,7 +32,15 @@ def finished(tmp_path):
     rows[1:] = [f"{name}{row[row.index(',') :]},{kind}" for name, row, kind in zip(NAMES, rows[1:], kinds)]
     (tmp_path / "e.csv").write_text("\n".join(rows) + "\n")
     scene = write_cube(tmp_path / "s.hdr", Y, map_info=MAP, data_ignore_value=-1)
-    unmix.run(scene, endmembers=tmp_path / "e.csv", class_map=True, residual=True, by="class", out_dir=tmp_path / "m")
+    unmix.run(
+        scene,
+        method="fcls",
+        endmembers=tmp_path / "e.csv",
+        class_map=True,
+        residual=True,
+        by="class",
+        out_dir=tmp_path / "m",
+    )
     return tmp_path / "m/s"
 
 

@@ -450,7 +450,7 @@ def test_an_input_that_changes_while_it_is_read(here, name, change):
         "out_dir": here / "o",
     }
     with pytest.raises(unmix.CubeError, match=rf"{name}: changed while it was read"):
-        unmix.run(here / "s.hdr", progress=half_way, **settings)
+        unmix.run(here / "s.hdr", method="fcls", progress=half_way, **settings)
     left = {path.name for path in here.glob("o/*")}
     if name.endswith(".hdr") or change is replace:  # what was opened is still known by the same things
         assert left == set()
@@ -458,7 +458,7 @@ def test_an_input_that_changes_while_it_is_read(here, name, change):
     assert left == {"s_run.journal.part", "s_abundance.img.part", "s_rmse.img.part"}
     assert read_resume_state(here / "o/s_run.journal.part").lines == done[0]  # all of them read before
     with pytest.raises(unmix.OutputError, match="an unfinished run differs in input"):
-        unmix.run(here / "s.hdr", **settings)
+        unmix.run(here / "s.hdr", method="fcls", **settings)
 
 
 def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):

@@ -62,7 +62,7 @@ def answers(tmp_path_factory):
     write_csv(folder / "e.csv", E, SCENE.waves)
     found = {}
     for dtype in ("int16", "float32", "float64"):
-        unmix.run(envi(folder / dtype, dtype), endmembers=folder / "e.csv", device="cpu", bands="all")
+        unmix.run(envi(folder / dtype, dtype), endmembers=folder / "e.csv", method="fcls", device="cpu", bands="all")
         found[dtype] = (folder / f"{dtype}_abundance.img").read_bytes()
     return found
 
@@ -73,7 +73,7 @@ def test_the_same_bytes_from_every_format(tmp_path, answers, name):
     path, dtype = written(tmp_path, name)
     library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
     bands = "all" if name in ("emit", "neon") else "good"  # some of their bands are not good; PRISMA has one twice
-    report = unmix.run(path, endmembers=library, out_dir=tmp_path / "o", device="cpu", bands=bands)
+    report = unmix.run(path, method="fcls", endmembers=library, out_dir=tmp_path / "o", device="cpu", bands=bands)
     assert report["certified"] and report["pixels"]["rescued"] == 0
     assert report["pixels"]["masked"] == 2 and report["pixels"]["partly_nodata"] == 0
     found = (tmp_path / "o" / f"{path.stem}_abundance.img").read_bytes()
@@ -271,7 +271,13 @@ def finished(tmp_path):
     library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
 
     def run(form, **options):
-        settings = {"endmembers": library, "device": "cpu", "residual": True, "certificate": True} | options
+        settings = {
+            "endmembers": library,
+            "method": "fcls",
+            "device": "cpu",
+            "residual": True,
+            "certificate": True,
+        } | options
         return unmix.run(path, format=form, **{"out_dir": tmp_path / form} | settings)
 
     return run

@@ -190,7 +190,7 @@ def test_verify_checks_all_that_is_said_of_the_simplex(tmp_path, change, says):
 
 def test_verify_looks_for_an_exchange(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene(5, 4))
-    report = unmix.run(path, count=4, device="cpu")
+    report = unmix.run(path, count=4, extract="vca", device="cpu")
     assert report["endmembers"]["simplex"]["omega"] <= 1 + 1e-9
     assert verify(tmp_path / "x", everything=True).faults == []
     falsify_record(tmp_path / "x", lambda record: record["endmembers"]["simplex"].update(log_volume=3.0))
@@ -214,7 +214,7 @@ def volume_of(path, record):
 
 def test_the_command(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene(5, 4))
-    command("run", path, "-n", "4", "--device", "cpu")
+    command("run", path, "-n", "4", "--extract", "vca", "--device", "cpu")
     err = command("run", path, "-n", "4", "--device", "cpu", "--no-refine", "--skip-existing", code=1)[1]
     assert "is of another run: refine (True, now None)" in err  # VCA's own pixels are another run
     command("endmembers", path, "-n", "4", "--extract", "nfindr", "-o", tmp_path / "n")

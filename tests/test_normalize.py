@@ -2,15 +2,19 @@
 
 import numpy as np
 import pytest
-from conftest import falsify
+from conftest import falsify, write_csv, write_cube
 from exact import FAMILIES, Reference
 from flint import fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
+from unmix.certificate import MASKED, NODATA, SOLVED
+from unmix.devices import simulated
 from unmix.jobs.verify import verify
-from unmix.methods import free_of_brightness
+from unmix.library.fractions import Normalization
+from unmix.methods import normalization_without_method
+from unmix.solvers.pixels.fractions import divide
 
 KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")
 
@@ -155,7 +159,7 @@ def test_brightness_changes_no_fraction(factor, seed, kind):
 
 def test_the_default_is_free_of_the_brightness_of_spectra_too():
     Y, E = drawn()
-    options = free_of_brightness()
+    options = {"method": "nnls", "normalize": normalization_without_method(False)}
     one, other = (unmix.solve(Y[1:], E * by, **options).abundances for by in (1.0, np.array([2.0, 0.3, 1.0, 7.0])))
     np.testing.assert_allclose(one, other, atol=1e-9)
 
@@ -226,3 +230,69 @@ def test_compare_says_where_fractions_mean_something_else(tmp_path, caplog):
         unmix.run(tmp_path / "x.hdr", normalize=kind, **words | {"out_dir": tmp_path / kind})
     unmix.compare(tmp_path / "none/x", tmp_path / "sum/x")
     assert "`normalize` is none in one and sum in the other" in caplog.text
+
+
+def block_of(seed, n=3, p=4, samples=37):
+    """Abundances of a block, their δ and states: zeros, masked pixels, tiny and huge scales."""
+    random = np.random.default_rng(seed)
+    A = random.random((n, p, samples)) * (random.random((n, p, samples)) < 0.7)
+    A *= 10.0 ** random.choice([0, 0, 0, -3, 5, -200, 200], (n, 1, samples))
+    delta = 10.0 ** random.uniform(-16, -3, (n, samples))
+    delta[random.random((n, samples)) < 0.1] = random.choice([0.0, np.inf, 1e-120])
+    state = np.where(random.random((n, samples)) < 0.2, MASKED, SOLVED).astype(np.uint8)
+    return A, delta, state
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_fractions_are_those_of_numpy(seed):
+    """On the CPU and in a kernel, against `Normalization`; also of pixels of shade alone, and where nothing is proved."""
+    A, delta, state = block_of(seed)
+    normalization = Normalization("length", np.array([0.7, 1.3, 2.0, 0.0]), has_shade=True)
+    with np.errstate(over="ignore", under="ignore"):
+        fractions, scale, far = normalization.replaced(A, delta, state == SOLVED, 1, NODATA)
+        expected = fractions.astype(np.float32), scale.astype(np.float32), far
+    made = np.empty(A.shape, np.float32), np.empty(delta.shape, np.float32), np.empty(delta.shape)
+    if simulated():
+        from unmix.solvers.pixels.cuda_totals.totals import divide_kernel
+
+        with np.errstate(all="ignore"):
+            divide_kernel()[delta.size // 64 + 1, 64](A, delta, state, *normalization.shares, *made)
+    else:
+        divide(A, delta, state, *normalization.shares, *made)
+    for found, wanted in zip(made, expected):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if found.dtype == np.float32 else 1e-12)
+    assert np.isinf(far).any() and (made[2][state != SOLVED] == NODATA).all()
+
+
+def test_shade_comes_back_from_fractions():
+    A = np.array([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0]])
+    normalization = Normalization("sum", np.array([1.0, 1.0, 0.0]), has_shade=True)
+    np.testing.assert_allclose(normalization.back(*normalization.of_abundances(A, 1), 1), A, atol=1e-15)
+
+
+def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog):
+    """Of extracted spectra at unit length, of a library's by area; any option that is given is as it always was."""
+    random = np.random.default_rng(3)
+    E = random.random((20, 3)) + 0.1
+    F = random.dirichlet(np.full(3, 0.4), 600)
+    F[:60] = np.eye(3)[np.arange(60) % 3]
+    Y = (F @ E.T * random.uniform(0.5, 1.5, (600, 1))).reshape(20, 30, 20)
+    path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(path, device="cpu", browse=False)
+    asked = report["asked"]
+    assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "length", "cone")
+    assert verify(tmp_path / "s", everything=True).faults == []
+    asked = unmix.run(path, endmembers=library, device="cpu", browse=False, overwrite=True)["asked"]
+    assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "sum", None)
+    found = np.fromfile(tmp_path / "s_abundance.img", "<f4").reshape(20, 3, 30).transpose(0, 2, 1).reshape(-1, 3)
+    np.testing.assert_allclose(found, F, atol=1e-6)
+    for options, expected in (
+        ({"method": "fcls"}, ("fcls", "none", "vca")), ({"method": "nnls"}, ("nnls", "none", "vca")),
+        ({"normalize": "sum"}, ("nnls", "sum", "cone")), ({"smooth": 9}, ("nnls", "length", "vca")),
+        ({"refine": False}, ("nnls", "length", "vca")), ({"extract": "spa"}, ("nnls", "length", "spa")),
+        ({"endmembers": library, "l21": "auto"}, ("nnls", "none", "vca")),
+        ({"method": "pcls", "normalize": "length"}, ("pcls", "length", "vca")),
+    ):  # fmt: skip
+        chosen = unmix.Options(**options)
+        assert (chosen.method, chosen.normalize, chosen.extract) == expected

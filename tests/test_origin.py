@@ -77,14 +77,16 @@ def test_every_format_has_them(tmp_path, scene):
     rasterio = pytest.importorskip("rasterio")
     path, library = scene
     for form in ("geotiff", "cog"):
-        unmix.run(path, endmembers=library, residual=True, format=form, tag="site=A", out_dir=tmp_path / form)
+        unmix.run(
+            path, method="fcls", endmembers=library, residual=True, format=form, tag="site=A", out_dir=tmp_path / form
+        )
         with rasterio.open(tmp_path / form / "x_residual.tif") as map_:
             tags = map_.tags()
             assert tags["ACQUISITION_TIME"] == TIME and tags["UNMIX_METHOD"] == "fcls" and tags["TAG_SITE"] == "A"
             assert map_.tags(2, ns="IMAGERY") == {"CENTRAL_WAVELENGTH_UM": "0.5", "FWHM_UM": "0.005"}
             assert map_.descriptions[1]
     for form, ending in (("hdf5", "h5"), ("netcdf", "nc")):
-        unmix.run(path, endmembers=library, format=form, tag="site=A", out_dir=tmp_path / form)
+        unmix.run(path, method="fcls", endmembers=library, format=form, tag="site=A", out_dir=tmp_path / form)
         with h5py.File(tmp_path / form / f"x_rmse.{ending}") as file:
             assert file.attrs["acquisition_time"] == TIME.encode() and file.attrs["tag_site"] == b"A"
             assert file.attrs["unmix_options"] == b"none" and file.attrs["title"].startswith(b"RMSE")

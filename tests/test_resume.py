@@ -169,7 +169,7 @@ def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, c
     out = cut_off(tmp_path, whole)
     for changed, words in (
         ({"seed": 1}, r"seed \(0, now 1\)"),
-        ({"method": "nnls"}, "method"),
+        ({"method": "nnls", "normalize": "length", "extract": "cone", "max_delta": 1e-5}, "max_delta"),
         ({"lines": "0:300"}, "reading"),
     ):
         with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{words}"):

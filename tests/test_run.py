@@ -104,7 +104,7 @@ def test_the_same_bytes_however_it_is_run(tmp_path, scene):
             path = write_cube(tmp_path / "c.hdr", cube, interleave, reflectance_scale_factor=10000 if snr else 1)
             for ways in ({"memory": "200k", "threads": 1}, {"memory": "1G", "threads": 2}, {"streams": 1}):
                 out = tmp_path / "o"
-                unmix.run(path, endmembers=library, device="cpu", out_dir=out, residual=True, **ways)
+                unmix.run(path, method="fcls", endmembers=library, device="cpu", out_dir=out, residual=True, **ways)
                 # The interleave makes another file, whose digest the headers have.
                 found = {name: re.sub(rb"unmix input = .*", b"", text) for name, text in outputs(out).items()}
                 reference = reference or found
@@ -114,12 +114,12 @@ def test_the_same_bytes_however_it_is_run(tmp_path, scene):
 
 
 def test_extraction_is_repeatable_and_its_library_gives_the_same_bytes(tmp_path, scene):
-    report = unmix.run(scene, count=4, device="cpu", out_dir=tmp_path / "a")
-    unmix.run(scene, count=4, device="cpu", out_dir=tmp_path / "b", memory="50k", threads=1)
+    report = unmix.run(scene, method="fcls", count=4, device="cpu", out_dir=tmp_path / "a")
+    unmix.run(scene, method="fcls", count=4, device="cpu", out_dir=tmp_path / "b", memory="50k", threads=1)
     assert outputs(tmp_path / "a") == outputs(tmp_path / "b")
     for name in ("csv", "sli", "hdr"):
         library = tmp_path / f"a/scene_endmembers.{name}"
-        unmix.run(scene, endmembers=library, device="cpu", out_dir=tmp_path / "c", overwrite=True)
+        unmix.run(scene, method="fcls", endmembers=library, device="cpu", out_dir=tmp_path / "c", overwrite=True)
         assert outputs(tmp_path / "a") == outputs(tmp_path / "c")
     assert len(report["endmembers"]["pixels"]) == 4
     assert report["passes"] == 4  # moments, VCA, its exchanges, the solution
@@ -278,12 +278,12 @@ def test_another_run_holds_the_scene(tmp_path, scene, truth):
 
 def test_a_dry_run_does_nothing(tmp_path, scene, truth):
     before = sorted(tmp_path.iterdir())
-    report = unmix.run(scene, endmembers=truth, dry_run=True)
+    report = unmix.run(scene, method="fcls", endmembers=truth, dry_run=True)
     assert report["bytes_to_read"] == 7 * 70 * 20 * 2
     assert sorted(tmp_path.iterdir()) == before
     assert report["bands"] == {"abundance": len(report["endmembers"]), "rmse": 1}
     assert report["bytes_to_write"] == 7 * 70 * 4 * sum(report["bands"].values())
-    assert unmix.run(scene, dry_run=True)["bytes_to_write"] is None
+    assert unmix.run(scene, method="fcls", dry_run=True)["bytes_to_write"] is None
 
 
 def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, scene, truth):
@@ -387,7 +387,7 @@ def test_pixels_that_a_solver_misses_are_rescued(tmp_path, monkeypatch):
 
 
 def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
-    unmix.run(scene, endmembers=truth, device="cpu", residual=True, certificate=True)
+    unmix.run(scene, method="fcls", endmembers=truth, device="cpu", residual=True, certificate=True)
     assert verify(tmp_path / "scene", everything=True).faults == []
     assert verify(tmp_path / "scene", sample=10).pixels == 10
     random = np.random.default_rng(0)

@@ -230,7 +230,7 @@ def test_a_poor_fit_may_be_the_penalty(tmp_path):
     path, lib, _ = files_of(tmp_path)
     report = unmix.run(path, endmembers=lib, method="nnls", l1=3.0, device="cpu", browse=False)
     assert any("a smaller `l1` fits better" in text for text in report["warnings"])
-    _, err = command("run", path, "-e", lib, "--l1", "1", "--overwrite", code=2)
+    _, err = command("run", path, "--method", "fcls", "-e", lib, "--l1", "1", "--overwrite", code=2)
     assert "--l1 is for --method nnls; with fcls" in err
 
 

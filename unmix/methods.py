@@ -83,6 +83,10 @@ class DrawChoice:
             raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
 
 
+# Fields of `Extraction` for algorithms that exchange pixels.
+OF_EXCHANGES = ("refine", "restarts", "smooth", "outside")
+
+
 @dataclass(frozen=True)
 class Extraction:
     """How endmembers are extracted.
@@ -91,8 +95,9 @@ class Extraction:
     ----------
     count : int or "auto"
         How many; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : {"vca", "spa", "atgp", "nfindr", "sisal", "cone"}
-        The algorithm; "atgp" is another name of "spa".
+    extract : {"vca", "spa", "atgp", "nfindr", "sisal", "cone"}, optional
+        The algorithm; "atgp" is another name of "spa". Default is "cone", or "vca" where ``refine``, ``restarts``, ``smooth`` or
+        ``outside`` say how pixels are exchanged.
     refine : bool
         Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
     restarts : int, optional
@@ -109,13 +114,18 @@ class Extraction:
     """
 
     count: int | str = "auto"
-    extract: str = "vca"
+    extract: str | None = None
     refine: bool = True
     restarts: int | None = None
     smooth: int = 0
     outside: float | None = None
     outliers: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.extract is None:
+            exchanges = any(getattr(self, name) != getattr(Extraction, name) for name in OF_EXCHANGES)
+            object.__setattr__(self, "extract", "vca" if exchanges else "cone")
 
 
 def classes_in_order(classes: Sequence[str]) -> list[str]:
@@ -368,9 +378,17 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     return row, SOLVERS[name]
 
 
-def free_of_brightness() -> dict[str, str]:
-    """Return the options whose fractions do not depend on brightness, neither that of pixels nor that of spectra."""
-    return {"method": "nnls", "normalize": "length"}
+# The method of a run that none is given for.
+WITHOUT_METHOD = "nnls"
+
+
+def normalization_without_method(has_library: bool) -> str:
+    """Return the `normalize` of a run whose `method` is not given: fractions that do not depend on brightness.
+
+    Of a library, whose brightness is measured, they are of the area. An extracted spectrum is as bright as the pixels that it is from
+    happen to be: there they are of spectra of unit length.
+    """
+    return "sum" if has_library else "length"
 
 
 def refuse_normalization(method: Method, normalize: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ..io import bytes_per_line
 from ..io.remote import located
 from ..library import fit, load_parts
-from ..methods import choose
+from ..methods import WITHOUT_METHOD, choose
 from ..options import Options
 from ..outputs.run_files.output_set import Outputs
 from ..pipeline import Seconds
@@ -24,7 +24,7 @@ def bench(
     cube: str | os.PathLike[str],
     endmembers: str | os.PathLike[str],
     *,
-    method: str = "fcls",
+    method: str = WITHOUT_METHOD,
     solver: str | None = None,
     devices: Sequence[str] = ("auto",),
     out_dir: str | os.PathLike[str] | None = None,

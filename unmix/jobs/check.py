@@ -18,7 +18,7 @@ from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
-from ..methods import Method, Solver, choose
+from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
 from ..outputs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..outputs.record.report import input_of
@@ -64,7 +64,7 @@ def check(
     classes: str | None = None,
     library_scale: float | None = None,
     across_gaps: bool = False,
-    method: str = "fcls",
+    method: str = WITHOUT_METHOD,
     solver: str | None = None,
     memory: str | int = "1G",
     threads: int | None = None,

@@ -13,7 +13,17 @@ from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
 from ..library.fractions import Normalization
-from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
+from ..methods import (
+    LARGEST,
+    WITHOUT_METHOD,
+    DrawChoice,
+    Extraction,
+    Method,
+    ModelChoice,
+    Solver,
+    choose,
+    normalization_without_method,
+)  # fmt: skip
 from ..scene import ReadOptions, absolute_name, name_for
 from .contradictions import OF_EXTRACTION, refuse_contradictions
 
@@ -22,6 +32,8 @@ WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
     "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize",
 )  # fmt: skip
+# What is chosen where a method is given, and this is not.
+WITH_METHOD = {"normalize": "none", "extract": "vca"}
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
@@ -29,7 +41,7 @@ LONGEST_TAG = 1000
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
     "out_dir", "work_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams",
-    "choice", "reading",
+    "choice", "reading", "is_without_method",
 )  # fmt: skip
 
 
@@ -39,8 +51,9 @@ class Options:
 
     Attributes
     ----------
-    method : {"ucls", "scls", "nnls", "fcls", "pcls"}
-        The constraints on abundances.
+    method : {"ucls", "scls", "nnls", "fcls", "pcls"}, optional
+        The constraints on abundances. Without one it is nnls, with fractions that do not depend on brightness: ``normalize`` "length"
+        of endmembers that are extracted, by ``extract`` "cone", and "sum" of those of a library.
     solver : str, optional
         The algorithm; default is the first solver of the method in `unmix.methods.METHODS`.
     endmembers : path-like or Endmembers, optional
@@ -75,10 +88,10 @@ class Options:
         For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
         in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
         fit has the least expected error, from ``noise`` or what the scene shows of it.
-    normalize : {"none", "sum", "length"}
+    normalize : {"none", "sum", "length"}, optional
         For nnls and pcls: write fractions w_j a_j / s in place of abundances a, and the scale ``s = Σ w_k a_k`` to ``STEM_scale``.
         "sum": w is 1, so that fractions are shares of the area; "length": w_j is the length of spectrum j over the bands in use, so
-        that they are shares of spectra of unit length. They do not depend on a pixel's brightness.
+        that they are shares of spectra of unit length. They do not depend on a pixel's brightness. Default is "none" with ``method``.
     class_map : bool
         Also write the class with the largest sum of each pixel, to ``STEM_class``.
     uncertainty : bool
@@ -97,8 +110,8 @@ class Options:
         For the method "mesma": how models are chosen.
     count : int or "auto", optional
         Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
-    extract : {"vca", "spa", "nfindr", "sisal", "cone"}
-        The algorithm that extracts endmembers.
+    extract : {"vca", "spa", "nfindr", "sisal", "cone"}, optional
+        The algorithm that extracts endmembers; default is "vca" with ``method``, else as `unmix.methods.Extraction` says.
     refine, restarts, smooth, outside, outliers
         How they are extracted; see `unmix.methods.Extraction`.
     seed : int
@@ -147,7 +160,7 @@ class Options:
         If a value is unknown or invalid, or options contradict each other.
     """
 
-    method: str = "fcls"
+    method: str | None = None
     solver: str | None = None
     endmembers: str | os.PathLike[str] | Endmembers | None = None
     select: str | None = None
@@ -162,7 +175,7 @@ class Options:
     l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
     l21: float | str | None = None
-    normalize: str = "none"
+    normalize: str | None = None
     class_map: bool = False
     uncertainty: bool = False
     noise: str | os.PathLike[str] = "auto"
@@ -171,7 +184,7 @@ class Options:
     draw_spectra: int | None = None
     choice: ModelChoice | None = None
     count: int | str | None = None
-    extract: str = "vca"
+    extract: str | None = None
     refine: bool = True
     restarts: int | None = None
     smooth: int = 0
@@ -199,10 +212,12 @@ class Options:
     dry_run: bool = False
     max_delta: float = MOST_DELTA
     reading: ReadOptions = field(default_factory=ReadOptions)
+    is_without_method: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_delta", float(self.max_delta))
-        choose(self.method, self.solver)
+        self.choose_answer()
+        choose(str(self.method), self.solver)
         if self.method == "mesma":
             self.refuse_for_models()
         elif self.choice is not None:
@@ -212,6 +227,21 @@ class Options:
         refuse_contradictions(self)
         _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
+
+    def choose_answer(self) -> None:
+        """Set ``method``, ``normalize`` and ``extract`` where they are not given; `is_without_method` is whether the first was not."""
+        object.__setattr__(self, "is_without_method", self.method is None)
+        chosen: dict[str, Any] = dict(WITH_METHOD)
+        if self.method is None:
+            has_library = self.endmembers is not None
+            chosen["method"] = WITHOUT_METHOD
+            if not has_library:
+                chosen["extract"] = self.extraction.extract
+            if self.l21 is None and not self.shade_normalize:  # which fractions do not go with
+                chosen["normalize"] = normalization_without_method(has_library)
+        for name, value in chosen.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     @property
     def rmse_within(self) -> float:
@@ -282,17 +312,17 @@ class Options:
     @property
     def method_spec(self) -> Method:
         """The method's entry in the table of methods."""
-        return choose(self.method, self.solver)[0]
+        return choose(str(self.method), self.solver)[0]
 
     @property
     def solver_spec(self) -> Solver:
         """The solver's entry in the table of solvers."""
-        return choose(self.method, self.solver)[1]
+        return choose(str(self.method), self.solver)[1]
 
     @property
     def needs_float64(self) -> bool:
         """Whether maps are made of the float64 abundances, on the host."""
-        return bool(self.derived) or self.l21 is not None or self.normalize != "none"
+        return bool(self.derived) or self.l21 is not None
 
     @property
     def derived(self) -> tuple[str, ...]:
@@ -331,6 +361,9 @@ class Options:
         """
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_THIS_RUN}
         own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
+        for name, value in WITH_METHOD.items():
+            if own.get(name) == value:
+                del own[name]
         for name in ("endmembers", "shade", "weights", "l1_weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import MethodError
 from ..io.remote import is_remote
-from ..methods import CHOSEN_BY, LARGEST, Extraction, refuse_normalization, refuse_penalty
+from ..methods import CHOSEN_BY, LARGEST, OF_EXCHANGES, Extraction, refuse_normalization, refuse_penalty
 
 if TYPE_CHECKING:
     from . import Options
@@ -16,7 +16,7 @@ OF_A_LIBRARY = {
     "across_gaps": "resamples", "by": "sums by the classes of",
 }  # fmt: skip
 # Options of the extraction of endmembers that a library makes void.
-OF_EXTRACTION = ("refine", "restarts", "smooth", "outside", "outliers")
+OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
 
 
 def refuse_contradictions(options: "Options") -> None:
@@ -93,7 +93,7 @@ def refuse_sums(options: "Options") -> None:
 
 def refuse_fractions(options: "Options") -> None:
     """Refuse fractions of what sums to one already, and those that are taken twice."""
-    refuse_normalization(options.method_spec, options.normalize)
+    refuse_normalization(options.method_spec, str(options.normalize))
     if options.normalize == "none":
         return
     if options.shade_normalize:

@@ -1,5 +1,6 @@
 """The run of one scene, from opening it to its record."""
 
+import functools
 import logging
 import os
 import time
@@ -16,7 +17,7 @@ from ...errors import MethodError
 from ...io import Cube, bytes_per_line
 from ...io.identity import modified, warn_if_touched
 from ...library import Endmembers
-from ...library.fractions import Normalization
+from ...library.fractions import DESCRIPTIONS, Normalization
 from ...methods import ModelChoice
 from ...options import Options
 from ...outputs.json_text import finite
@@ -56,7 +57,19 @@ class Plan:
 def normalization_of(problem: Problem, options: Options) -> Normalization | None:
     """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
     matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
-    return Normalization.of(options.normalize, matrix, p, problem.method.has_shade)
+    return Normalization.of(str(options.normalize), matrix, p, problem.method.has_shade)
+
+
+@functools.cache
+def announce(said: str) -> None:
+    """Log a text for the first scene of a process that it is true of."""
+    log.info(said)
+
+
+def said_of_answer(options: Options) -> str:
+    """Return what a run does whose method is not given."""
+    source = f" of endmembers by {options.extract}" if options.endmembers is None else ""
+    return f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}{source}, whatever a pixel's brightness"
 
 
 class SceneRun:
@@ -149,6 +162,8 @@ class SceneRun:
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
         """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
         began = time.perf_counter()
+        if self.given.is_without_method and self.options.normalize != "none":
+            announce(said_of_answer(self.options))
         endmembers, passes = self.find_endmembers(resume)
         extracting = time.perf_counter() - began
         scene, options, outputs = self.scene, self.options, self.outputs

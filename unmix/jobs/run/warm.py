@@ -43,7 +43,7 @@ class Warmed:
 
 
 def warm(
-    methods: Sequence[str] = ("fcls", "nnls"), dtypes: Sequence[str] = ("int16", "float32"),
+    methods: Sequence[str] = ("fractions", "fcls", "nnls"), dtypes: Sequence[str] = ("int16", "float32"),
     interleaves: Sequence[str] = ("bil", "bip", "bsq"), counts: Sequence[int] = (5,), device: str = "auto",
 ) -> Iterator[Warmed]:  # fmt: skip
     """Compile for every combination, by a run of a small synthetic scene each; yield what was done, one by one.
@@ -51,7 +51,7 @@ def warm(
     Parameters
     ----------
     methods : sequence of str
-        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma" and "nmf".
+        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "nmf", and "fractions" for runs without a method.
     dtypes, interleaves : sequence of str
         Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
     counts : sequence of int
@@ -87,7 +87,8 @@ def warm(
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
-                    extract(path, count=EXTRACTED)
+                    for how in ("cone", "vca"):
+                        extract(path, count=EXTRACTED, extract=how)
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = unkept()[lost_before:]
     common = common_folder()
@@ -108,7 +109,7 @@ def timed(what: str) -> Iterator[list[float]]:
     log.debug(f"{what}: {time.perf_counter() - began:.1f} s in all")
 
 
-def unmixed(path: Path, library: Path, device: str, method: str, **options: Any) -> dict[str, Any]:
+def unmixed(path: Path, library: Path, device: str, method: str | None = None, **options: Any) -> dict[str, Any]:
     """Unmix the small scene; return the report."""
     return run(path, endmembers=library, method=method, device=device, overwrite=True, browse=False, **options)
 
@@ -127,6 +128,7 @@ def factorised(path: Path, library: Path, device: str) -> dict[str, Any]:
 # What runs, by the method that `warm` is asked for.
 WARMED: dict[str, Callable[[Path, Path, str], dict[str, Any]]] = {
     **{name: partial(unmixed, method=name) for name in METHODS},
+    "fractions": unmixed,
     "mesma": modelled,
     "nmf": factorised,
 }
