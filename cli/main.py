@@ -82,7 +82,7 @@ class Commands(click.Group):
 def cli() -> None:
     """Hyperspectral unmixing that is exact and proves it, pixel by pixel.
 
-    Begin with: unmix run cube.hdr --method fcls
+    Begin with: unmix run cube.hdr
     """
     refuse_environment()
 

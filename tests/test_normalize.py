@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
-from unmix.certificate import MASKED, NODATA, SOLVED
+from unmix.certificate import MASKED, NODATA, SOLVED, divide
 from unmix.devices import simulated
 from unmix.jobs.verify import verify
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
-from unmix.solvers.pixels.fractions import divide
 
 KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")
 

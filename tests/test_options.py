@@ -109,7 +109,7 @@ def asked(words):
 
 
 def names(*classes):
-    return {field.name for one in classes for field in fields(one)}
+    return {field.name for one in classes for field in fields(one) if field.init}
 
 
 def test_every_option_is_classified():
@@ -122,7 +122,7 @@ def test_every_option_is_classified():
 
 def test_the_lists_of_options_are_the_tables():
     """`device` is no part of what a run can be repeated with, but CPU and GPU agree to rounding only: it is part of the request."""
-    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading"}
+    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading", "is_without_method"}
     assert Options().request(None, "cpu") != Options().request(None, "cuda:0") == Options().request(None, "cuda:1")
     assert set(OF_EXTRACTION) == names(Extraction) - {"count", "extract", "seed"}
     assert set(WITHOUT_EFFECT) == {*OF_OUTPUTS, *OF_CONTENTS}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import BlockPlan, cores, plan_blocks
-from ..certificate import SOLVED
+from ..certificate import SOLVED, divide
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
@@ -22,7 +22,6 @@ from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
 from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
-from ..solvers.pixels.fractions import divide
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
 from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer

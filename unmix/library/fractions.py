@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..certificate import DARK, LEAST_SCALE, ROUNDOFF
+
 # What fractions are, by the kind of normalization.
 DESCRIPTIONS = {"sum": "fractions of the area", "length": "fractions of spectra of unit length"}
-# A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
-ROUNDOFF = 2.0**-53
-# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
-# float64 (`DARK_DELTA` of unmix.solvers.pixels.tile).
-DARK = 1e-100
-# A sum below this may have lost products to underflow: nothing is proved of its fractions.
-LEAST_SCALE = 1e-250
 
 
 @dataclass(frozen=True)

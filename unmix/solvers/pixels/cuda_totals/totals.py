@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int32
 
-from ....certificate import CERTIFIED, MASKED, SOLVED
+from ....certificate import CERTIFIED, MASKED, SOLVED, divide_pixel
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
 from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
-from ..fractions import divide_pixel
 from ..scalar import STEPS_PER_ENDMEMBER
 from .encode import THREADS, Checker, encode
 
