@@ -13,14 +13,14 @@ from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
 from ..library.fractions import Normalization
-from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose
+from ..methods import LARGEST, DrawChoice, Extraction, Method, ModelChoice, Solver, choose, on_cpu
 from ..scene import ReadOptions, absolute_name, name_for
 from .contradictions import OF_EXTRACTION, refuse_contradictions
 
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most",
 )  # fmt: skip
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
@@ -75,6 +75,9 @@ class Options:
         For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
         in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
         fit has the least expected error, from ``noise`` or what the scene shows of it.
+    at_most : int, optional
+        For nnls: the most endmembers of a pixel. Each is solved to the optimum over those that it has, and no exchange of one of them
+        for another one lowers its misfit; where it has fewer, it is at the optimum over all. On the CPU, also for ``device`` "auto".
     normalize : {"none", "sum", "length"}
         For nnls and pcls: write fractions w_j a_j / s in place of abundances a, and the scale ``s = Σ w_k a_k`` to ``STEM_scale``.
         "sum": w is 1, so that fractions are shares of the area; "length": w_j is the length of spectrum j over the bands in use, so
@@ -162,6 +165,7 @@ class Options:
     l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
     l21: float | str | None = None
+    at_most: int | None = None
     normalize: str = "none"
     class_map: bool = False
     uncertainty: bool = False
@@ -210,6 +214,8 @@ class Options:
         object.__setattr__(self, "format", require(self.format).name)
         object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
         refuse_contradictions(self)
+        if self.at_most is not None:
+            object.__setattr__(self, "device", on_cpu(self.device))
         _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
@@ -366,6 +372,7 @@ class Options:
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.normalize == "none" else {"normalize": self.normalize})
+            | ({} if self.at_most is None else {"at_most": self.at_most})
             | ({} if self.browse else {"browse": False})
             | {name: getattr(self, name) for name in OF_EXTRACTION[1:] if getattr(self, name) != getattr(Extraction, name)}
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
