@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.optimize import nnls
 
+from ...arrays.pixels import solve
+
 # As in `unmix.solvers.pixels.at_most`, with as much room between as rounding may take: the least dual, relative to |e_j| and |y|, of an
 # endmember that is missing; by how much an exchange has to lower the squared misfit, as a share of |y|²; and the squared distance from
 # the others' span, as a share of |e_j|², from which on an endmember may join them.
@@ -12,7 +14,9 @@ MOVES_FOR_EACH = 20
 
 
 def answers(Y: np.ndarray, E: np.ndarray, most: int, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
-    """Return what pixels should have: nnls on the support that was written if nothing betters it, else what a search of its own finds.
+    """Return what pixels should have: nnls on the support that was written, if nothing betters it.
+
+    Else, and where not all was written, nnls on the support that our own search finds, bettered by what is found here, if anything is.
 
     Parameters
     ----------
@@ -31,19 +35,22 @@ def answers(Y: np.ndarray, E: np.ndarray, most: int, written: np.ndarray, comple
     """
     sizes = np.linalg.norm(E, axis=0)
     found, unit = np.zeros((len(Y), E.shape[1])), E / sizes
+    again = solve(Y, E, method="nnls", at_most=most).abundances if len(Y) else found
     for i, y in enumerate(Y):
         length = float(np.linalg.norm(y))
         support = np.flatnonzero(written[i] > 0)
         if length == 0.0:
             continue
         y = y / length
-        members = support if complete[i] and len(support) <= most else support[:0]
+        is_whole = complete[i] and len(support) <= most
+        a, moved = best_move(y, unit, support, most) if is_whole else (found[i], support)
+        if moved is not None:
+            moved = np.flatnonzero(again[i])
         for _ in range(MOVES_FOR_EACH * most):
-            a, better = best_move(y, unit, members, most)
-            found[i] = a * length / sizes
-            if better is None:
+            if moved is None:
                 break
-            members = better
+            a, moved = best_move(y, unit, moved, most)
+        found[i] = a * length / sizes
     return found
 
 

@@ -1,9 +1,9 @@
-"""Nonnegative least squares with at most K endmembers in a pixel: add the best, then exchange until no exchange fits better.
+"""Nonnegative least squares with at most K endmembers in a pixel: grow, shrink, then exchange until no exchange fits better.
 
-Which K of p endmembers fit best is a problem that takes all subsets. Here the endmember that lowers the misfit most enters, one after
-the other, until there are K or none helps; then one of them is exchanged for another endmember, the pair that lowers the misfit most,
-as long as there is one. So the answer says what a user can check: nnls on a support that no single exchange betters. docs/methods.md
-compares it with the best of all subsets, and with supports of the lasso path, which are the best a third to a half as often.
+Which K of p endmembers fit best is a problem that takes all subsets. Here a support grows to more than K, by the endmember that lowers
+the misfit most; then the endmember that is needed least leaves, one after the other, until there are K; then one is exchanged for
+another, the pair that lowers the misfit most, as long as there is one. So the answer says what a user can check: nnls on a support that
+no addition and no single exchange betters. docs/methods.md compares it with the best of all subsets.
 
 With columns of unit length, H the inverse of the support's Gram matrix, ``u_j = H E_Sᵀe_j``, ``w_j`` the duals and ``d_j`` the squared
 distance of e_j from the support's span, the square of the misfit rises by ``a_i² / H_ii`` where column i leaves, and then falls by
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import compiled
-from .scalar import FREE, Work, lawson_hanson
+from .inverse_update import add_column, remove_column
+from .scalar import FREE, STEPS_PER_ENDMEMBER, Work, lawson_hanson
 
 # The least fall of the squared misfit, as a share of |y|², for which endmembers are exchanged: 1e4 times its rounding.
 LEAST_FALL = 1e-12
@@ -25,6 +26,9 @@ LEAST_DUAL = 1e-12
 # A column whose squared distance from the span of the others is below this share of its own does not join them: float64 keeps half of
 # the digits of its abundance.
 TOO_NEAR = 1e-8
+# A support grows to G = 2 K + 8. Of 300 mixtures of four of 498 minerals without noise, 95 % are found with K = 4, 84 % if it grows to
+# 2 K + 4, and 17 % if it grows to K.
+GROWN = 8
 # Additions and exchanges of a pixel for each endmember that it may have; pixels of 498 minerals take at most 4.
 MOVES_FOR_EACH = 20
 
@@ -42,8 +46,19 @@ class Model(NamedTuple):
     """Endmembers that a pixel may have, and the optimum over them."""
 
     members: Any  # (K,) int64
+    columns: Any  # (K,) int64: those of the support, in its order
     few: Few
     work: Work  # of K columns; its support counts places in ``members``
+
+
+class Grown(NamedTuple):
+    """A support of up to G endmembers and its optimum, in its order; float64 unless stated."""
+
+    columns: Any  # (G,) int64
+    x: Any  # (G,) abundances of the optimum
+    a: Any  # (G,) the feasible point from which it is approached
+    u: Any  # (G,) scratch
+    H: Any  # (G, G) inverse of the Gram matrix
 
 
 class Search(NamedTuple):
@@ -54,6 +69,8 @@ class Search(NamedTuple):
     d: Any  # (p,) squared distances from the span of the support; −1 within it
     u: Any  # (K, p) combinations of the support that are nearest to each endmember
     falls: Any  # (K, p) by how much exchanges may lower the squared misfit at most
+    row: Any  # (p,)
+    grown: Grown
     model: Model
     trial: Model
     pixel: Any  # (L, 1)
@@ -70,16 +87,18 @@ def new_model(K: int) -> Model:
     """Allocate a model."""
     few = Few(np.zeros((K, K)), np.ones(K), 1e-14, False)
     vectors, squares, members = np.empty((6, K)), np.empty((3, K, K)), np.empty((2, K), np.int64)
-    return Model(np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
+    return Model(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
 
 
 def new_search(L: int, p: int, K: int, face: Any) -> Search:
     """Allocate the scratch of one pixel, but for its `unmix.certificate.Face`."""
-    f, w, d = np.empty((3, p))
+    n = min(p, 2 * K + GROWN)
+    grown = Grown(np.empty(n, np.int64), *np.empty((3, n)), np.empty((n, n)))
+    f, w, d, row = np.empty((4, p))
     u, falls = np.empty((2, K, p))
     return Search(
-        f, w, d, u, falls, new_model(K), new_model(K), np.empty((L, 1)), np.empty((K, 1)), np.empty((L, K)), np.empty((K, K)),
-        np.empty(K), np.zeros(K), np.empty((K, 1)), face,
+        f, w, d, u, falls, row, grown, new_model(K), new_model(K), np.empty((L, 1)), np.empty((K, 1)), np.empty((L, K)),
+        np.empty((K, K)), np.empty(K), np.zeros(K), np.empty((K, 1)), face,
     )  # fmt: skip
 
 
@@ -95,41 +114,32 @@ def fit(U, f, model, n):
     k, _ = lawson_hanson(model.few, work, 0, 0.0, 1.0)
     fall = 0.0
     for i in range(k):
-        fall += work.f[work.support[i]] * work.a[work.support[i]]
+        model.columns[i] = members[work.support[i]]
+        fall += work.f[work.support[i]] * work.x[i]
     return k, fall
 
 
 @compiled
-def keep_support(model, k):
-    """Make the support the first members, in its order, of which the others are left out."""
-    work = model.work
-    for i in range(k):  # x holds the abundances in the order of the support
-        work.state[i] = model.members[work.support[i]]
-    for i in range(k):
-        model.members[i] = work.state[i]
-
-
-@compiled
 def look_around(U, search, k):
-    """Compute duals, combinations and distances of all endmembers for a support of k, the first members of the model."""
-    f, w, d, u, members, work = search.f, search.w, search.d, search.u, search.model.members, search.model.work
+    """Compute duals, combinations and distances of all endmembers for a support of k."""
+    f, w, d, columns, work = search.f, search.w, search.d, search.model.columns, search.model.work
     p = f.shape[0]
     for j in range(p):
         w[j], d[j] = f[j], 1.0
     for i in range(k):
-        row, a, combination = U[members[i]], work.x[i], u[i]
+        row, a, combination = U[columns[i]], work.x[i], search.u[i]
         for j in range(p):
             w[j] -= a * row[j]
         for j in range(p):
             combination[j] = 0.0
         for m in range(k):
-            h, other = work.H[i, m], U[members[m]]
+            h, other = work.H[i, m], U[columns[m]]
             for j in range(p):
                 combination[j] += h * other[j]
         for j in range(p):
             d[j] -= combination[j] * row[j]
     for i in range(k):
-        d[members[i]] = -1.0
+        d[columns[i]] = -1.0
 
 
 @compiled
@@ -144,6 +154,102 @@ def best_addition(search):
             elif w[j] * w[j] > largest * d[j]:
                 best, largest = j, w[j] * w[j] / d[j]
     return best, near
+
+
+@compiled
+def find_row(U, search, k, i):
+    """Compute the combination of a support of k that its i-th column has in every endmember, ``row = H_i E_SᵀE``."""
+    row, grown = search.row, search.grown
+    for j in range(row.shape[0]):
+        row[j] = 0.0
+    for m in range(k):
+        share, other = grown.H[i, m], U[grown.columns[m]]
+        for j in range(row.shape[0]):
+            row[j] += share * other[j]
+
+
+@compiled
+def remove(grown, k, i):
+    """Let the i-th of k endmembers leave, and move to the optimum on the rest; return the support's size."""
+    columns, x, a, u, H = grown
+    share = x[i] / H[i, i]
+    for m in range(k):
+        x[m] -= share * H[m, i]
+    k = remove_column(H, columns, k, i, u)
+    x[i], a[i] = x[k], a[k]
+    return k
+
+
+@compiled
+def drop_negative(U, search, k, follows):
+    """Move to the optimum on a support of k; an endmember leaves that becomes negative on the way. Return the support's size.
+
+    Where the search ``follows``, distances are updated.
+    """
+    columns, x, a, _, H = search.grown
+    d, row = search.d, search.row
+    while k > 0:
+        leaving, reach = -1, 1.0
+        for i in range(k):
+            if x[i] <= 0.0:
+                share = a[i] / (a[i] - x[i]) if a[i] > x[i] else 0.0
+                if leaving < 0 or share < reach:
+                    leaving, reach = i, share
+        for i in range(k):
+            a[i] += reach * (x[i] - a[i])
+        if leaving < 0:
+            break
+        if follows:
+            find_row(U, search, k, leaving)
+            inverse = 1.0 / H[leaving, leaving]
+            for j in range(d.shape[0]):
+                d[j] += inverse * row[j] * row[j]
+            d[columns[leaving]] = inverse
+        k = remove(search.grown, k, leaving)
+    return k
+
+
+@compiled
+def grow(U, search):
+    """Let endmembers join an empty support, those first that lower the misfit most; return its size."""
+    f, w, d, row, grown = search.f, search.w, search.d, search.row, search.grown
+    k, p, most = 0, search.f.shape[0], search.grown.columns.shape[0]
+    for j in range(p):
+        w[j], d[j] = f[j], 1.0
+    for _ in range(STEPS_PER_ENDMEMBER * most):
+        entering, _ = best_addition(search)
+        if entering < 0 or k == most or add_column(U, grown.H, grown.columns, k, entering, grown.u) == k:
+            break
+        find_row(U, search, k + 1, k)
+        distance, dual = 1.0 / grown.H[k, k], w[entering]
+        for j in range(p):
+            d[j] -= distance * row[j] * row[j]
+        d[entering] = -1.0
+        grown.x[k], grown.a[k] = 0.0, 0.0
+        for i in range(k + 1):
+            grown.x[i] += grown.H[i, k] * dual
+        k = drop_negative(U, search, k + 1, True)
+        for j in range(p):
+            w[j] = f[j]
+        for i in range(k):
+            a, other = grown.x[i], U[grown.columns[i]]
+            for j in range(p):
+                w[j] -= a * other[j]
+    return k
+
+
+@compiled
+def shrink(U, search, k, most):
+    """Let endmembers leave a support of k until there are at most so many, those first whose loss raises the misfit least."""
+    _, x, _, _, H = search.grown
+    while k > most:
+        leaving, least = 0, np.inf
+        for i in range(k):
+            loss = x[i] * x[i] / H[i, i]
+            if loss < least:
+                leaving, least = i, loss
+        k = drop_negative(U, search, remove(search.grown, k, leaving), False)
+    return k
 
 
 @compiled
@@ -195,7 +301,7 @@ def best_exchange(U, search, k, fall):
         falls[i_first, j_first] = -1.0
         if not stays_positive(search, k, i_first, j_first):
             for m in range(k):
-                trial.members[m] = model.members[m]
+                trial.members[m] = model.columns[m]
             trial.members[i_first] = j_first
             largest = fit(U, search.f, trial, k)[1] - fall
         if largest > best:
@@ -204,17 +310,22 @@ def best_exchange(U, search, k, fall):
 
 @compiled
 def search(U, search):
-    """Find the support for the pixel in ``search.f``; it becomes the first members of the model, and ``work.x`` their abundances.
+    """Find the support for the pixel in ``search.f``: the first columns of the model, with the abundances ``work.x``.
 
     Return its size, and whether the search came to its end.
     """
-    model = search.model
-    most, k, fall = model.members.shape[0], 0, 0.0
+    model, most = search.model, search.falls.shape[0]
+    k = shrink(U, search, grow(U, search), most)
+    for i in range(k):
+        model.members[i] = search.grown.columns[i]
+    k, fall = fit(U, search.f, model, k)
     for _ in range(MOVES_FOR_EACH * most):
         look_around(U, search, k)
         j, near, n = -1, False, k
         if k < most:
             j, near = best_addition(search)
+        for i in range(k):
+            model.members[i] = model.columns[i]
         if j >= 0:
             model.members[k] = j
             n = k + 1
@@ -225,40 +336,39 @@ def search(U, search):
         if j < 0:
             return k, True
         k, fall = fit(U, search.f, model, n)
-        keep_support(model, k)
     return k, False
 
 
 @compiled
 def correct(plan, search, k, size):
     """Copy the columns of the support, and write its abundances, corrected by what they leave of the pixel."""
-    work, members, a = search.model.work, search.model.members, search.a
+    work, columns, a = search.model.work, search.model.columns, search.a
     for i in range(k):
-        j = members[i]
+        j = columns[i]
         a[i, 0], search.sizes[i], work.u[i] = work.x[i] * size * plan.weights[j], plan.sizes[j], 0.0
         for m in range(k):
-            search.U[i, m] = plan.U[j, members[m]]
+            search.U[i, m] = plan.U[j, columns[m]]
     for b in range(plan.E.shape[0]):
         left = search.pixel[b, 0]
         for i in range(k):
-            search.E[b, i] = plan.E[b, members[i]]
+            search.E[b, i] = plan.E[b, columns[i]]
             left -= search.E[b, i] * a[i, 0]
         for i in range(k):
             work.u[i] += search.E[b, i] * left
     for i in range(k):
-        work.u[i] *= plan.weights[members[i]]
+        work.u[i] *= plan.weights[columns[i]]
     for i in range(k):
         change = 0.0
         for m in range(k):
             change += work.H[i, m] * work.u[m]
-        a[i, 0] = max(a[i, 0] + change * plan.weights[members[i]], 0.0)
+        a[i, 0] = max(a[i, 0] + change * plan.weights[columns[i]], 0.0)
 
 
 @compiled
 def choose_support(plan, F, Y, size, work, s):
     """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is a `Search`.
 
-    ``size`` is |y|. Return how many there are, the first members of the model, and whether the search came to its end.
+    ``size`` is |y|. Return how many there are, the first columns of the model, and whether the search came to its end.
     """
     for j in range(work.f.shape[0]):
         work.f[j] = F[j, s] * plan.weights[j] / size if size > 0.0 else 0.0

@@ -303,7 +303,7 @@ def by_exchanges(ops: Width) -> Any:
             tile.kappa[0, s] = tile.kappa[0, s] if has_ended else np.inf
             tile.steps[0, s] = k
             for i in range(k):
-                tile.A[work.model.members[i], s] = work.a[i, 0]
+                tile.A[work.model.columns[i], s] = work.a[i, 0]
         for s in range(count, width):  # lanes that hold no pixel
             tile.steps[0, s] = 0.0
 
