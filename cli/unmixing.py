@@ -131,6 +131,14 @@ sparse = options.combine(
     ),
 )
 
+at_most = click.option(
+    "--at-most",
+    type=click.IntRange(1),
+    metavar="K",
+    help="For nnls: use at most K endmembers in each pixel: those that no exchange of one for another betters, each solved to its "
+    "optimum and certified. On the CPU.",
+)
+
 uncertainty = options.combine(
     click.option(
         "--uncertainty",
@@ -278,6 +286,7 @@ every = options.combine(
     normalize,
     weights,
     sparse,
+    at_most,
     uncertainty,
     options.extraction,
     click.option(

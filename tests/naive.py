@@ -318,3 +318,24 @@ def on_path(path, lam):
             share = (high - lam) / (high - low)
             return a + share * (b - a)
     raise AssertionError(lam)
+
+
+def best_subset(E, y, most):
+    """Of all supports of at most so many endmembers the one whose non-negative optimum leaves least: abundances and misfit squared."""
+    best, least = np.zeros(E.shape[1]), y @ y
+    for size in range(1, most + 1):
+        for support in itertools.combinations(range(E.shape[1]), size):
+            a = np.zeros(E.shape[1])
+            a[list(support)] = least_squares(E[:, list(support)], y, False)
+            cost = np.sum((y - E @ a) ** 2)
+            if a.min() >= -1e-12 and cost < least:
+                best, least = np.maximum(a, 0), cost
+    return best, least
+
+
+def neighbours(support, p, most):
+    """All supports after one addition, or one exchange, of an endmember."""
+    others = [j for j in range(p) if j not in support]
+    if len(support) < most:
+        yield from ((*support, j) for j in others)
+    yield from ((*(m for m in support if m != i), j) for i in support for j in others)

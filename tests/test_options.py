@@ -32,7 +32,7 @@ OF_NO_MAP = {
 # Options that maps depend on, by their values, which map headers name.
 OF_VALUES = {
     "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, "auto"),
-    "l21": (LIB | {"method": "nnls"}, 0.1), "normalize": (LIB | {"method": "nnls"}, "length"),
+    "l21": (LIB | {"method": "nnls"}, 0.1), "at_most": (LIB | {"method": "nnls"}, 2), "normalize": (LIB | {"method": "nnls"}, "length"),
     "class_map": (SUMS, True), "uncertainty": (LIB, True),
     "within": (MESMA | {"uncertainty": True}, 0.1), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),

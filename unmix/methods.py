@@ -401,6 +401,23 @@ def refuse_normalization(method: Method, normalize: str) -> None:
     raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
 
 
+def refuse_at_most(method: Method, solver: Solver, at_most: Any) -> None:
+    """Raise `MethodError` where no pixel can have at most so many endmembers."""
+    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+        raise MethodError(f"`at_most` {at_most}: must be a whole number of endmembers, at least 1")
+    if (method.name, solver.name) != ("nnls", "active-set"):
+        raise MethodError(
+            f"`at_most` is for `method` nnls and `solver` active-set, not {method.name} and {solver.name}"
+        )
+
+
+def on_cpu(device: str) -> str:
+    """Return "cpu" for the device of a search with ``at_most``, which GPUs do not have; `MethodError` where one is named."""
+    if device not in ("auto", "cpu"):
+        raise MethodError(f"`at_most` is solved on the CPU, not on {device}; leave out `device`, or name cpu")
+    return "cpu"
+
+
 def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:
     """Raise `MethodError` where the sum of abundances cannot be penalised with λ = ``l1``."""
     if method.sum_to_one:

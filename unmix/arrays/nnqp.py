@@ -11,7 +11,7 @@ from ..certificate import CERTIFIED, ROUNDING, UNDERFLOW
 from ..devices import one_device
 from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
-from ..solvers.pixels.multiplicative import ENOUGH, FIRST_TRIAL, MOST_STEPS
+from ..solvers.pixels.scalar import ENOUGH, FIRST_TRIAL, MOST_STEPS
 from .engines import groups_on
 from .supports import descent_direction, recession_direction, solve_support
 

@@ -14,7 +14,7 @@ from ..io.cube import Bands
 from ..io.fields import DTYPES
 from ..library import Endmembers
 from ..library.fractions import Normalization
-from ..methods import ModelChoice, choose, refuse_normalization
+from ..methods import ModelChoice, choose, on_cpu, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
@@ -35,7 +35,7 @@ class Solution:
     kappa, delta : arrays (...), float64
         See `unmix.certificate`; a pixel is certified where κ ≤ 1e-10 and δ ≤ 1e-4, and no abundance is further than δ from the optimum.
     steps : array (...), int32
-        Columns that entered or left.
+        Columns that entered or left; with ``at_most`` the endmembers that a pixel has.
     valid : array (...), bool
         False where a pixel had a NaN or infinite band; its results are −9999.
     scale : array (...), float64, or None
@@ -59,6 +59,7 @@ def solve(
     solver: str | None = None,
     l1: float | None = None,
     l1_weights: np.ndarray | None = None,
+    at_most: int | None = None,
     normalize: str = "none",
     device: str = "cpu",
     threads: int | None = None,
@@ -80,6 +81,9 @@ def solve(
         and the smaller their abundances.
     l1_weights : array-like of shape (p,), optional
         The weights w, at least 0; default is 1.
+    at_most : int, optional
+        For nnls: the most endmembers of a pixel. Each answer is the optimum over those that the pixel has, to which κ and δ refer; no
+        exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` is their number. On the CPU alone.
     normalize : {"none", "sum", "length"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
         of each endmember for "length". They do not depend on a pixel's brightness.
@@ -119,6 +123,10 @@ def solve(
         raise MethodError("`l1_weights` are of `l1`, which is not given")
     if l1 is not None:
         problem = problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
+    if at_most is not None:
+        if l1 is not None:
+            raise MethodError("`at_most` does not go with `l1`; leave one of them out")
+        problem, device = problem.limited(at_most), on_cpu(device)
     answer = solve_pixels(Y, problem, E.shape[1], device, threads)
     return in_fractions(answer, Normalization.of(normalize, E))
 
@@ -227,7 +235,7 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
 
     def finish(slot: Slot) -> None:
         assert slot.results is not None and slot.raw is not None
-        if problem.solver.exact and problem.choice is None:
+        if problem.is_rescued:
             rescue(problem, slot.raw, slot.results, MOST_DELTA, threads or cores())
         first = slot.lines.start * chunk
         for name, values in answers.items():

@@ -106,8 +106,7 @@ def solve_lines(
                 part, integers = look_again(first, raw, results, fractions, counts, problem, options), {}
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
-            is_rescued = problem.solver.exact and problem.choice is None
-            part.rescued = rescue(problem, raw, results, options.max_delta, threads) if is_rescued else 0
+            part.rescued = rescue(problem, raw, results, options.max_delta, threads) if problem.is_rescued else 0
         if problem.ridge is not None:
             results = without_ridge(results, problem.ridge)
         if machine.solves:

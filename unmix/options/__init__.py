@@ -23,6 +23,7 @@ from ..methods import (
     Solver,
     choose,
     normalization_without_method,
+    on_cpu,
 )  # fmt: skip
 from ..scene import ReadOptions, absolute_name, name_for
 from .contradictions import OF_EXTRACTION, refuse_contradictions
@@ -30,7 +31,7 @@ from .contradictions import OF_EXTRACTION, refuse_contradictions
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most",
 )  # fmt: skip
 # What is chosen where a method is given, and this is not.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
@@ -88,6 +89,9 @@ class Options:
         For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
         in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
         fit has the least expected error, from ``noise`` or what the scene shows of it.
+    at_most : int, optional
+        For nnls: the most endmembers of a pixel. Each is solved to the optimum over those that it has, and no exchange of one of them
+        for another one lowers its misfit; where it has fewer, it is at the optimum over all. On the CPU, also for ``device`` "auto".
     normalize : {"none", "sum", "length"}, optional
         For nnls and pcls: write fractions w_j a_j / s in place of abundances a, and the scale ``s = Σ w_k a_k`` to ``STEM_scale``.
         "sum": w is 1, so that fractions are shares of the area; "length": w_j is the length of spectrum j over the bands in use, so
@@ -175,6 +179,7 @@ class Options:
     l1: float | str | None = None
     l1_weights: str | os.PathLike[str] | None = None
     l21: float | str | None = None
+    at_most: int | None = None
     normalize: str | None = None
     class_map: bool = False
     uncertainty: bool = False
@@ -225,6 +230,8 @@ class Options:
         object.__setattr__(self, "format", require(self.format).name)
         object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
         refuse_contradictions(self)
+        if self.at_most is not None:
+            object.__setattr__(self, "device", on_cpu(self.device))
         _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
@@ -399,6 +406,7 @@ class Options:
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
             | ({} if not self.class_map else {"class_map": True})
             | ({} if self.normalize == "none" else {"normalize": self.normalize})
+            | ({} if self.at_most is None else {"at_most": self.at_most})
             | ({} if self.browse else {"browse": False})
             | {name: getattr(self, name) for name in OF_EXTRACTION[1:] if getattr(self, name) != getattr(Extraction, name)}
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import MethodError
 from ..io.remote import is_remote
-from ..methods import CHOSEN_BY, LARGEST, OF_EXCHANGES, Extraction, refuse_normalization, refuse_penalty
+from ..methods import CHOSEN_BY, LARGEST, OF_EXCHANGES, Extraction, refuse_at_most, refuse_normalization, refuse_penalty
 
 if TYPE_CHECKING:
     from . import Options
@@ -32,6 +32,7 @@ def refuse_contradictions(options: "Options") -> None:
         refuse_ties,
         refuse_sparse,
         refuse_rows,
+        refuse_many,
         refuse_pictures,
     ):
         refuse(options)
@@ -200,6 +201,23 @@ def refuse_rows(options: "Options") -> None:
     for name, value in others.items():
         if value is not None:
             raise MethodError(f"`l21` does not go with `{name}`; leave one of them out")
+
+
+def refuse_many(options: "Options") -> None:
+    """Raise if `at_most` is invalid, or combined with an option that ignores the choice of endmembers."""
+    if options.at_most is None:
+        return
+    if options.choice is not None:
+        raise MethodError("`at_most`: not for mesma, whose `levels` say how many endmembers a model has")
+    refuse_at_most(options.method_spec, options.solver_spec, options.at_most)
+    for name in ("l1", "l21"):
+        if getattr(options, name) is not None:
+            raise MethodError(f"`at_most` does not go with `{name}`; leave one of them out")
+    if options.uncertainty or options.monte_carlo:
+        raise MethodError(
+            "`at_most` chooses the endmembers of each pixel, and standard deviations would take them for known; leave out "
+            "`uncertainty` and `monte_carlo`"
+        )
 
 
 def refuse_pictures(options: "Options") -> None:

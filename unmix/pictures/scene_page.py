@@ -230,7 +230,11 @@ def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
 
 
 def sparse(report: dict[str, Any]) -> str:
-    """Return what a headline says of a penalty on abundances."""
+    """Return what a headline says of a penalty on abundances, or of a bound on the endmembers of a pixel."""
+    if "at_most" in report:
+        pixels = report["at_most"]["pixels"]
+        mean = sum(k * n for k, n in enumerate(pixels)) / max(1, sum(pixels))
+        return f", at most {report['at_most']['most']} endmembers a pixel ({mean:.1f} on average)"
     about = report.get("l1") or report.get("l21")
     if not about:
         return ""

@@ -12,7 +12,7 @@ from ..errors import LibraryError, MethodError
 from ..io import Bands
 from ..library import Endmembers
 from ..library.fractions import Normalization
-from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_penalty
+from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
 from .ridge import Ridge
 
@@ -98,6 +98,8 @@ class Problem:
         What an abundance of one costs beside the residual, at least 0: λ times its weight. Without a penalty (0,).
     ridge : unmix.problem.ridge.Ridge or None
         Where squares of abundances have costs, which the last k bands stand for.
+    at_most : int or None
+        The most endmembers of a pixel, where that is bounded.
     normalization : Normalization or None
         How fractions are made of the abundances, where they are to be.
     """
@@ -126,6 +128,7 @@ class Problem:
     weighting: "Weighting | None" = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
     ridge: Ridge | None = None
+    at_most: int | None = None
     normalization: Normalization | None = None
 
     def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
@@ -154,6 +157,19 @@ class Problem:
             raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
         return replace(self, penalty=l1 * weights)
 
+    def limited(self, at_most: int) -> "Problem":
+        """Return the problem with at most so many endmembers in each pixel; `MethodError` where that cannot be."""
+        refuse_at_most(self.method, self.solver, at_most)
+        p = len(self.endmembers.names)
+        if at_most > p:
+            raise MethodError(f"`at_most` {at_most}: there are only {p} endmembers; leave it out, or name at most {p}")
+        return replace(self, at_most=at_most)
+
+    @property
+    def is_rescued(self) -> bool:
+        """Whether doubtful pixels are solved again (`unmix.rescue`): not where a search has chosen what they may have."""
+        return self.solver.exact and self.choice is None and self.at_most is None
+
     @property
     def alike(self) -> tuple[str, ...]:
         """The culprits where cond(E) is above 1e3, else nothing."""
@@ -162,6 +178,8 @@ class Problem:
     @property
     def pixel(self) -> str:
         """The key of the function in `unmix.solvers.pixels.tile.SEARCH` that finds the abundances."""
+        if self.at_most is not None:
+            return "at_most"
         planned = self.solver.pixel == "direct" and self.condition <= PLANNED_UP_TO
         return "planned" if planned else self.solver.pixel
 
@@ -217,7 +235,9 @@ class Problem:
 
     @functools.cached_property
     def models(self) -> Any:
-        """The tables of all models (`unmix.solvers.pixels.mesma.tables.Models`), for MESMA; else (0, 0)."""
+        """What a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else ``at_most``, (0, 0) without it."""
+        if self.at_most is not None:
+            return self.at_most
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
         choice = self.choice

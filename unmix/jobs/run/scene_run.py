@@ -247,6 +247,7 @@ class SceneRun:
             given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
         )
         self.regression.refuse_other_count(problem)
+        problem = problem if options.at_most is None else problem.limited(options.at_most)
         problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
         problem = replace(problem, normalization=normalization_of(problem, options))
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
@@ -285,6 +286,8 @@ class SceneRun:
         if options.choice is not None:
             report["without_spectrum"] = without_spectrum(scene, options.choice, summary)
         report |= self.regression.of_report(problem, scene, summary)
+        if problem.at_most is not None:
+            report["at_most"] = counts_of_endmembers(problem.at_most, summary)
         classes = options.sums(problem.endmembers)
         if classes is not None:
             assert summary.sums is not None
@@ -332,6 +335,11 @@ def trust_in_deviations(scene: Cube, validity: np.ndarray) -> dict[str, Any]:
     trust = validity_of(validity)
     log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{scene.path}: {trust['said']}")
     return trust
+
+
+def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:
+    """Return what the record says of `at_most`: the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
+    return {"most": at_most, "pixels": [*summary.steps, *[0] * (at_most + 1 - len(summary.steps))]}
 
 
 def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:

@@ -26,6 +26,7 @@ from ...outputs.run_files.journal import difference
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
 from ..derived.noise import NoiseCube
+from . import at_most
 from .derived import (
     check_classes,
     check_fractions,
@@ -253,6 +254,7 @@ def check_line(
     Return the places that are not masked, and the abundances (n, p) there.
     """
     L, penalty = len(E) - len(report.get("l21", {}).get("costs", ())), penalty_of(report, E.shape[1])
+    most = report.get("asked", {}).get("at_most")
     raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
     masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
     Y = spectra(raw, scene.interleave, bands)[places]
@@ -261,11 +263,12 @@ def check_line(
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
     blur = maps.blur("abundance")
-    best = (
-        abundance[~masked].astype(float)
-        if method is None
-        else reference_of(Y[~masked], E, method, solver, penalty, shares)
-    )
+    if method is None:
+        best = abundance[~masked].astype(float)
+    elif most is not None:
+        best = at_most.answers(Y[~masked], E, most, *written_of(maps, line, places[~masked], E.shape[1]))
+    else:
+        best = reference_of(Y[~masked], E, method, solver, penalty, shares)
     residual = (Y[~masked] - best @ E.T)[:, :L]
     length = np.sqrt(np.square(Y[~masked]).sum(axis=1))
     truth = np.sqrt(np.square(residual).mean(axis=1))
@@ -287,10 +290,10 @@ def check_line(
     if penalty is not None and "index" not in maps and shares is None:
         off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
-    written_a, complete = dense(found_a, index, len(E.T)) if "index" in maps else (found_a, np.ones(len(found_a), bool))
+    written_a, complete = written_of(maps, line, places[~masked], E.shape[1])
     if shares is not None:
         written_a = shares.back(written_a, written_scale[~masked].astype(float), 1)
-    unclear = has_others(Y[~masked], E, method, solver, (off > TOLERANCE) | ~complete, penalty)
+    unclear = has_others(Y[~masked], E, method, solver, ((off > TOLERANCE) | ~complete) & (most is None), penalty)
     fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked], blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
@@ -326,6 +329,14 @@ def reference_of(
         return reference(Y, E, method, solver, penalty)
     lengths = np.linalg.norm(Y, axis=1, keepdims=True)
     return reference(Y / np.where(lengths > 0, lengths, 1.0), E, method, solver) * lengths
+
+
+def written_of(maps: Maps, line: int, places: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the abundances (n, p) that were written of some pixels of a line, and of which pixels these are all that are not 0."""
+    values = maps.line("abundance", line)[:, places].T
+    if "index" in maps:
+        return dense(values, maps.line("index", line)[:, places].T.astype(int), p)
+    return values, np.ones(len(values), bool)
 
 
 def penalty_of(report: dict[str, Any], p: int) -> np.ndarray | None:

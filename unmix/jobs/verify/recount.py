@@ -30,6 +30,8 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
     pixels, lines = report["pixels"], int(report["lines"])
     solved, largest = 0, 0.0
     p = len(report["endmembers"]["names"])
+    most = report.get("asked", {}).get("at_most", 0)
+    counts = np.zeros(p + 1, int)
     sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros((3, p), int)
     blur, line_of = maps.blur("abundance"), maps.line
     kappas, deltas = [], []
@@ -41,6 +43,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         if not top:
             a = line_of("abundance", line)[:, is_solved].astype(float)
             sums += a.sum(axis=1)
+            counts += np.bincount((a > 0).sum(axis=0), minlength=p + 1)
             maxima = np.maximum(maxima, a.max(axis=1, initial=-np.inf))
             present += [(a > THERE + off).sum(axis=1) for off in (0.0, blur, -blur)]
         if certificate:
@@ -57,6 +60,8 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
     yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
+    for k, recorded in enumerate(report["at_most"]["pixels"] if most and not top and not blur else ()):
+        yield f"at_most: pixels with {k} endmembers", recorded, int(counts[k]) if k < len(counts) else 0
     if "kappa_histogram" in report:  # runs of older versions have none
         yield "kappa_histogram", sum(report["kappa_histogram"]["counts"]), solved
     for j, recorded in enumerate(report["abundances"] if not top and solved else ()):

@@ -202,7 +202,7 @@ def judge(
     method: Method,
     most_delta: float,
     culprits: Sequence[str],
-    penalised: bool = False,
+    price: str = "",
     cost: SumCost | None = None,
     bands: tuple[np.ndarray, np.ndarray | None] | None = None,
 ) -> list[str]:
@@ -219,8 +219,8 @@ def judge(
         The largest δ (a distance between abundance vectors) that counts as certified.
     culprits : sequence of str
         Names of endmembers that are nearly mixtures of each other, if any.
-    penalised : bool
-        Whether a penalty on the sum of abundances (`l1`) takes its part of the fit.
+    price : str
+        What would fit better where an option takes its part of the fit, "; a smaller `l1`".
     cost : SumCost, optional
         What the sum to one costs a sample, where that was tested.
     bands : tuple of arrays (L,), optional
@@ -228,7 +228,6 @@ def judge(
     """
     if not summary.solved:
         return []
-    price = "; a smaller `l1` fits better" if penalised else ""
     sum_to_one = method.sum_to_one
     materials = 0 if method is MESMA else len(names) - method.has_shade
     median, uses = summary.percentile(0.5), abundances_of(summary, names)
@@ -329,10 +328,10 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
     if count <= MOST_SPARSE:
         return said
     # Two digits round by 5 % at most, and so never below the λ.
-    larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE}, "
+    larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE} there, "
     return (
-        f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {larger}`l21` auto leaves few in the whole scene, and "
-        "`unmix path` shows what each `l1` does"
+        f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; `at_most` {MOST_SPARSE} leaves no pixel more, {larger}"
+        "`l21` auto leaves few in the whole scene, and `unmix path` shows what each `l1` does"
     )
 
 

@@ -125,11 +125,16 @@ def report_of(
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
-    # A penalty makes an abundance smaller by some λ/|e|².
-    penalised = bool((problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any())
     bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
     for sentence in judge(
-        summary, endmembers.names, problem.method, options.max_delta, problem.alike, penalised, cost, bands
+        summary,
+        endmembers.names,
+        problem.method,
+        options.max_delta,
+        problem.alike,
+        price_of(problem, summary),
+        cost,
+        bands,
     ):
         log.warning(f"{scene.path}: {sentence}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
@@ -174,6 +179,15 @@ def report_of(
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,
     }
+
+
+def price_of(problem: Problem, summary: Summary) -> str:
+    """Return what may fit better where a penalty, or a bound on the endmembers of a pixel, takes its part of the fit."""
+    # A penalty makes an abundance smaller by some λ/|e|².
+    if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
+        return "; a smaller `l1` fits better"
+    full = problem.at_most is not None and sum(summary.steps[problem.at_most :]) > summary.solved / 2
+    return "; a run without `at_most` shows whether that is why" if full else ""
 
 
 def say_what_is_open(scene: Cube, problem: Problem, summary: Summary) -> None:

@@ -13,14 +13,15 @@ from ...certificate import Face, face_shapes
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
+from .at_most import new_search
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import Own, Results, Stored, Tile, tile_rows, tile_solver
 from .working_set import ALL_AT_ONCE, new_working_set
 
 
-def new_work(L: int, p: int, solver: str) -> Any:
-    """Allocate the scratch of one pixel."""
+def new_work(L: int, p: int, solver: str, at_most: int = 0) -> Any:
+    """Allocate the scratch of one pixel; ``at_most`` is the number of endmembers that it may have, for the solver of that name."""
     if solver == "qr":
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
@@ -28,6 +29,8 @@ def new_work(L: int, p: int, solver: str) -> Any:
         return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
+    if solver == "at_most":
+        return new_search(L, p, at_most, new_face(at_most))
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
     return Work(*vectors, *squares, *members)
 
@@ -70,7 +73,8 @@ def solve_range(
     ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
     """
     L, p = plan.E.shape
-    tile, work = new_tile(L, p, solver), new_work(L, p, solver)
+    at_most = plan.models if solver == "at_most" else 0
+    tile, work = new_tile(L, p, solver), new_work(L, p, solver, at_most)
     tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work, new_face(p))
 
 

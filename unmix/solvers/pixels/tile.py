@@ -28,14 +28,14 @@ from ...certificate import (
 )
 from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled
-from ...compiled.simd import Width
+from ...compiled.simd import ONE, Width
 from ..nnls.lawson_hanson_qr import Matrix, nnls_function
 from . import scalar as pixel
 from .active_set import row_of, search_function
+from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
 from .mesma.search import SAME_ERROR, choose_level, prove
 from .mesma.search import search_function as models_function
-from .multiplicative import multiplicative
 from .scalar import Plan, Work
 from .working_set import members_of, working_set_function
 
@@ -244,6 +244,72 @@ def by_models(ops: Width) -> Any:
     return search
 
 
+class Columns(NamedTuple):
+    """The k columns of one pixel's answer, in place of a `Plan` of all, for `settle_function`."""
+
+    U: Any  # (k, k)
+    norms: Any  # (k,)
+    sizes: Any  # (k,)
+    slopes: Any  # (k,) zeros
+    sum_to_one: bool
+
+
+def by_exchanges(ops: Width) -> Any:
+    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `unmix.solvers.pixels.at_most.Search`.
+
+    Each answer is proved as any other is, but as the optimum over the endmembers that the pixel has: the certificate gets their
+    columns alone. A pixel whose search did not end stays open.
+    """
+    store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
+
+    @compiled
+    def prove(plan, tile, search, s, k):
+        a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
+        lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
+        certify(
+            search.E[:, :k],
+            sizes,
+            slopes,
+            0.0,
+            False,
+            True,
+            plan.penalty,
+            search.pixel,
+            a,
+            w,
+            *lane,
+            tile.terms[:, s : s + 1],
+        )
+        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False), tile.length[0, s] == 0.0
+        return _settle(
+            columns,
+            a[:, 0],
+            w[:, 0],
+            tile.terms[:, s],
+            dark,
+            tile.kappa[0, s],
+            tile.delta[0, s],
+            search.face,
+            search.face.row,
+        )
+
+    @compiled
+    def search_tile(plan, tile, work, count):
+        for j in range(tile.A.shape[0]):
+            store(tile.A, j, broadcast(0.0))
+        for s in range(count):
+            k, has_ended = choose_support(plan, tile.F, tile.Y, tile.size[0, s], work, s)
+            tile.kappa[0, s], tile.delta[0, s] = prove(plan, tile, work, s, k)
+            tile.kappa[0, s] = tile.kappa[0, s] if has_ended else np.inf
+            tile.steps[0, s] = k
+            for i in range(k):
+                tile.A[work.model.columns[i], s] = work.a[i, 0]
+        for s in range(count, width):  # lanes that hold no pixel
+            tile.steps[0, s] = 0.0
+
+    return search_tile
+
+
 # The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
 SEARCH = {
     "active_set": by_sweeps,
@@ -252,10 +318,11 @@ SEARCH = {
     "delete_only": by_pixel(pixel.delete_only),
     "direct": by_pixel(pixel.direct),
     "planned": by_plan,
-    "multiplicative": by_pixel(multiplicative),
+    "multiplicative": by_pixel(pixel.multiplicative),
     "qr": by_system,
     "given": given,
     "mesma": by_models,
+    "at_most": by_exchanges,
 }
 # δ of a pixel that is 0.
 DARK_DELTA = 1e-100
@@ -359,7 +426,7 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     gather, product = gather_function(interleave, ops), product_function(ops)
     search, certify = SEARCH[solver](ops), certify_function(ops)
-    settle, chooses = settle_tile if settles else leave_tile, solver == "mesma"
+    settle, chooses = settle_tile if settles else leave_tile, solver in ("mesma", "at_most")
 
     @compiled
     def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
