@@ -110,11 +110,10 @@ def verify_report(
     check_input(stem, report, scene, verdict)
     if scene.path.stat().st_size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
-    bands = Bands(
-        np.array(report["bands_used"]) - 1,
-        np.broadcast_to(np.asarray(report["gain"], float), len(report["bands_used"])),
-        np.broadcast_to(np.asarray(report["offset"], float), len(report["bands_used"])),
-    )
+    index = np.array(report["bands_used"]) - 1
+    # Copied: code for arrays that cannot be written to would be compiled once more.
+    gain, offset = (np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset"))
+    bands = Bands(index, gain, offset)
     library = load(stem.with_name(stem.name + "_endmembers.csv"))
     if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
