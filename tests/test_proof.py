@@ -107,7 +107,7 @@ def test_a_pixel_of_zeros_is_verified(tmp_path, device, method):
     E = (random.random((8, 3)) + 0.1) * 10000
     values = random.dirichlet(np.full(3, 0.4), (4, 5)) @ E.T + 200 * random.standard_normal((4, 5, 8))
     values[3] = 0
-    path = write_cube(tmp_path / "x.hdr", values.clip(-30000, 30000).astype(np.int16), "bsq")
+    path = write_cube(tmp_path / "x.hdr", values.clip(-30000, 30000).astype(np.int16))
     library = write_csv(tmp_path / "e.csv", E)
     unmix.run(path, endmembers=library, method=method, out_dir=tmp_path / "o", browse=False, device=device)
     assert verify(tmp_path / "o/x", everything=True).faults == []

@@ -12,6 +12,11 @@ import pytest
 
 DATA = Path(__file__).parents[1] / "data"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# In the quick tier one of them; their handler is the same.
+ONE_AND_ALL = (
+    signal.SIGTERM,
+    *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)),
+)
 # The program, which says when its handlers stand: before, a signal is Python's own business.
 PROGRAM = """
 import os, sys
@@ -81,7 +86,7 @@ SWALLOWING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", STOPPING, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", ONE_AND_ALL, ids=lambda number: number.name)
 @pytest.mark.parametrize("way", SWALLOWING)
 def test_an_exception_that_is_swallowed_is_raised_again(number: signal.Signals, way: str) -> None:
     work = SWALLOWING[way] + "time.sleep(30)\n"
