@@ -215,7 +215,7 @@ def change(record: dict[str, Any], draw: random.Random) -> str:
         how, key = draw.choice(("odd", "odd", "odd", "gone", "twice", "other", "deep")), path[-1]
         said.append(f"{how} {'.'.join(map(str, path))}")
         if how == "odd":
-            holder[key] = draw.choice(ODD)
+            holder[key] = copy.deepcopy(draw.choice(ODD))
         elif how == "gone":
             del holder[key]
         elif how == "other":

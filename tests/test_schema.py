@@ -7,12 +7,13 @@ from pathlib import Path
 import fuzz_records
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import falsify_record, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
 from unmix.devices import simulated
 from unmix.io.export import FORMATS
+from unmix.jobs.verify import verify
 
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/run.schema.json").read_text())
@@ -77,6 +78,13 @@ def test_every_reader_of_a_cluster_does(tmp_path):
         ends, findings = fuzz_records.fuzz(tmp_path, 200, seed=1, on_cluster=on_cluster)
     assert findings == []
     assert ends["a second batch", "refused"] > 100 and ends["the same run", "read"] > 20
+
+
+def test_a_gain_that_overflows_is_a_fault_and_no_warning(tmp_path):
+    """NumPy warned of it on the terminal; here its warnings are errors."""
+    stem = fuzz_records.runs(tmp_path)[3]
+    falsify_record(stem, lambda report: report.update(gain=1e308))
+    assert any("does not match the cube" in fault for fault in verify(stem, everything=True).faults)
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.slow)])

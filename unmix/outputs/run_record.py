@@ -64,9 +64,15 @@ def read_record(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def believing(path: Path, advice: str = "") -> Iterator[None]:
-    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`."""
+    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`.
+
+    What NumPy says of sizes that such values make too large is no message for users.
+    """
+    import numpy as np  # which `--config` does without
+
     try:
-        yield
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise OutputError(f"{path}: is damaged: {type(error).__name__}: {brief(error)}{advice}") from None
 

@@ -299,7 +299,9 @@ def check_line(
     dropped = unclear & ~complete
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
-    wrong[~masked] |= (off > TOLERANCE) | (rmse_off > limit)
+    # What overflows or is not a number is no match, unless the map says so as well.
+    overflown = np.isfinite(rmse[~masked]) & ~np.isfinite(truth)
+    wrong[~masked] |= ~(off <= TOLERANCE) | (rmse_off > limit) | overflown
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
