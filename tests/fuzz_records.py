@@ -226,7 +226,7 @@ def change(record: dict[str, Any], draw: random.Random) -> str:
         elif isinstance(holder, list):
             holder.insert(0, copy.deepcopy(holder[key]))
         else:
-            holder[f"{key}x"] = holder[key]
+            holder[f"{key}x"] = copy.deepcopy(holder[key])
         if not record:
             break
     return ", ".join(said)

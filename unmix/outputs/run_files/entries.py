@@ -93,6 +93,26 @@ def check_entries(entries: list[Any]) -> None:
     first = record({"identity": record({"unmix": TEXT, "asked": {"type": "object"}, "input": {"type": "object"}})})
     rules = [first, *[schema_of_entries()] * (len(entries) - 1)]
     faults = (fault_of(entry, rule) or plain_fault_of(entry, finite=False) for entry, rule in zip(entries, rules))
-    fault = next(filter(None, faults), None)
+    try:
+        fault = next(filter(None, faults), None)
+    except RecursionError:
+        fault = "lists within lists without end"
+    fault = fault or next(filter(None, (fault_of_endmembers(entry.get("about")) for entry in entries)), None)
     if fault:
         raise ValueError(fault)
+
+
+def fault_of_endmembers(about: dict[str, Any] | None) -> str | None:
+    """Return what is wrong with the lengths of the endmembers' fields, whose types are right; None where nothing is."""
+    found = None if about is None else about["endmembers"]
+    if found is None:
+        return None
+    matrix, p = found["matrix"], len(found["names"])
+    of_each = [found.get(name) for name in ("pixels", "classes", "scenes")]
+    of_bands = [found[name] for name in ("wavelengths", "fwhm")]
+    right = all(len(row) == p for row in matrix) and all(one is None or len(one) == p for one in of_each)
+    return (
+        None
+        if right and all(one is None or len(one) == len(matrix) for one in of_bands)
+        else "endmembers do not fit each other"
+    )
