@@ -2,15 +2,22 @@
 
 A record is edited at one to three random places; half of the edits are given the right digest again, so that they get further. Each
 reader has to take it, or to raise an `UnmixError` of one line. Everything else is a finding, printed with the edit that led to it.
+Every fourth file is no record, but the journal of a run that was cut off, whose edited entries get the right CRC-32 again. Records and
+journals are those of runs on this machine and on a cluster, and both read them again.
 """
 
 import contextlib
 import copy
+import functools
+import io
 import json
 import random
+import shutil
 import sys
 import tempfile
 import traceback
+import warnings
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,46 +36,142 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def runs(folder: Path) -> list[Path]:
-    """Write a few small runs of different kinds, with a place on a map; return their stems."""
+# Options of the runs whose records are edited, without those that name the library.
+WAYS: tuple[dict[str, Any], ...] = (
+    {"certificate": True, "residual": True},
+    {"count": 2, "top": 1, "seed": 3},
+    {"by": "class", "classes": "name", "method": "mesma", "uncertainty": True},
+    {"method": "nnls", "l1": 0.01, "format": "hdf5", "quantize": 0.001},
+)
+LINES = 6
+
+
+class Stop(BaseException):
+    """The end of a run after its first block."""
+
+
+def how(number: int, folder: Path) -> dict[str, Any]:
+    """Return all options of a run."""
+    library = {} if "count" in WAYS[number] else {"endmembers": folder / "e.csv"}
+    return WAYS[number] | library | {"device": "cpu"}
+
+
+@contextlib.contextmanager
+def small_cluster() -> Iterator[Callable[..., Any]]:
+    """Yield a function that runs a scene as `unmix.run` does, on a worker that is a thread of this process."""
+    from distributed import Client, LocalCluster
+
+    from unmix.jobs.distributed.executor import ClusterExecutor
+    from unmix.jobs.run import unmix_scene
+    from unmix.options import Options
+
+    def on_cluster(cube: Path, progress: Any = None, **options: Any) -> dict[str, Any]:
+        chosen = Options.of(**options)
+        executor = ClusterExecutor(client, chosen, 500, 60.0)  # three lines a unit
+        try:
+            return unmix_scene(cube, chosen, executor, progress)
+        finally:
+            executor.pool.stop()
+
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp://",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield on_cluster
+
+
+def runs(folder: Path, on_cluster: Callable[..., Any] | None = None) -> list[Path]:
+    """Write a few small runs of different kinds, with a place on a map; return their stems.
+
+    With a cluster, each kind is run there as well. Beside each run, in ``cut``, is one that was stopped on its way.
+    """
     from conftest import write_csv, write_cube
 
     import unmix
+    from unmix.outputs.run_files import journal
 
     rng = np.random.default_rng(1)
     waves, E = np.arange(8) * 100.0 + 500, rng.uniform(0.1, 0.9, (8, 3))
     fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "map info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North, WGS-84}",
               "acquisition time": "2026-01-02T03:04:05"}  # fmt: skip
-    cube = write_cube(folder / "s.hdr", rng.dirichlet(np.ones(3), (6, 5)) @ E.T, "bil", **fields)
-    library = write_csv(folder / "e.csv", E, waves)
-    ways: list[dict[str, Any]] = [
-        {"endmembers": library, "certificate": True, "residual": True}, {"count": 2, "top": 1, "seed": 3},
-        {"endmembers": library, "by": "class", "classes": "name", "method": "mesma", "uncertainty": True},
-        {"endmembers": library, "method": "nnls", "l1": 0.01, "format": "hdf5", "quantize": 0.001},
-    ]  # fmt: skip
-    for k, how in enumerate(ways):
-        unmix.run(cube, out_dir=folder / str(k), device="cpu", **how)
-    return [folder / str(k) / "s" for k in range(len(ways))]
+    cube = write_cube(folder / "s.hdr", rng.dirichlet(np.ones(3), (LINES, 5)) @ E.T, "bil", **fields)
+    write_csv(folder / "e.csv", E, waves)
+    places = []
+    for run in (unmix.run,) if on_cluster is None else (unmix.run, on_cluster):
+        for number in range(len(WAYS)):
+            places.append(folder / str(len(places)))
+            run(cube, out_dir=places[-1], **how(number, folder))
+            seconds, journal.FLUSH_SECONDS = journal.FLUSH_SECONDS, 0.0
+            try:
+                run(cube, out_dir=places[-1] / "cut", progress=stop, **how(number, folder))
+            except Stop:
+                pass
+            finally:
+                journal.FLUSH_SECONDS = seconds
+    return [place / "s" for place in places]
 
 
-def readers(stem: Path, out: Path) -> dict[str, Callable[[], Any]]:
-    """Return what reads records, by name."""
+def stop(_: Any) -> None:
+    """Stop a run, as its progress."""
+    raise Stop
+
+
+def readers(
+    stem: Path, out: Path, run: Callable[..., Any], on_cluster: Callable[..., Any] | None
+) -> dict[str, Callable[[], Any]]:
+    """Return what reads records, by name; ``run`` makes the run of this record again."""
+    from unmix_cli import status
     from unmix_cli.config import read
 
     import unmix
     from unmix.jobs.verify import verify
     from unmix.outputs.names import listed
+    from unmix.outputs.ours import replaceable
     from unmix.outputs.run_files.completed import CompletedRun
     from unmix.outputs.run_files.finished import state_of
 
+    scene, record = stem.parent.parent / "s.hdr", stem.with_name("s_run.json")
+    cluster = {} if on_cluster is None else {
+        "a second batch": lambda: on_cluster(scene, out_dir=stem.parent, skip_existing=True, count=2, device="cpu"),
+    }  # fmt: skip
     return {
         "verify": lambda: verify(stem, everything=True), "report": lambda: unmix.report(stem, out / "r.html", overwrite=True),
         "folder page": lambda: unmix.report(stem.parent, out / "f.html", overwrite=True),
         "compare": lambda: unmix.compare(stem, stem), "status": lambda: state_of(stem), "names": lambda: listed(stem.parent, stem.name),
+        "status by command": lambda: quiet(status.command, str(stem), "--json"),
         "export": lambda: unmix.export(stem, out / "e", format="envi", style=True, split=True, overwrite=True),
-        "stac": lambda: unmix.stac(stem, overwrite=True), "config": lambda: read(stem.with_name("s_run.json"), "run"),
+        "stac": lambda: unmix.stac(stem, overwrite=True), "config": lambda: read(record, "run"),
+        "ours": lambda: replaceable(sorted(stem.parent.glob("s_*")), True, "`out_dir`"),
         "skipping": lambda: CompletedRun({"method": "nnls"}, {"data": {}}).is_there(stem.parent, stem.name),
-        "a second run": lambda: unmix.run(stem.parent.parent / "s.hdr", count=2, out_dir=stem.parent, skip_existing=True, device="cpu"),
+        "a second run": lambda: unmix.run(scene, count=2, out_dir=stem.parent, skip_existing=True, device="cpu"),
+        "the same run": lambda: run(scene, out_dir=stem.parent, skip_existing=True),
+        **cluster,
+    }  # fmt: skip
+
+
+def quiet(command: Any, *words: str) -> None:
+    """Run a command of click without its output."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        command.main(list(words), standalone_mode=False)
+
+
+def readers_of_journal(stem: Path, run: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
+    """Return what reads journals, by name; ``run`` continues the run of this journal."""
+    from unmix_cli import status
+
+    from unmix.outputs.run_files.finished import state_of
+
+    scene = stem.parent.parent / "s.hdr"
+    return {
+        "status of a journal": lambda: state_of(stem), "status of a journal by command": lambda: quiet(status.command, str(stem)),
+        "a continued run": lambda: run(scene, out_dir=stem.parent),
     }  # fmt: skip
 
 
@@ -83,7 +186,26 @@ def edited(record: dict[str, Any], draw: random.Random) -> tuple[str, str]:
     """Return the text of a record with some places changed, and what was changed."""
     from unmix.outputs.digests import record_digest
 
-    record, said = copy.deepcopy(record), []
+    record = copy.deepcopy(record)
+    said = change(record, draw)
+    if draw.random() < 0.5:
+        with contextlib.suppress(Exception):
+            record["digest"] = record_digest(record)
+    text = text_of(record, draw)
+    return (text if draw.random() < 0.98 else text[: draw.randrange(len(text))]), said
+
+
+def edited_journal(entries: list[Any], draw: random.Random) -> tuple[str, str]:
+    """Return the text of a journal with some places changed, each entry with its CRC-32, and what was changed."""
+    record = {str(number): copy.deepcopy(entry) for number, entry in enumerate(entries)}
+    said = change(record, draw)
+    texts = [text_of(entry, draw).encode() for entry in record.values()]
+    return "".join(f"{zlib.crc32(text):08x} {text.decode()}\n" for text in texts), said
+
+
+def change(record: dict[str, Any], draw: random.Random) -> str:
+    """Change one to three places of a record, and return what was changed."""
+    said = []
     for _ in range(draw.choice((1, 1, 2, 3))):
         top = draw.choice(list(record))
         path = draw.choice([(top,), *((top, *inner) for inner in places(record[top]))])
@@ -93,7 +215,7 @@ def edited(record: dict[str, Any], draw: random.Random) -> tuple[str, str]:
         how, key = draw.choice(("odd", "odd", "odd", "gone", "twice", "other", "deep")), path[-1]
         said.append(f"{how} {'.'.join(map(str, path))}")
         if how == "odd":
-            holder[key] = draw.choice(ODD)
+            holder[key] = copy.deepcopy(draw.choice(ODD))
         elif how == "gone":
             del holder[key]
         elif how == "other":
@@ -104,62 +226,93 @@ def edited(record: dict[str, Any], draw: random.Random) -> tuple[str, str]:
         elif isinstance(holder, list):
             holder.insert(0, copy.deepcopy(holder[key]))
         else:
-            holder[f"{key}x"] = holder[key]
+            holder[f"{key}x"] = copy.deepcopy(holder[key])
         if not record:
             break
-    if draw.random() < 0.5:
-        with contextlib.suppress(Exception):
-            record["digest"] = record_digest(record)
+    return ", ".join(said)
+
+
+def text_of(value: Any, draw: random.Random) -> str:
+    """Return a value as JSON, with infinities as Python or another program would write them."""
     try:
         sys.set_int_max_str_digits(0)
-        text = json.dumps(record).replace("Infinity", draw.choice(("Infinity", "1e400")))
+        return json.dumps(value).replace("Infinity", draw.choice(("Infinity", "1e400")))
     finally:
         sys.set_int_max_str_digits(4300)
-    return (text if draw.random() < 0.98 else text[: draw.randrange(len(text))]), ", ".join(said)
 
 
-def check(stem: Path, text: str, out: Path) -> Iterator[tuple[str, str]]:
-    """Give a record to every reader; yield what became of it, the reader and "read", "refused" or a traceback."""
+def check(write: Callable[[], Any], readers: dict[str, Callable[[], Any]]) -> Iterator[tuple[str, str]]:
+    """Give a file to every reader; yield what became of it, the reader and "read", "refused" or a traceback."""
     import unmix
 
-    path = stem.with_name("s_run.json")
-    for name, read in readers(stem, out).items():
-        path.write_text(text)
+    for name, read in readers.items():
+        write()
         try:
             read()
             end = "read"
         except unmix.UnmixError as error:
             end = "refused" if "\n" not in str(error) and 0 < len(str(error)) < 2000 else f"not one line: {error!r}"
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException:
             end = traceback.format_exc()
         yield name, end
 
 
-def fuzz(folder: Path, count: int, seed: int = 0, first: int = 0) -> tuple[Counter, list[str]]:
-    """Edit so many records and return what became of them, and the findings."""
+def fuzz(
+    folder: Path, count: int, seed: int = 0, first: int = 0, on_cluster: Callable[..., Any] | None = None
+) -> tuple[Counter, list[str]]:
+    """Edit so many records and journals and return what became of them, and the findings."""
     import logging
 
-    stems, out, ends, findings = runs(folder), folder / "out", Counter(), []
+    import unmix
+
+    stems, out, ends, findings = runs(folder, on_cluster), folder / "out", Counter(), []
     records = [json.loads(stem.with_name("s_run.json").read_text()) for stem in stems]
+    journals = [stem.parent / "cut/s_run.journal.part" for stem in stems]
+    entries = [[json.loads(line[9:]) for line in path.read_text().splitlines()] for path in journals]
+    assert all("lines" in one[-1] for one in entries), entries
     out.mkdir()
     logging.disable(logging.CRITICAL)
-    try:
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+        stack.callback(logging.disable, logging.NOTSET)
+        warnings.simplefilter("error", RuntimeWarning)  # which would reach a terminal
         for number in range(first, first + count):
             draw = random.Random(seed * 10**9 + number)
             which = draw.randrange(len(stems))
-            text, said = edited(records[which], draw)
-            for name, end in check(stems[which], text, out):
+            stem, options = stems[which], how(which % len(WAYS), folder)
+            run = functools.partial(unmix.run if which < len(WAYS) else on_cluster, **options)
+            if number % 4 == 3:
+                text, said = edited_journal(entries[which], draw)
+                some = readers_of_journal(folder / "again/s", run)
+
+                def write(text: str = text, which: int = which) -> None:
+                    shutil.rmtree(folder / "again", ignore_errors=True)
+                    shutil.copytree(journals[which].parent, folder / "again")
+                    (folder / "again/s_run.journal.part").write_text(text)
+            else:
+                text, said = edited(records[which], draw)
+                some = readers(stem, out, run, on_cluster)
+
+                def write(text: str = text, stem: Path = stem) -> None:
+                    stem.with_name("s_run.json").write_text(text)
+
+            for name, end in check(write, some):
                 ends[name, end if end in ("read", "refused") else "finding"] += 1
                 if end not in ("read", "refused"):
-                    findings.append(f"record {number} of run {which} ({said}), {name}: {end}")
-    finally:
-        logging.disable(logging.NOTSET)
+                    findings.append(f"file {number} of run {which} ({said}), {name}: {end}")
+                    print(findings[-1], flush=True)
     return ends, findings
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        found, wrong = fuzz(Path(scratch), int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    print(*wrong, sep="\n")
-    print(f"{sys.argv[1]} records: {len(wrong)} findings; {dict(sorted(found.items()))}")
+def main() -> None:
+    """Edit records and journals as the command line says, and tell what became of them."""
+    count, seed, first = (*map(int, sys.argv[1:4]), *(0, 0)[max(0, len(sys.argv) - 2) :])
+    with tempfile.TemporaryDirectory() as scratch, small_cluster() as on_cluster:
+        found, wrong = fuzz(Path(scratch), count, seed, first, on_cluster)
+    print(f"{count} records and journals: {len(wrong)} findings; {dict(sorted(found.items()))}")
     sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,28 +5,31 @@ import pytest
 from conftest import write_csv
 
 import unmix
+from unmix.devices import simulated
 from unmix.jobs import band_residuals
+from unmix.library import load
+from unmix.outputs.run_files import journal
 
 LINES, SAMPLES, L, P = 9, 11, 20, 4
 ORDERS = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
 
 
-def made(folder, interleave="bip", water=False, bad=None):
+def made(folder, interleave="bip", water=False, bad=None, lines=LINES):
     """Write a scene of mixtures with noise and a pixel without data, and its library; return their paths."""
     random = np.random.default_rng(3)
     E = random.uniform(0.1, 0.9, (L, P))
-    A = random.dirichlet(np.ones(P), (LINES, SAMPLES))
-    Y = A @ E.T + random.normal(0, 0.02, (LINES, SAMPLES, L))
+    A = random.dirichlet(np.ones(P), (lines, SAMPLES))
+    Y = A @ E.T + random.normal(0, 0.02, (lines, SAMPLES, L))
     waves = np.linspace(1000, 2200, L)
     if water:
-        Y[:, :, (waves >= 1310) & (waves <= 1490)] = random.uniform(-3, 3, (LINES, SAMPLES, 3))
+        Y[:, :, (waves >= 1310) & (waves <= 1490)] = random.uniform(-3, 3, (lines, SAMPLES, 3))
     if bad is not None:
-        Y[:, :, bad] += random.normal(0, 1, (LINES, SAMPLES))
+        Y[:, :, bad] += random.normal(0, 1, (lines, SAMPLES))
     Y[2, 3] = -9999
     path = folder / "s.hdr"
     Y.transpose(ORDERS[interleave]).astype("<f4").tofile(folder / "s.img")
     path.write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {LINES}\nbands = {L}\ndata type = 4\ninterleave = {interleave}\nbyte order = 0\n"
+        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {L}\ndata type = 4\ninterleave = {interleave}\nbyte order = 0\n"
         f"data ignore value = -9999\nwavelength units = Nanometers\nwavelength = {{{', '.join(map(str, waves))}}}\n"
     )
     write_csv(folder / "e.csv", E, waves)
@@ -42,7 +45,7 @@ def residuals(out):
 
 OPTIONS = [
     {"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "nnls", "l1": 0.01}, {"method": "fcls", "top": 2},
-    {"method": "fcls", "bands": "2-9,12"}, {"method": "nnls", "l21": 0.1},
+    {"method": "fcls", "bands": "2-9,12"},
 ]  # fmt: skip
 
 
@@ -66,6 +69,108 @@ def test_equals_the_map_of_weighted_bands(tmp_path):
     )
     R = residuals(tmp_path / "out")
     np.testing.assert_allclose(report["residual_by_band"]["rms"], np.sqrt(np.square(R).mean(axis=0)), rtol=1e-4)
+
+
+def by_hand(folder, tie=None, name="abundance", interleave="bip", step=None):
+    """Return RMS and mean of y − E a, and RMS of y, of each band, from the scene and the written endmembers and abundances alone."""
+    E = load(folder / "out/s_endmembers.csv").matrix
+    A = np.fromfile(folder / f"out/s_{name}.img", "<f4" if step is None else "<u2").reshape(LINES, -1, SAMPLES)
+    A = A.transpose(0, 2, 1)[..., : E.shape[1]].astype(float) * (step or 1.0)
+    order = ORDERS[interleave]
+    stored = np.fromfile(folder / "s.img", "<f4").reshape([(LINES, SAMPLES, L)[axis] for axis in order])
+    Y = stored.transpose(np.argsort(order)).astype(float)
+    solved = Y[..., 0] != -9999
+    if tie is not None:  # the bands of a window less its first one, which is gone
+        E = np.vstack([E[: tie.start], E[tie][1:] - E[tie][0], E[tie.stop :]])
+        Y = np.concatenate(
+            [Y[..., : tie.start], Y[..., tie][..., 1:] - Y[..., tie][..., :1], Y[..., tie.stop :]], axis=-1
+        )
+    R = (Y - A @ E.T)[solved]
+    return np.sqrt(np.square(R).mean(axis=0)), R.mean(axis=0), np.sqrt(np.square(Y[solved]).mean(axis=0))
+
+
+WAYS = {
+    "mesma": {"method": "mesma", "classes": "name"},
+    "mesma with limits": {"method": "mesma", "classes": "name", "limits": "viper", "levels": "2", "max_rmse": 1.0},
+    "tie": {"method": "nnls", "tie": "1100-1500"},
+    "ridge of l21": {"method": "nnls", "l21": 1.0},
+    "fractions": {"method": "fcls", "by": "class", "classes": "name", "uncertainty": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_equals_scene_less_maps_times_endmembers(tmp_path, way):
+    scene, library = made(tmp_path)
+    found = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", **WAYS[way])["residual_by_band"]
+    rms, mean, of_scene = by_hand(
+        tmp_path, slice(2, 8) if way == "tie" else None, "fraction" if "mesma" in way else "abundance"
+    )
+    assert found["pixels"] == LINES * SAMPLES - 1
+    np.testing.assert_allclose(found["rms"], rms, rtol=1e-4)
+    np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
+    np.testing.assert_allclose(found["rms_of_scene"], of_scene, rtol=1e-4)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    "options", [{"method": "nnls"}, {"method": "fcls", "quantize": 1e-4}, {"method": "nnls", "l1": 0.01}], ids=str
+)
+@pytest.mark.parametrize("interleave", ORDERS)
+def test_equals_the_maps_of_every_device(tmp_path, device, interleave, options):
+    """Of the fast path of a GPU, and with integers that it makes."""
+    scene, library = made(tmp_path, interleave)
+    report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", device=device, **options)
+    found = report["residual_by_band"]
+    rms, mean, of_scene = by_hand(tmp_path, interleave=interleave, step=options.get("quantize"))
+    assert found["pixels"] == LINES * SAMPLES - 1
+    np.testing.assert_allclose(found["rms"], rms, rtol=1e-4)
+    np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
+    np.testing.assert_allclose(found["rms_of_scene"], of_scene, rtol=1e-4)
+
+
+def test_a_run_that_was_cut_off_has_those_of_the_whole(tmp_path, monkeypatch):
+    """The scene is larger than what is looked at as a whole, and is cut off twice, within the lines that are looked at."""
+    scene, library = made(tmp_path, lines=500)
+    how = {"endmembers": library, "method": "nnls", "memory": "150K", "threads": 1}
+    whole = unmix.run(scene, out_dir=tmp_path / "whole", **how)
+    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.0)
+    for line in (100, 300):
+        with pytest.raises(StopIteration):
+            unmix.run(scene, out_dir=tmp_path / "cut", progress=stopping_at(line), **how)
+    report = unmix.run(scene, out_dir=tmp_path / "cut", **how)
+    assert 300 <= report["resumed_from"] < 500
+    assert (
+        report["residual_by_band"] == whole["residual_by_band"]
+        and 0 < whole["residual_by_band"]["pixels"] < 500 * SAMPLES
+    )
+
+
+def stopping_at(line):
+    """Return a progress that stops a run once so many lines are done."""
+
+    def progress(step):
+        if step.done >= line:
+            raise StopIteration
+
+    return progress
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(simulated(), reason="workers are processes of their own")
+def test_a_cluster_has_those_of_a_run(tmp_path):
+    pytest.importorskip("distributed")
+    scene, library = made(tmp_path, lines=500)
+    how = {"endmembers": library, "method": "nnls", "device": "cpu"}
+    whole = unmix.run(scene, out_dir=tmp_path / "whole", **how)
+    [(_, report)] = unmix.batch([scene], out_dir=tmp_path / "many", unit="50K", workers=2, **how)
+    assert report["residual_by_band"] == whole["residual_by_band"]
+
+
+def test_nmf_says_nothing_of_bands(tmp_path):
+    """Its record has no residuals of bands: their squares are what it minimises, and its page draws none."""
+    scene, _ = made(tmp_path)
+    report = unmix.nmf_scene(scene, count=3, out_dir=tmp_path / "out", steps=20)
+    assert "residual_by_band" not in report
 
 
 def test_steps_of_abundances_change_little(tmp_path):

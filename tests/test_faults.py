@@ -90,7 +90,7 @@ def survives(scene, out, form, whole, fault):
 
 
 @pytest.mark.parametrize("calls", [("pwrite",), ("fsync", "fdatasync")], ids=["writes", "flushes"])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMATS[1:])])
 def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls):
     """One by one, in turn by an error that passes and by a disk that is full from then on."""
     monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)

@@ -183,6 +183,7 @@ print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.value
 """
 
 
+@pytest.mark.slow
 def test_fields_that_change_places_are_told_apart(tmp_path):
     """Machine code holds their numbers, and the signature only the name of their class: it was loaded, and took the other field."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -215,6 +216,7 @@ rules.write_text(rules.read_text().replace("2.0 * y", "{new} * y"))
 """
 
 
+@pytest.mark.slow
 def test_an_update_under_a_running_process(tmp_path):
     """It has the old code, and finds the new sources: what it compiled was kept as the code of these, for good."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -222,6 +224,7 @@ def test_an_update_under_a_running_process(tmp_path):
     assert run(environment, toy) == ("13.0", (0, 1))
 
 
+@pytest.mark.slow
 def test_an_update_of_a_constant(tmp_path):
     """It is in another file, which is imported and whose functions are not called."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -247,6 +250,7 @@ def test_why_an_updated_process_keeps_nothing(monkeypatch, caplog):
     assert len(found.lost) == 1 and "was updated while this process ran: what is compiled is not kept" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_part_of_the_package_may_be_a_link(tmp_path):
     """To a folder beside it, and round to the package itself: the code is kept all the same."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -256,6 +260,7 @@ def test_a_part_of_the_package_may_be_a_link(tmp_path):
     assert run(environment, toy) == ("8.0", (0, 1)) and run(environment, toy) == ("8.0", (1, 0))
 
 
+@pytest.mark.slow
 def test_an_installation_without_sources(tmp_path):
     """Its code has no name, so it is compiled each time."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -276,6 +281,7 @@ def test_folders_that_are_made_again_are_private(tmp_path):
     assert usable(tmp_path / "unmix/key/f") and (tmp_path / "unmix").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_sources_are_read_in_any_locale(tmp_path):
     """They hold letters that ASCII has not."""
     toy = toy_in(tmp_path / "toy")
@@ -285,6 +291,7 @@ def test_sources_are_read_in_any_locale(tmp_path):
     assert run(plain, toy) == ("8.0", (0, 1)) and run(plain, toy) == ("8.0", (1, 0))
 
 
+@pytest.mark.slow
 def test_numba_s_settings_are_told_apart(tmp_path):
     """Who looks for a fault with checks of bounds gets them, and the next run none."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -297,6 +304,7 @@ def age(folder, days):
     os.utime(folder, (time.time() - 86400 * days,) * 2)
 
 
+@pytest.mark.slow
 def test_code_of_versions_that_nobody_uses_is_removed(tmp_path):
     """After 90 days, when other code is compiled; not what is in use, and nothing that is not ours."""
     toy, environment = toy_in(tmp_path / "toy"), {"HOME": str(tmp_path)}
@@ -334,6 +342,7 @@ def test_what_a_file_s_code_depends_on():
     assert PACKAGE / "jobs/run/scene_run.py" in sources_of(Path(__file__))
 
 
+@pytest.mark.slow
 def test_where_home_is_not_writable(tmp_path, package):
     """No HOME, and a HOME that is a file: cron's. The temporary folder takes its place."""
     home = tmp_path / "file"
@@ -347,6 +356,7 @@ def test_where_home_is_not_writable(tmp_path, package):
     assert list(scratch.glob("unmix-*"))
 
 
+@pytest.mark.slow
 def test_where_nothing_is_writable(tmp_path, package):
     refuse = "from unmix.compiled.cache import folders\nfolders.usable = lambda folder: False\n"
     assert run({"HOME": str(tmp_path)}, package, first=refuse) == (package.optimum, (0, 1))
@@ -587,6 +597,7 @@ def test_a_file_holds_what_its_name_says(tmp_path):
     assert store.load(("int32", 1)) is None
 
 
+@pytest.mark.slow
 def test_installations_share_their_code(tmp_path):
     """Of the same version, at other paths: each user's own environment loads what an administrator has compiled."""
     environment = {"HOME": str(tmp_path)}
@@ -613,6 +624,7 @@ def test_the_time_that_kernels_take_is_counted(tmp_path, monkeypatch):
     context = types.SimpleNamespace(codegen=lambda: codegen)
     compiled = types.SimpleNamespace(codegen=codegen, _reduce_states=dict)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("UNMIX_CACHE_DIR", raising=False)
     monkeypatch.setattr(kept, "cache_folder", cache_folder.__wrapped__)
     for cache in (
         kept.cache_of(test_the_time_that_kernels_take_is_counted, dispatcher.CUDACache),
@@ -823,6 +835,7 @@ def test_code_of_another_user_is_not_run():
         assert done.stdout == "kept 0 ran False\n"
 
 
+@pytest.mark.slow
 def test_two_that_start_at_once(tmp_path, package):
     """Different signatures at the same moment: neither may end with the other's code."""
     environment = {"HOME": str(tmp_path)}
@@ -921,6 +934,7 @@ def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     assert caplog.text.count("compiling") == 1
 
 
+@pytest.mark.slow
 def test_functions_defined_by_threads_are_all_kept_in_the_folder(tmp_path):
     """The folder is a setting of Numba's for all threads: one that found it gone kept its code in the working directory."""
     script = (

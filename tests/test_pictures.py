@@ -27,7 +27,7 @@ def scene(tmp_path):
     random = np.random.default_rng(2)
     E = random.uniform(0.1, 0.9, (20, 4))
     A = random.dirichlet(np.ones(4), (30, 40))
-    Y = np.round(1e4 * (A @ E.T + 0.002 * random.standard_normal((30, 40, 20)))).astype(np.int16)
+    Y = np.round(1e4 * (A @ E.T + 0.002 * random.standard_normal((30, 40, 20)))).astype(np.float32)
     Y[3, 5] = -9999
     path = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-9999)
     names = ("soil", "tree", "road", "water")

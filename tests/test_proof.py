@@ -1,8 +1,6 @@
 """δ against exact arithmetic, the three states of a pixel, and what a run says of its model."""
 
 import json
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from conftest import write_csv, write_cube
 from exact import FAMILIES, Reference, distance
 from test_certificate import plan
+from test_cli import unmix as command
 
 import unmix
 from unmix.certificate import CERTIFIED, FARTHEST, MOST_DELTA
@@ -108,7 +107,7 @@ def test_a_pixel_of_zeros_is_verified(tmp_path, device, method):
     E = (random.random((8, 3)) + 0.1) * 10000
     values = random.dirichlet(np.full(3, 0.4), (4, 5)) @ E.T + 200 * random.standard_normal((4, 5, 8))
     values[3] = 0
-    path = write_cube(tmp_path / "x.hdr", values.clip(-30000, 30000).astype(np.int16), "bsq")
+    path = write_cube(tmp_path / "x.hdr", values.clip(-30000, 30000).astype(np.int16))
     library = write_csv(tmp_path / "e.csv", E)
     unmix.run(path, endmembers=library, method=method, out_dir=tmp_path / "o", browse=False, device=device)
     assert verify(tmp_path / "o/x", everything=True).faults == []
@@ -267,16 +266,11 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
     E = random.random((20, 3)) + 0.05
     Y = random.dirichlet(np.ones(3), (20, 30)) @ E.T + 0.005 * random.standard_normal((20, 30, 20))
     path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", change(E))
-    words = [sys.executable, "-c", "import sys; from unmix_cli.main import main; sys.exit(main())"]
-    words += ["run", str(path), "-e", str(library), "--method", "fcls", "--device", "cpu", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    out, told = command("run", path, "-e", library, "--method", "fcls", "--device", "cpu", "--json")
+    report = json.loads(out)
     relative = report["fit"]["relative_rmse"]
-    assert f"relative RMSE {100 * relative['median']:.2g} % (95 %" in done.stderr
-    assert (
-        (said in done.stderr and any(said in text for text in report["warnings"])) if said else report["warnings"] == []
-    )
+    assert f"relative RMSE {100 * relative['median']:.2g} % (95 %" in told
+    assert (said in told and any(said in text for text in report["warnings"])) if said else report["warnings"] == []
     a = np.fromfile(tmp_path / "x_abundance.img", "<f4").reshape(20, change(E).shape[1], 30).astype(float)
     left = np.linalg.norm(Y - a.transpose(0, 2, 1) @ change(E).T, axis=2) / np.linalg.norm(Y, axis=2)
     assert relative["median"] == pytest.approx(np.median(left), rel=0.05)

@@ -285,7 +285,14 @@ def arm(where, method, call):
 
 
 @pytest.mark.parametrize(
-    "words", [["run", "--device", "cpu"], ["nmf", "--device", "cpu", "--steps", "2"], ["endmembers"]]
+    "words",
+    [
+        ["run", "--device", "cpu"],
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (["nmf", "--device", "cpu", "--steps", "2"], ["endmembers"])
+        ),
+    ],
 )
 def test_killed_while_it_replaces_an_older_run(tmp_path, words):
     """At each third of the calls that remove and give names; the same command then does it all."""

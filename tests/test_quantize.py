@@ -28,7 +28,7 @@ def scene(tmp_path):
     values = rng.dirichlet(np.ones(5), (40, 30)) @ E.T + 0.01 * rng.standard_normal((40, 30, 12))
     values[3, 4:9] = -1
     header = {"wavelength": WAVES, "data ignore value": "-1"}
-    write_cube(tmp_path / "s.hdr", values.astype(np.float32), "bil", **header)
+    write_cube(tmp_path / "s.hdr", values.astype(np.float32), **header)
     rows = [",".join(["name", "class", *map(str, range(400, 2400, 170))])]
     rows += [",".join([f"e{j}", "ab"[j % 2], *map(repr, E[:, j].tolist())]) for j in range(5)]
     (tmp_path / "lib.csv").write_text("\n".join(rows) + "\n")

@@ -123,7 +123,12 @@ def again(whole, out, **changed):
 
 
 @pytest.mark.parametrize(
-    "damage", ["part scribbled", "part short", "part gone", "journal scribbled", "journal of nothing"]
+    "damage",
+    [
+        "part scribbled",
+        "journal scribbled",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("part short", "part gone", "journal of nothing")),
+    ],
 )
 def test_what_is_damaged_begins_anew_and_says_so(tmp_path, whole, caplog, damage):
     out = cut_off(tmp_path, whole)

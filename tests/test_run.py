@@ -300,7 +300,13 @@ def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
     assert "`top` writes the largest only" in caplog.text
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((signal.SIGINT, 130), (signal.SIGHUP, 129))),
+    ],
+)
 def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""
@@ -371,7 +377,7 @@ def test_pixels_that_a_solver_misses_are_rescued(tmp_path, monkeypatch):
 
     from unmix.methods import SOLVERS
 
-    synthesise(tmp_path / "s.hdr", Scene(20, 70, 40, 8, 2, snr=15))
+    synthesise(tmp_path / "s.hdr", Scene(20, 70, 40, 8, 2, snr=15, dtype="float32"))
     library = tmp_path / "s_truth_endmembers.csv"
     settings = {"endmembers": library, "device": "cpu", "solver": "delete-only", "residual": True}
     first = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "a", **settings)

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from unmix.outputs import lock
+
 DATA = Path(__file__).parents[1] / "data"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# In the quick tier one of them; their handler is the same.
+ONE_AND_ALL = (
+    signal.SIGTERM,
+    *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP)),
+)
 # The program, which says when its handlers stand: before, a signal is Python's own business.
 PROGRAM = """
 import os, sys
@@ -55,7 +62,7 @@ def check_moment(folder: Path, number: signal.Signals, delay: float) -> int:
     return process.returncode
 
 
-@pytest.mark.parametrize("number", STOPPING, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", ONE_AND_ALL, ids=lambda number: number.name)
 def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
     """Imports take most of the first 0.3 s."""
     for k, delay in enumerate((0.0, 0.02, 0.06, 0.12, 0.25)):
@@ -81,7 +88,7 @@ SWALLOWING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", STOPPING, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", ONE_AND_ALL, ids=lambda number: number.name)
 @pytest.mark.parametrize("way", SWALLOWING)
 def test_an_exception_that_is_swallowed_is_raised_again(number: signal.Signals, way: str) -> None:
     work = SWALLOWING[way] + "time.sleep(30)\n"
@@ -122,6 +129,22 @@ finally:
     said, told = process.communicate(timeout=20)
     assert said.split() == ["entered", "left", "cleaned"], told
     assert process.returncode == 143
+
+
+@pytest.mark.parametrize("name", ["Event", "Thread"])
+def test_a_lock_that_a_signal_stops_in_the_making_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One of 120 random moments came between the lock's file and its heartbeat, whose parts its release asked for."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(lock.threading, name, stop)
+        lock.Lock(tmp_path / "s_run.lock")
+    lock.release_all()
+    assert not lock.HELD and not list(tmp_path.iterdir())
 
 
 def test_no_hang_up_under_nohup(tmp_path: Path) -> None:

@@ -195,8 +195,9 @@ print(counts["solves"] - 2 * once["solves"], counts["adds"])
 
 @pytest.mark.parametrize(
     ("method", "solver", "most"),
-    [(m, s, 0) for m in ("nnls", "fcls") for s in METHODS[m].solvers if s != "multiplicative"]
-    + [("ucls", "direct", 0), ("scls", "direct", 0)],
+    [("nnls", s, 0) for s in METHODS["nnls"].solvers if s != "multiplicative"]
+    + [pytest.param("fcls", s, 0, marks=pytest.mark.slow) for s in METHODS["fcls"].solvers if s != "multiplicative"]
+    + [("ucls", "direct", 0), pytest.param("scls", "direct", 0, marks=pytest.mark.slow)],
 )
 def test_at_most_one_factorisation_a_pixel(method, solver, most):
     """Counted in plain Python: QRs on a support and calls to numpy's factorisations, beyond those of planning."""

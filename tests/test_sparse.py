@@ -135,7 +135,7 @@ def files_of(tmp_path, p=40):
     Y[2, 3] = -9
     names = [f"mineral {j}" for j in range(p)]
     return (
-        write_cube(tmp_path / "x.hdr", Y.astype("float32"), "bil", data_ignore_value=-9),
+        write_cube(tmp_path / "x.hdr", Y.astype("float32"), data_ignore_value=-9),
         write_csv(tmp_path / "lib.csv", E),
         names,
     )

@@ -46,8 +46,8 @@ def test_an_item_says_where_and_when_and_which_files(tmp_path, form, map_info):
     if form != "netcdf":
         with rasterio.open(tmp_path / f"x_abundance{ending}") as map_:
             transform = map_.transform
-            corners = [transform * at for at in ((0, 0), (0, 40), (50, 40), (50, 0))]
-            expected = np.transpose(rasterio.warp.transform(map_.crs, "EPSG:4326", *zip(*corners)))
+            corners = rasterio.transform.xy(transform, [0, 40, 40, 0], [0, 0, 50, 50], offset="ul")
+            expected = np.transpose(rasterio.warp.transform(map_.crs, "EPSG:4326", *corners))
         assert np.allclose(item.properties["proj:transform"], list(transform)[:6])
         outline = np.array(item.geometry["coordinates"][0])
         for corner in expected:

@@ -63,7 +63,15 @@ def test_bands_are_tied_in_pixels_and_library(tied):
         np.testing.assert_allclose(values, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["fcls", "nnls", "mesma"])
+@pytest.mark.parametrize(
+    ("tied", "method"),
+    [
+        *((interleave, method) for interleave in ("bip", "bil", "bsq") for method in ("fcls", "nnls")),
+        ("bip", "mesma"),
+        *(pytest.param(interleave, "mesma", marks=pytest.mark.slow) for interleave in ("bil", "bsq")),
+    ],
+    indirect=["tied"],
+)
 def test_from_file_to_file(tied, tmp_path, method):
     path, library, stored = tied
     words = {"residual": True} | ({"levels": "2-3", "limits": "viper", "max_rmse": 0.5} if method == "mesma" else {})

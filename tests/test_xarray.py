@@ -80,6 +80,8 @@ def test_only_what_is_asked_for_is_read(scene, monkeypatch):
     assert len(asked) == 1 and asked[0][0] == 5
 
 
+# Chunks of lines other than those that one read takes: xarray says so.
+@pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")
 @pytest.mark.parametrize("chunks", [None, {"y": 4, "band": 2}])
 @pytest.mark.parametrize("method", ["fcls", "nnls"])
 def test_the_same_abundances(scene, chunks, method):
@@ -99,7 +101,9 @@ def test_the_same_abundances(scene, chunks, method):
     np.testing.assert_array_equal(answer.x.values, 500015 + 30.0 * np.arange(9))
 
 
-@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32])
+@pytest.mark.parametrize(
+    "kind", [np.int16, np.float32, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (np.uint16, np.int32))]
+)
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
     """To the last bit, also with two spectra that are alike and a scale factor that no binary number is."""

@@ -368,11 +368,11 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     if (method, solver) in (("mesma", None), ("mesma", "models")):
         return MESMA, MODELS
     if method not in METHODS:
-        raise MethodError(f"unknown method '{method}'; there are {', '.join(METHODS)}")
+        raise MethodError(f"unknown method '{method:.80}'; there are {', '.join(METHODS)}")
     row = METHODS[method]
     name = row.solvers[0] if solver is None else solver
     if name not in SOLVERS:
-        raise MethodError(f"unknown solver '{name}'; there are {', '.join(SOLVERS)}")
+        raise MethodError(f"unknown solver '{name:.80}'; there are {', '.join(SOLVERS)}")
     if name not in row.solvers:
         raise MethodError(f"solver '{name}' does not serve method '{method}'; use {' or '.join(row.solvers)}")
     return row, SOLVERS[name]

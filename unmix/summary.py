@@ -307,6 +307,16 @@ class Summary:
         failures = [(line, sample) for line, sample in fields["failures"]]
         return cls(**fields | arrays | counted | {"failures": failures, "steps": steps})
 
+    def refuse_other(self, endmembers: int, bands: int) -> None:
+        """Raise `ValueError` if the totals are not of so many endmembers and bands, or the residuals are of no pixels."""
+        shapes = {name: (3, bands) if name == "residuals" else (endmembers,) for name in ARRAYS}
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name} has the shape {value.shape}, not {shape}")
+        if self.residuals is not None and not (self.sampled > 0 and not (self.residuals[::2] < 0.0).any()):
+            raise ValueError("residuals are of no pixels, or their squares are negative")
+
     def add_steps(self, counts: list[int]) -> None:
         """Add a histogram to ``steps``."""
         self.steps += [0] * (len(counts) - len(self.steps))

@@ -15,6 +15,7 @@ from ..outputs.run_files.output_set import Outputs
 from ..pipeline import Seconds, Step
 from ..problem import Problem
 from ..summary import Summary
+from .band_residuals import bands_of_scene
 from .stream_lines import block_plan_of, line_of, solve_lines
 
 Progress = Callable[[Step], None]
@@ -77,7 +78,7 @@ class LocalExecutor:
         began = time.perf_counter()
         slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
-        summary = outputs.summary()
+        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
 
         def finish_block(lines: slice, part: Summary) -> None:
             summary.merge(part)

@@ -45,11 +45,11 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.key = uuid.uuid4().hex  # different for each holder
-        with signals_held():
-            self.file = self.take()
-            HELD.add(self)
         self.over = threading.Event()
         self.heart = threading.Thread(target=self.beat, name="heartbeat", daemon=True)
+        with signals_held():  # whole, since from then on a signal releases it
+            self.file = self.take()
+            HELD.add(self)
         self.heart.start()
 
     def take(self) -> IO[str]:

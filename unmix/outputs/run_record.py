@@ -63,12 +63,18 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def believing(path: Path) -> Iterator[None]:
-    """Turn errors that values of a record lead to, which do not fit each other or its files, into `OutputError`."""
+def believing(path: Path, advice: str = "") -> Iterator[None]:
+    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`.
+
+    What NumPy says of sizes that such values make too large is no message for users.
+    """
+    import numpy as np  # which `--config` does without
+
     try:
-        yield
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise OutputError(f"{path}: is damaged: {type(error).__name__}: {brief(error)}") from None
+        raise OutputError(f"{path}: is damaged: {type(error).__name__}: {brief(error)}{advice}") from None
 
 
 @functools.cache
@@ -95,7 +101,8 @@ def fault_of(value: Any, rule: dict[str, Any], where: str = "") -> str | None:
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed
     ):
         return f"{name} is {shown}, which unmix does not write"
-    if isinstance(value, int | float) and not rule.get("minimum", -math.inf) <= value <= rule.get("maximum", math.inf):
+    low, high = rule.get("minimum"), rule.get("maximum")
+    if isinstance(value, int | float) and not ((low is None or low <= value) and (high is None or value <= high)):
         return f"{name} is {shown}, which is out of its range"
     if isinstance(value, str) and not re.search(rule.get("pattern", ""), value):
         return f"{name} is {shown}, which unmix does not write"
@@ -133,11 +140,14 @@ def is_of(value: Any, kind: str) -> bool:
     return isinstance(value, TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
-def plain_fault_of(value: Any, depth: int = 0) -> str | None:
-    """Return what is wrong anywhere in a record: values that JSON can hold, but that no run writes and no number or file name is."""
+def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | None:
+    """Return what is wrong anywhere in a record: values that JSON can hold, but that no run writes and no number or file name is.
+
+    Numbers have to be ``finite`` in a record, not in a journal.
+    """
     if depth > DEEPEST:
         return "lists within lists without end"
-    if isinstance(value, float) and not math.isfinite(value):
+    if finite and isinstance(value, float) and not math.isfinite(value):
         return "it holds a number that is not finite"
     if isinstance(value, int) and not -INTEGER_BOUND < value < INTEGER_BOUND:
         return "it holds a number that is too large"
@@ -147,4 +157,4 @@ def plain_fault_of(value: Any, depth: int = 0) -> str | None:
         except UnicodeEncodeError:
             return "it holds a text that is none"
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next(filter(None, (plain_fault_of(one, depth + 1) for one in inside)), None)
+    return next(filter(None, (plain_fault_of(one, depth + 1, finite) for one in inside)), None)

@@ -26,6 +26,7 @@ from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene.sample import warn_of_fill
 from ...summary import Summary
+from ..band_residuals import bands_of_scene
 from ..executor import Progress, step_of
 from ..stream_lines import line_of
 from . import worker
@@ -226,7 +227,8 @@ class ClusterExecutor:
         progress: Progress | None,
     ) -> tuple[Summary, Seconds]:
         """Give units to the workers, and enter their results into the journal in the order of lines."""
-        began, summary, seconds = time.perf_counter(), outputs.summary(), Seconds()
+        began, seconds = time.perf_counter(), Seconds()
+        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
         task = self.task(scene, problem, outputs)
         waiting, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
         reached = block_plan.first

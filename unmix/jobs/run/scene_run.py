@@ -28,7 +28,8 @@ from ...outputs.record.report import input_of, plan_only, report_of
 from ...outputs.run_files.completed import CompletedRun
 from ...outputs.run_files.decide import Fresh, Publish, Resume, Skip, decide
 from ...outputs.run_files.journal import ResumeState
-from ...outputs.run_files.output_set import Outputs
+from ...outputs.run_files.output_set import BEGIN_ANEW, Outputs
+from ...outputs.run_record import believing
 from ...pictures.browse import bands_shown, browse_of
 from ...problem import Problem, plan_problem
 from ...scene import open_scene
@@ -209,8 +210,9 @@ class SceneRun:
             log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
             warn_if_touched(scene, about)
             self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
-            self.regression.resume(about)
-            endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
+            with believing(self.outputs.journal.path, BEGIN_ANEW):
+                self.regression.resume(about)
+                endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
             check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)

@@ -111,11 +111,10 @@ def verify_report(
     check_input(stem, report, scene, verdict)
     if scene.path.stat().st_size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
-    bands = Bands(
-        np.array(report["bands_used"]) - 1,
-        np.broadcast_to(np.asarray(report["gain"], float), len(report["bands_used"])),
-        np.broadcast_to(np.asarray(report["offset"], float), len(report["bands_used"])),
-    )
+    index = np.array(report["bands_used"]) - 1
+    # Copied: code for arrays that cannot be written to would be compiled once more.
+    gain, offset = (np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset"))
+    bands = Bands(index, gain, offset)
     library = load(stem.with_name(stem.name + "_endmembers.csv"))
     if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
@@ -303,7 +302,9 @@ def check_line(
     dropped = unclear & ~complete
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
-    wrong[~masked] |= (off > TOLERANCE) | (rmse_off > limit)
+    # What overflows or is not a number is no match, unless the map says so as well.
+    overflown = np.isfinite(rmse[~masked]) & ~np.isfinite(truth)
+    wrong[~masked] |= ~(off <= TOLERANCE) | (rmse_off > limit) | overflown
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain

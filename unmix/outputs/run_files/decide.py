@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import OutputError
 from ...io.read import brief
 from .completed import CompletedRun
+from .entries import check_entries
 from .journal import ResumeState, check_lines, check_names, difference, read_resume_state
 from .output_set import Outputs
 
@@ -117,13 +118,15 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             )
         if changed:
             log.info(f"{path}: an unfinished run differs in {', '.join(changed[:4])}; the run begins anew")
-        elif resume.finishing is not None:
-            check_names(resume.finishing, outputs.folder)
-            return resume
-        elif resume.lines and resume.about is not None:
-            check_lines(resume, outputs.folder, outputs.stem)
-            return resume
-    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        else:
+            check_entries(resume.entries)  # of this version, as it does not differ
+            if resume.finishing is not None:
+                check_names(resume.finishing, outputs.folder)
+                return resume
+            if resume.lines and resume.about is not None:
+                check_lines(resume, outputs.folder, outputs.stem)
+                return resume
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
         log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
     outputs.refuse_unfinished(True)
     return None

@@ -172,7 +172,7 @@ def state_of(stem: Path) -> State:
             if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
                 raise ValueError("is no file")
             lines = lines_done(journal)
-        except (ValueError, KeyError, TypeError, AttributeError, OutputError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError) as error:
             return State(stem, "damaged", f"{journal.name}: {error}", {})
         return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
     try:

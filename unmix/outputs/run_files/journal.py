@@ -27,6 +27,7 @@ from ..digests import file_digest, image_digest
 from ..maps.map_type import type_of
 from ..names import JOURNAL, MAPS, RECORD, is_ours
 from ..run_record import parse_record
+from .entries import parse_entry
 
 FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
 
@@ -51,6 +52,8 @@ class ResumeState:
         If it was renaming its files to their final names: those names.
     replaced : list of str
         In that case: outputs of the run that it replaces whose names are not among these.
+    entries : list
+        The journal itself; see `unmix.outputs.run_files.entries.check_entries`.
     """
 
     identity: dict[str, Any]
@@ -60,6 +63,7 @@ class ResumeState:
     checks: dict[str, np.ndarray]
     finishing: list[str] | None
     replaced: list[str] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
 
 
 class Journal:
@@ -160,7 +164,7 @@ def read_resume_state(path: Path) -> ResumeState | None:
         check, _, text = line.partition(b" ")
         if check != b"%08x" % zlib.crc32(text):
             raise ValueError("the CRC-32 of an entry is wrong")
-        entries.append(json.loads(text))
+        entries.append(parse_entry(text))
     if not entries:
         return None
     parts: dict[str, list[np.ndarray]] = {}
@@ -177,7 +181,7 @@ def read_resume_state(path: Path) -> ResumeState | None:
     if any(len(values) != done for values in checks.values()):
         raise ValueError("entries are missing: the checksums are not as many as the finished lines")
     check_ours(finishing, replaced, about, path)
-    return ResumeState(entries[0]["identity"], about, done, summary, checks, finishing, replaced)
+    return ResumeState(entries[0]["identity"], about, done, summary, checks, finishing, replaced, entries)
 
 
 def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:

@@ -24,11 +24,12 @@ from ..maps.map_type import MapType, Values, type_of
 from ..maps.raster import Raster
 from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
 from ..ours import Identity, identity_of, replaceable
-from ..run_record import read_record
+from ..run_record import believing, read_record
 from .completed import journal_of
 from .journal import Journal, ResumeState, read_resume_state
 
 log = logging.getLogger("unmix")
+BEGIN_ANEW = "; begin anew with `overwrite`"  # the advice where a journal does not fit the run
 
 
 class Outputs:
@@ -122,7 +123,7 @@ class Outputs:
         """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
         about: dict[str, Any] = {}
         with contextlib.suppress(
-            ValueError, KeyError, TypeError, AttributeError, OutputError
+            ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError
         ):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
             about = (resume.about if resume is not None else None) or {}
@@ -164,17 +165,29 @@ class Outputs:
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
-        """Begin the journal, or continue that of the run to resume."""
+        """Begin the journal, or continue that of the run to resume; `OutputError` where that began other maps."""
         if self.resume is not None:
+            with believing(self.journal.path, BEGIN_ANEW):
+                if (self.resume.about or {})["rasters"] != about["rasters"]:
+                    raise ValueError("it is of other maps")
             self.journal.go_on(self.resume)
             return
         self.journal.begin(identity)
         self.journal.append({"about": about})
 
-    def summary(self) -> Summary:
-        """Return the summary of the lines that the run to resume has done; an empty one without such a run."""
-        resume = self.resume
-        summary = Summary() if resume is None or resume.summary is None else Summary.from_dict(resume.summary)
+    def summary(self, endmembers: int, bands: int) -> Summary:
+        """Return the summary of the lines that the run to resume has done; an empty one without such a run.
+
+        Raises
+        ------
+        OutputError
+            Where it is not of so many endmembers and bands.
+        """
+        resume, summary = self.resume, Summary()
+        if resume is not None and resume.summary is not None:
+            with believing(self.journal.path, BEGIN_ANEW):
+                summary = Summary.from_dict(resume.summary)
+                summary.refuse_other(endmembers, bands)
         self.latest = (0 if resume is None else resume.lines, summary.to_dict())
         return summary
 
