@@ -8,6 +8,7 @@ from ..options import Options
 from ..outputs.maps.map_type import map_type
 from ..problem import Problem
 from ..summary import Summary
+from .missing import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
@@ -29,7 +30,7 @@ class BandResiduals:
     """What is left of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
     The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
-    abundances of a block are in host memory before its lines are written.
+    abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.jobs.missing`.
 
     Parameters
     ----------
@@ -46,6 +47,7 @@ class BandResiduals:
         self.columns = np.ascontiguousarray(problem.E[: self.bands].T)
         self.map_type = map_type("abundance", options, problem)
         self.rounds = options.top is None and problem.normalization is None
+        self.keeps = options.l21 is None and has_look(problem)
 
     def add(
         self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None
@@ -76,7 +78,10 @@ class BandResiduals:
         if not len(line):
             return
         stored = results["abundance"] if integers is None else integers
-        summary.add_residuals(len(line), self.sums(raw, line, sample, self.abundances(stored[line, :, sample])))
+        y = self.spectra(raw, line, sample)
+        summary.add_residuals(len(line), self.sums(y, self.abundances(stored[line, :, sample])))
+        if self.keeps:
+            summary.kept.append((y, first + line, sample))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
         """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will.
@@ -90,10 +95,10 @@ class BandResiduals:
         whole = values if stored.dtype == np.uint16 else np.rint((values - offset) / step)
         return offset + step * whole
 
-    def sums(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray, abundances: np.ndarray) -> np.ndarray:
-        """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
-        problem, L = self.problem, self.bands
-        index, gain, offset = (values[:L] for values in problem.stored()[:3])
+    def spectra(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray) -> np.ndarray:
+        """Return the spectra of pixels, (k, L), times the weights of bands."""
+        problem = self.problem
+        index, gain, offset = (values[: self.bands] for values in problem.stored()[:3])
         with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest, and NaN that signals
             if problem.interleave == "bip":
                 values = raw[line, sample][:, index]
@@ -103,10 +108,16 @@ class BandResiduals:
                 values = raw[index, line[:, None], sample[:, None]]
             y = values * gain
             y += offset
+        return y
+
+    def sums(self, y: np.ndarray, abundances: np.ndarray) -> np.ndarray:
+        """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
+        problem = self.problem
+        with np.errstate(over="ignore", invalid="ignore"):
             # Not `@`: the threads of BLAS, which wait busily, slowed the solver's: runs of two cores took 1.27 times as long.
             r = y - np.einsum("kp,pb->kb", abundances, self.columns)
             if len(problem.shift):
-                r -= problem.shift[:L]
+                r -= problem.shift[: self.bands]
             found = np.stack([np.einsum("kb,kb->b", r, r), r.sum(axis=0), np.einsum("kb,kb->b", y, y)])
             if problem.weighting is not None:
                 weights = problem.weighting.weights
