@@ -332,7 +332,7 @@ def check_what_is_missing(
         return
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
-        (findings.warning if found.is_warning else findings.info)("missing", found.said)
+        findings.warning("missing", found.said)
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:

@@ -7,8 +7,6 @@ import numpy as np
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples.
 MOSTLY, NARROW = 0.8, 1 / 3
-# Pixels with a smaller median misfit than this are worth a warning only where a spectrum is named.
-POORLY = 0.10
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,6 @@ class Missing:
     unexplained: list[float]
     candidates: list[Candidate]
     searched: int
-
-    @property
-    def is_warning(self) -> bool:
-        """Whether a user should read of it before using the maps."""
-        return bool(self.candidates) or self.misfit > POORLY
 
     @property
     def said(self) -> str:

@@ -137,7 +137,7 @@ def report_of(
     ):
         log.warning(f"{scene.path}: {sentence}")
     if missing is not None:
-        log.log(logging.WARNING if missing.is_warning else logging.INFO, f"{scene.path}: {missing.said}")
+        log.warning(f"{scene.path}: {missing.said}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
