@@ -248,3 +248,28 @@ def test_log_report_and_command(tmp_path):
     assert "look like mineral 7 (minerals.csv)" in out
     unmix.run(made(tmp_path, lacks=False), endmembers=kept(), out_dir=tmp_path / "b")
     assert "What is missing" not in unmix.report(tmp_path / "b/s").read_text()
+
+
+def test_a_library_of_other_bands_is_an_error(tmp_path):
+    scene, short = made(tmp_path), replace(library(), matrix=library().matrix[:20], wavelengths=WAVES[:20])
+    with pytest.raises(unmix.LibraryError, match="covers 500 to"):
+        unmix.run(scene, endmembers=kept(), names=short)
+    short.write(tmp_path / "short.csv", None, None)
+    for endmembers in (None, written(tmp_path)):
+        checked = unmix.check(
+            scene, endmembers, select=None if endmembers is None else "mineral 1", names=tmp_path / "short.csv"
+        )
+        assert not checked["sound"] and "covers 500 to" in str(checked["findings"])
+    with pytest.raises(unmix.UnmixError, match="s_endmembers"):  # an output would replace it
+        (tmp_path / "s_endmembers.csv").write_bytes((tmp_path / "short.csv").read_bytes())
+        unmix.run(scene, endmembers=kept(), names=tmp_path / "s_endmembers.csv", out_dir=tmp_path, overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_cluster_says_the_same(tmp_path):
+    pytest.importorskip("distributed")
+    how = {"endmembers": written(tmp_path), "select": "mineral 0,mineral 1,mineral 2"}
+    scene = made(tmp_path)
+    report = unmix.run(scene, out_dir=tmp_path / "a", **how)
+    ((_, other),) = unmix.batch([scene], out_dir=tmp_path / "b", workers=2, unit="200K", **how)
+    assert other["missing"] == report["missing"] is not None and other["abundances"] == report["abundances"]

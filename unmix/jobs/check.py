@@ -96,7 +96,6 @@ def check(
     method_spec, solver_spec = choose(method, solver)
     of_library = {
         "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
-        "names": names,
     }  # fmt: skip
     for name, does in OF_A_LIBRARY.items():
         if endmembers is None and of_library.get(name) not in (None, False):
@@ -125,12 +124,12 @@ def check(
         "partly_nodata_share": seen.partly / seen.pixels,
         "seconds_to_look": round(seconds_looking, 3),
     }
-    library = None
+    library, named = None, check_names(names, scene, used, findings)
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, scene, used, findings, facts)
     if library is not None:
         check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
-        check_what_is_missing(endmembers, of_library, scene, used, nodata, library, threads, findings, facts)
+        check_what_is_missing(endmembers, of_library, named, scene, used, nodata, library, threads, findings, facts)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(
@@ -232,6 +231,17 @@ def check_library(
     return library
 
 
+def check_names(
+    names: str | os.PathLike[str] | Endmembers | None, scene: Cube, used: Bands, findings: Findings
+) -> list[Endmembers]:
+    """Return the library whose spectra may be named, if one is given; a finding where it cannot be read or resampled."""
+    try:
+        return rest_of(names, None, {}, None, scene, used)
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return []
+
+
 def check_problem(
     scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool,
     findings: Findings, facts: dict[str, Any],
@@ -306,8 +316,8 @@ def check_fit(
 
 
 def check_what_is_missing(
-    path: str | os.PathLike[str] | None, asked: dict[str, Any], scene: Cube, used: Bands, nodata: float | None, library: Endmembers,
-    threads: int | None, findings: Findings, facts: dict[str, Any],
+    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], scene: Cube, used: Bands,
+    nodata: float | None, library: Endmembers, threads: int | None, findings: Findings, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Report what unconstrained answers of some pixels say of the endmembers, and what these lack; see `unmix.jobs.missing`."""
     sample = usable(Sample.read(scene, used, nodata), library.matrix) if fits_look(library.matrix) else None
@@ -323,13 +333,9 @@ def check_what_is_missing(
     )
 
     def others() -> list[Endmembers]:
-        return rest_of(asked["names"], path, asked, library, scene, used)
+        return named or rest_of(None, path, asked, library, scene, used)
 
-    try:
-        found = what_is_missing(sample, look, (scene.lines, scene.samples), others, threads)
-    except LibraryError as error:
-        findings.error("library", str(error))
-        return
+    found = what_is_missing(sample, look, (scene.lines, scene.samples), others, threads)
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
         findings.warning("missing", found.said)
