@@ -226,6 +226,50 @@ def test_a_run_without_its_pixels_reads_them(tmp_path):
         np.testing.assert_array_equal(found.lines, whole.lines)
 
 
+def looked_at(folder, change):
+    """A scene with nothing missing, changed; the sample and the look at it."""
+    scene = open_cube(made(folder, lacks=False))
+    sample = Sample.read(scene, choose_bands(scene, "good", None), -9999)
+    Y = change(np.random.default_rng(5), sample.Y.copy())
+    return replace(sample, Y=Y), Look.at(Y, kept().matrix)
+
+
+def test_of_two_that_fit_alike_the_less_extreme_is_named(tmp_path):
+    """The missing spectrum is half of each of an extreme one and an endmember: mixtures with that fit as well."""
+    E, true = library().matrix, library().matrix[:, 7]
+    extreme = 2 * true / np.linalg.norm(true) - E[:, 0] / np.linalg.norm(E[:, 0])
+    both = Endmembers(("extreme", "true"), np.column_stack([extreme, true]), WAVES, source="two")
+    found = unmix.run(made(tmp_path), endmembers=kept(), names=both)["missing"]
+    assert [one["name"] for one in found["candidates"]] == ["true", "extreme"]
+    assert found["candidates"][1]["misfit"] < 1.1 * found["candidates"][0]["misfit"]
+
+
+def test_a_spectrum_that_explains_too_little_is_not_named(tmp_path):
+    others = library().take([j for j in range(KNOWN) if j != 7])
+    found = unmix.run(made(tmp_path), endmembers=kept(), names=others.take([4, 9]))["missing"]
+    assert found["candidates"] == [] and "none of 2 other spectra explains it" in found["said"]
+
+
+def test_what_varies_to_both_sides_is_not_missing(tmp_path):
+    true, sizes = library().matrix[:, 7], 0.2
+
+    def to_both(random, Y):
+        some = random.permutation(len(Y))[:120]
+        Y[some] += sizes * np.where(np.arange(120) % 2, 1, -1)[:, None] * true
+        return Y
+
+    def to_one(random, Y):
+        some = random.permutation(len(Y))[:60]
+        Y[some] += sizes * true
+        return Y
+
+    sample, look = looked_at(tmp_path, to_both)
+    assert what_is_missing(sample, look, (LINES, SAMPLES), lambda: [library()]) is None
+    sample, look = looked_at(tmp_path, to_one)
+    direction, _, count, clear = common_direction(look.left, look.noise)
+    assert 55 <= count <= 66 and clear > 2 and abs(direction @ direction - 1) < 1e-12
+
+
 def test_ranges():
     assert mostly_within(np.array([5, 5, 6, 7, 90]), 100) == (5, 7)
     assert mostly_within(np.arange(0, 100, 3), 100) is None
