@@ -16,6 +16,7 @@ from .main import print_out
 @click.command("check")
 @click.argument("cube", type=options.Input())
 @unmixing.library
+@unmixing.names
 @options.method_as_for_run
 @options.budget
 @options.reading

@@ -61,6 +61,14 @@ library = options.combine(
     options.across_gaps,
 )
 
+names = click.option(
+    "--names",
+    type=options.Input(),
+    metavar="LIBRARY",
+    help="Where pixels have a spectrum in common that no mixture of the endmembers has, name the spectrum of this library that "
+    "explains it: in the log, the record and the report. Not for --l1 and --l21.  [default: what --select leaves out of -e]",
+)
+
 shade = click.option(
     "--shade",
     type=options.Input(),
@@ -281,6 +289,7 @@ selected_maps = options.combine(
 every = options.combine(
     method,
     library,
+    names,
     sums,
     shade_normalize,
     normalize,

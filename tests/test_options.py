@@ -57,6 +57,7 @@ OF_CONTENTS = {
     "classes": (SUMS, "others.csv:kind"), "shade": (LIB | {"method": "pcls"}, "shade.csv"),
     "weights": (LIB, "numbers.txt"), "l1_weights": (SPARSE, "three.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
     "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
+    "names": ({}, "other.csv"),
 }  # fmt: skip
 OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
 ALL = OF_NO_MAP | OF_MAPS

@@ -187,6 +187,8 @@ class Summary:
         Sums over these pixels for each band: of squares of y − E a, of y − E a, and of squares of y.
     of_lines : list of array (n, p)
         The sums of abundances of each line, until the next `merge`.
+    kept : list of (array (n, L), array (n,), array (n,))
+        Spectra of these pixels, their lines and samples; no part of the journal, so that a resumed run lacks those of earlier lines.
     """
 
     solved: int = 0
@@ -211,6 +213,7 @@ class Summary:
     outside: np.ndarray | None = None
     residuals: np.ndarray | None = None
     of_lines: list[np.ndarray] = field(default_factory=list)
+    kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def add(self, first_line: int, results: Mapping[str, np.ndarray], limit: float = MOST_DELTA) -> None:
         """Count one block; ``results`` are the arrays of `unmix.devices.Line.results`."""
@@ -278,6 +281,7 @@ class Summary:
             self.add_endmembers(part.most, part.there, part.outside)
         if part.residuals is not None:
             self.add_residuals(0, part.residuals)
+        self.kept += part.kept
         self.add_sums(part.of_lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from ..options import Options
 from ..outputs.maps.map_type import map_type
 from ..problem import Problem
 from ..summary import Summary
+from .missing import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
@@ -34,7 +35,7 @@ class BandResiduals:
     """What is left of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
     The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
-    abundances of a block are in host memory before its lines are written.
+    abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.jobs.missing`.
 
     Parameters
     ----------
@@ -52,6 +53,7 @@ class BandResiduals:
         self.columns = np.ascontiguousarray((problem.E[: self.bands] + shift).T)
         self.map_type = map_type("abundance", options, problem)
         self.rounds = options.top is None and problem.normalization is None
+        self.keeps = options.l21 is None and has_look(problem)
 
     def add(
         self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None,
@@ -89,7 +91,10 @@ class BandResiduals:
         abundances = self.abundances(stored[line, :, sample])
         if fractions and self.problem.normalization is not None:
             abundances = self.problem.normalization.back(abundances, fractions["scale"][line, sample], 1)
-        summary.add_residuals(len(line), self.sums(raw, line, sample, abundances))
+        y = self.spectra(raw, line, sample)
+        summary.add_residuals(len(line), self.sums(y, abundances))
+        if self.keeps:
+            summary.kept.append((y, first + line, sample))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
         """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will.
@@ -102,10 +107,10 @@ class BandResiduals:
             return offset + step * values
         return offset + step * np.rint((values - offset) / step) if step and self.rounds else values
 
-    def sums(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray, abundances: np.ndarray) -> np.ndarray:
-        """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
-        problem, L = self.problem, self.bands
-        index, gain, offset = (values[:L] for values in problem.stored()[:3])
+    def spectra(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray) -> np.ndarray:
+        """Return the spectra of pixels, (k, L), times the weights of bands."""
+        problem = self.problem
+        index, gain, offset = (values[: self.bands] for values in problem.stored()[:3])
         with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest, and NaN that signals
             if problem.interleave == "bip":
                 values = raw[line, sample][:, index]
@@ -115,6 +120,12 @@ class BandResiduals:
                 values = raw[index, line[:, None], sample[:, None]]
             y = values * gain
             y += offset
+        return y
+
+    def sums(self, y: np.ndarray, abundances: np.ndarray) -> np.ndarray:
+        """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
+        problem = self.problem
+        with np.errstate(over="ignore", invalid="ignore"):
             # Not `@`: the threads of BLAS, which wait busily, slowed the solver's: runs of two cores took 1.27 times as long.
             r = y - np.einsum("kp,pb->kb", abundances, self.columns)
             found = np.stack([np.einsum("kb,kb->b", r, r), r.sum(axis=0), np.einsum("kb,kb->b", y, y)])

@@ -21,12 +21,14 @@ from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import OF_A_LIBRARY
 from ..outputs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
+from ..outputs.record.missing import with_free
 from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
 from ..summary import Summary
+from .missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from .sum_to_one import cost_of_sum, has_cost
 
 # Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
@@ -64,6 +66,7 @@ def check(
     classes: str | None = None,
     library_scale: float | None = None,
     across_gaps: bool = False,
+    names: str | os.PathLike[str] | Endmembers | None = None,
     method: str = WITHOUT_METHOD,
     solver: str | None = None,
     memory: str | int = "1G",
@@ -74,7 +77,7 @@ def check(
 
     Parameters
     ----------
-    cube, endmembers, select, complete, classes, library_scale, across_gaps, method, solver, memory, threads
+    cube, endmembers, select, complete, classes, library_scale, across_gaps, names, method, solver, memory, threads
         As for `unmix.run`.
     **reading
         The fields of `unmix.ReadOptions`.
@@ -94,9 +97,9 @@ def check(
     of_library = {
         "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
     }  # fmt: skip
-    for name, value in of_library.items():
-        if endmembers is None and value not in (None, False):
-            raise MethodError(f"`{name}` {OF_A_LIBRARY[name]} a library; give one with `endmembers`")
+    for name, does in OF_A_LIBRARY.items():
+        if endmembers is None and of_library.get(name) not in (None, False):
+            raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read, True)
     findings = Findings()
@@ -121,11 +124,12 @@ def check(
         "partly_nodata_share": seen.partly / seen.pixels,
         "seconds_to_look": round(seconds_looking, 3),
     }
-    library = None
+    library, named = None, check_names(names, scene, used, findings)
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, scene, used, findings, facts)
     if library is not None:
         check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
+        check_what_is_missing(endmembers, of_library, named, scene, used, nodata, library, threads, findings, facts)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(
@@ -227,6 +231,17 @@ def check_library(
     return library
 
 
+def check_names(
+    names: str | os.PathLike[str] | Endmembers | None, scene: Cube, used: Bands, findings: Findings
+) -> list[Endmembers]:
+    """Return the library whose spectra may be named, if one is given; a finding where it cannot be read or resampled."""
+    try:
+        return rest_of(names, None, {}, None, scene, used)
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return []
+
+
 def check_problem(
     scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool,
     findings: Findings, facts: dict[str, Any],
@@ -298,6 +313,32 @@ def check_fit(
         findings.warning("fit", sentence)
     if not warnings:
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
+
+
+def check_what_is_missing(
+    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], scene: Cube, used: Bands,
+    nodata: float | None, library: Endmembers, threads: int | None, findings: Findings, facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """Report what unconstrained answers of some pixels say of the endmembers, and what these lack; see `unmix.jobs.missing`."""
+    sample = usable(Sample.read(scene, used, nodata), library.matrix) if fits_look(library.matrix) else None
+    if sample is None or any(severity == "error" for severity, _, _ in findings.found):
+        return
+    look = Look.at(sample.Y, library.matrix)
+    facts["abundances"] = with_free(facts.get("abundances", []), look)
+    worst = int(np.nanargmax(look.far_below))
+    findings.info(
+        "endmembers",
+        f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
+        f"{len(sample.Y)} pixels, the most of all endmembers",
+    )
+
+    def others() -> list[Endmembers]:
+        return named or rest_of(None, path, asked, library, scene, used)
+
+    found = what_is_missing(sample, look, (scene.lines, scene.samples), others, threads)
+    facts["missing"] = None if found is None else found.to_dict()
+    if found is not None:
+        findings.warning("missing", found.said)
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:

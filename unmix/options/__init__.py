@@ -31,7 +31,7 @@ from .contradictions import OF_EXTRACTION, refuse_contradictions
 # What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
 WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most",
+    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most", "names",
 )  # fmt: skip
 # What is chosen where a method is given, and this is not.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
@@ -70,6 +70,9 @@ class Options:
         Values of ``endmembers`` are divided by it.
     across_gaps : bool
         Resample ``endmembers`` by straight lines across gaps in their channels; otherwise a band in a gap is an error.
+    names : path-like or Endmembers, optional
+        A library whose spectra are tried as what the endmembers lack, where pixels have a spectrum in common that no mixture of them
+        has; see `unmix.jobs.missing`. Default are the spectra of ``endmembers`` that ``select`` leaves out.
     by : {"class"}, optional
         Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
     shade : path-like, optional
@@ -172,6 +175,7 @@ class Options:
     classes: str | None = None
     library_scale: float | None = None
     across_gaps: bool = False
+    names: str | os.PathLike[str] | Endmembers | None = None
     by: str | None = None
     shade: str | os.PathLike[str] | None = None
     shade_normalize: bool = False
@@ -371,7 +375,7 @@ class Options:
         for name, value in WITH_METHOD.items():
             if own.get(name) == value:
                 del own[name]
-        for name in ("endmembers", "shade", "weights", "l1_weights", "noise"):
+        for name in ("endmembers", "names", "shade", "weights", "l1_weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:

@@ -24,6 +24,7 @@ def refuse_contradictions(options: "Options") -> None:
     for refuse in (
         refuse_run,
         refuse_endmembers,
+        refuse_names,
         refuse_sums,
         refuse_fractions,
         refuse_noise,
@@ -80,6 +81,12 @@ def refuse_endmembers(options: "Options") -> None:
         raise MethodError(f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
     if options.shade is not None and not options.method_spec.has_shade and options.choice is None:
         raise MethodError(f"`shade`: method '{options.method}' has none; use `method` pcls")
+
+
+def refuse_names(options: "Options") -> None:
+    """Refuse a library for what is missing where nothing looks for it."""
+    if options.names is not None and (options.choice or options.l1 is not None or options.l21 is not None):
+        raise MethodError("`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`")
 
 
 def refuse_sums(options: "Options") -> None:

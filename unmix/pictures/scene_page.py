@@ -220,6 +220,28 @@ def residual_section(run: FinishedRun) -> str:
     return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{keys}of y − E a, over {found['pixels']} pixels</p>"
 
 
+def missing_section(run: FinishedRun) -> str:
+    """Return what the endmembers lack: in words, the mean of the pixels that have it and what is left of it, and where they lie."""
+    found = run.report.get("missing")
+    if not found or not found["spectrum"]:
+        return ""
+    values = np.column_stack([found["spectrum"], found["unexplained"]])
+    at, gap, axis = axis_of(run.endmembers().wavelengths, len(values))
+    colours, names = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)], ("mean of these pixels", "what is left of it")
+    chart = lines(at, values, names, colours, axis, gap, "spectrum that is missing")
+    keys = "".join(f'<span class="key" style="color:{colour}"></span>{name} ' for colour, name in zip(colours, names))
+    rows = "".join(
+        f"<tr><td>{text(one['name'])}</td>" + f'<td class="number">{percent(one["misfit"])}</td></tr>'
+        for one in found.get("candidates", [])
+    )
+    head = '<tr><th>spectrum</th><th class="number">median misfit with it</th></tr>'
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    return (
+        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys}by the endmembers, at unit length</p>"
+        f"{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{table * bool(rows)}"
+    )
+
+
 def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
     """Return what is known of an extracted endmember: the nearest other, and shares of pixels that it leads, and beyond its facet."""
     if not quality or j >= len(quality["each"]):
@@ -354,7 +376,7 @@ def scene_page(run: FinishedRun) -> str:
         )
         sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
     try:
-        spectra = residual_section(run) + spectra_section(run)
+        spectra = missing_section(run) + residual_section(run) + spectra_section(run)
     except (LibraryError, CubeError) as error:
         spectra = f'<p class="poor">{text(error)}</p>'
     command = " ".join(map(str, report.get("command") or []))

@@ -34,7 +34,13 @@ BRIGHTEST = 1.2
 
 
 def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
-    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces.
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces; see `placed`."""
+    for part, _, _ in placed(cube, most):
+        yield part
+
+
+def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces, with the lines and samples of each (n,).
 
     Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
     taken.
@@ -56,7 +62,9 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
         step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * sample_step
         for begin in range(0, cube.samples, step):  # in pieces, because the caller makes float64 of them
             columns = slice(begin, begin + step, sample_step)
-            yield part[:, columns] if cube.interleave == "bip" else part[..., columns]
+            numbers = np.arange(cube.samples)[columns], np.arange(block.start, block.stop)[lines]
+            samples, of_lines = (grid.ravel() for grid in np.meshgrid(*numbers))
+            yield part[:, columns] if cube.interleave == "bip" else part[..., columns], of_lines, samples
 
 
 def read_ahead(cube: Cube, blocks: Sequence[slice]) -> Iterator[np.ndarray]:

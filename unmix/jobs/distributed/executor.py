@@ -77,6 +77,7 @@ class ClusterExecutor:
                 classes=None,
                 library_scale=None,
                 across_gaps=False,
+                names=None,
             )
         except BaseException:
             self.pool.stop()

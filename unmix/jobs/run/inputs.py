@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...options import Options
 from ...outputs.names import file_of, inputs_of, refuse_inputs
 from ...problem import Weighting, less_shade
 from ..derived.noise import NoiseCube, noise_of, read_bands
+from ..missing import rest_of
 
 # Reflectances are below this: snow and glint reach 1.2.
 BRIGHTEST = 3.0
@@ -45,6 +47,8 @@ class Inputs:
         Which of them are of one material, where sums by class are wanted.
     shade : Endmembers or None
         The one spectrum of shade.
+    names : Endmembers or None
+        The library whose spectra may be named as what is missing.
     noise : array (L,), float64, NoiseCube or None
         The standard deviation of each band, or of each pixel in each band.
     weights : array (L,), float64, or None
@@ -65,11 +69,14 @@ class Inputs:
         tables = {"classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights}
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(scene, library=library, **tables) + inputs_of(library=options.shade))
+        names = None if isinstance(options.names, Endmembers) else options.names
+        refuse_inputs(outputs, inputs_of(library=names))
         self.noise = None if noise is None else noise_of(noise, scene, used, options.reading)
         of_noise = files_of(self.noise.part) if isinstance(self.noise, NoiseCube) else []
         refuse_inputs(outputs, [("noise", path) for path in of_noise])
         self.watch = Watch(scene, of_noise)
         self.library = None if options.endmembers is None else library_of(options, scene, used)
+        self.names = next(iter(rest_of(options.names, None, {}, None, scene, used)), None)
         self.classes = None if self.library is None else options.sums(self.library)
         if isinstance(self.noise, NoiseCube):
             refuse_each(self.noise, options)
@@ -103,7 +110,17 @@ class Inputs:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
             request["classes"] = self.classes.to_list()
+        if self.names is not None:
+            request["names"] = self.names.digest()
         return request
+
+    def candidates(self) -> list[Endmembers]:
+        """Return the library whose spectra may be named as what is missing, if there is one, on the bands as they are weighted."""
+        found = [self.names] if self.names is not None else []
+        if self.names is None:
+            found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene, self.used)
+        weights = 1.0 if self.weights is None else self.weights[:, None]
+        return [replace(library, matrix=library.matrix * weights) for library in found]
 
     def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
         """Return the noise of the bands as they are weighted."""

@@ -24,6 +24,7 @@ from ...outputs.json_text import finite
 from ...outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
 from ...outputs.record.headers import map_headers, origin_of_maps
 from ...outputs.record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
+from ...outputs.record.missing import Missing
 from ...outputs.record.report import input_of, plan_only, report_of
 from ...outputs.run_files.completed import CompletedRun
 from ...outputs.run_files.decide import Fresh, Publish, Resume, Skip, decide
@@ -38,6 +39,7 @@ from ...summary import Summary
 from ..derived import DerivedMap, derived_maps, header_fields
 from ..derived.uncertainty import VALIDITY
 from ..executor import Executor, Progress
+from ..missing import Look, has_look, sample_of, usable, what_is_missing
 from ..sparse.regression import Regression
 from ..sum_to_one import cost_in_scene, has_cost
 from .fill import fill
@@ -181,9 +183,10 @@ class SceneRun:
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = has_cost(problem.method) and suspects_sum(summary)
+        lacks = self.missing(problem, summary)
         report = report_of(
             scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(scene, problem) if tested else None,
+            cost_in_scene(scene, problem) if tested else None, *lacks,
         )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
@@ -261,6 +264,19 @@ class SceneRun:
         derived = derived_maps(problem, options, self.scene)
         maps = options.maps(len(self.used.index), problem.E.shape[1])
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
+
+    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
+        """Return what the unconstrained answers of a sample say of the endmembers, and what these lack."""
+        scene, options = self.scene, self.options
+        E = problem.endmembers.matrix
+        if options.l21 is not None or not has_look(problem):
+            return None, None
+        sample = usable(sample_of(scene, problem, summary), E)
+        if sample is None:
+            return None, None
+        look = Look.at(sample.Y, E)
+        found = what_is_missing(sample, look, (scene.lines, scene.samples), self.inputs.candidates, options.threads)
+        return look, found
 
     def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
         """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""

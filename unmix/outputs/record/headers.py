@@ -18,7 +18,7 @@ from ..run_files.output_set import Outputs
 # Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
 WITHOUT_EFFECT = (
     "method", "solver", "count", "extract", "refine", "restarts", "smooth", "outside", "outliers", "select", "complete",
-    "library_scale", "across_gaps", "endmembers", "shade", "weights", "l1_weights", "noise", "classes", "mask", "mask_out",
+    "library_scale", "across_gaps", "endmembers", "shade", "weights", "l1_weights", "noise", "classes", "names", "mask", "mask_out",
     "extract_mask", "wavelengths", "residual", "certificate", "browse", "rgb", "format", "tag",
 )  # fmt: skip
 

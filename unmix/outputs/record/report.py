@@ -24,6 +24,7 @@ from ...summary import Summary
 from ..maps.map_type import type_of
 from ..names import suffixes_of
 from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
+from .missing import Free, Missing, with_free
 
 log = logging.getLogger("unmix")
 # Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -117,10 +118,13 @@ def report_of(
     passes: int,
     command: Sequence[str] | None,
     cost: SumCost | None = None,
+    free: Free | None = None,
+    missing: Missing | None = None,
 ) -> dict[str, Any]:
     """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
 
-    ``cost`` is what the sum to one costs a sample, where that was tested.
+    ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
+    endmembers, and ``missing`` what these lack.
     """
     pixels = scene.lines * scene.samples
     endmembers = problem.endmembers
@@ -137,6 +141,8 @@ def report_of(
         bands,
     ):
         log.warning(f"{scene.path}: {sentence}")
+    if missing is not None:
+        log.warning(f"{scene.path}: {missing.said}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
         "solver": problem.solver.name,
@@ -171,7 +177,8 @@ def report_of(
         "kappa_histogram": kappas_of(summary),
         "fit": fit_of(summary),
         "residual_by_band": residual_by_band(summary),
-        "abundances": abundances_of(summary, endmembers.names),
+        "abundances": with_free(abundances_of(summary, endmembers.names), free),
+        "missing": None if missing is None else missing.to_dict(),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},

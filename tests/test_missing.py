@@ -1,0 +1,319 @@
+"""What the endmembers of a scene lack, against plain least squares pixel by pixel, and where nothing may be said."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import write_cube
+from scipy.optimize import nnls
+from test_cli import unmix as command
+
+import unmix
+from unmix.io import open_cube, spectra
+from unmix.jobs import missing
+from unmix.jobs.missing import Look, Sample, common_direction, what_is_missing
+from unmix.library import Endmembers
+from unmix.options import Options
+from unmix.outputs.record.missing import mostly_within
+from unmix.scene.bands import choose_bands
+from unmix.scene.sample import placed
+from unmix.summary import Summary
+
+LINES, SAMPLES, L, P, KNOWN = 40, 30, 50, 3, 30
+WAVES = np.linspace(500, 2400, L)
+RARE = slice(24, 28), slice(3, 9)  # 2 % of the pixels
+NAMES = tuple(f"mineral {j}" for j in range(KNOWN))
+
+
+def library(seed=0):
+    """Thirty smooth spectra: continua with some absorptions."""
+    random = np.random.default_rng(seed)
+    x = np.linspace(0, 1, L)
+    matrix = np.empty((L, KNOWN))
+    for j in range(KNOWN):
+        spectrum = random.uniform(0.3, 0.8) + random.uniform(-0.3, 0.3) * x
+        for _ in range(3):
+            spectrum *= 1 - random.uniform(0.2, 0.7) * np.exp(
+                -(((x - random.random()) / random.uniform(0.03, 0.1)) ** 2)
+            )
+        matrix[:, j] = spectrum
+    return Endmembers(NAMES, matrix, WAVES, source="minerals")
+
+
+def made(folder, lacks=True, interleave="bip", seed=1):
+    """Write a scene of the first three spectra that vary in brightness, and of the eighth in a few pixels; return its path."""
+    random, E = np.random.default_rng(seed), library().matrix
+    A = random.dirichlet(np.ones(P), (LINES, SAMPLES))
+    Y = A @ E[:, :P].T
+    if lacks:
+        Y[RARE] = 0.3 * Y[RARE] + 0.7 * E[:, 7]
+    tilt = 1 + 0.02 * random.standard_normal((LINES, SAMPLES, 1)) * np.linspace(-1, 1, L)
+    Y *= random.uniform(0.7, 1.3, (LINES, SAMPLES, 1)) * tilt
+    Y += 0.004 * random.standard_normal(Y.shape)
+    Y[2, 3] = -9999
+    waves = f"{{{','.join(map(str, WAVES))}}}"
+    return write_cube(
+        folder / "s.hdr", Y, interleave, wavelength=waves, wavelength_units="Nanometers", data_ignore_value=-9999
+    )
+
+
+def kept():
+    return library().take(range(P))
+
+
+def written(folder):
+    library().write(folder / "minerals.csv", None, None)
+    return folder / "minerals.csv"
+
+
+OPTIONS = [
+    {"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "scls"}, {"method": "nnls", "normalize": "length"},
+    {"method": "nnls", "weights": "w.txt"}, {"method": "fcls", "top": 2, "quantize": 1e-4}, {"method": "nnls", "bands": "1-20,25-50"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_missing_spectrum_is_named_and_its_place(tmp_path, options, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("w.txt", np.linspace(0.5, 2, L))
+    found = unmix.run(made(tmp_path), endmembers=kept(), names=library(), **options)["missing"]
+    first = found["candidates"][0]
+    assert first["name"] == "mineral 7" and first["share"] > 0.6 and first["misfit"] < 0.3 * found["misfit"]
+    assert 20 <= found["pixels"] <= 28 and found["looked_at"] == LINES * SAMPLES - 1
+    assert 24 <= found["lines"][0] <= found["lines"][1] <= 27 and 3 <= found["samples"][0] <= found["samples"][1] <= 8
+    assert "look like mineral 7 (minerals)" in found["said"] and "mostly lines 24–27 and samples 3–" in found["said"]
+    assert sum(found["of_lines"]) == found["pixels"] <= sum(found["of_lines"][9:12]) + 4
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_places_are_those_of_the_pixels(tmp_path, interleave):
+    scene = open_cube(made(tmp_path, interleave=interleave))
+    shape, axes = {
+        "bip": ((LINES, SAMPLES, L), (0, 1, 2)), "bil": ((LINES, L, SAMPLES), (0, 2, 1)), "bsq": ((L, LINES, SAMPLES), (1, 2, 0)),
+    }[interleave]  # fmt: skip
+    cube = np.fromfile(tmp_path / "s.img").reshape(shape).transpose(axes)
+    bands = choose_bands(scene, "good", None)
+    for most in (100, 10_000):
+        for part, lines, samples in placed(scene, most):
+            np.testing.assert_array_equal(spectra(part, interleave, bands), cube[lines, samples])
+    sample = Sample.read(scene, bands, -9999)
+    np.testing.assert_array_equal(sample.Y, cube[sample.lines, sample.samples])
+    assert len(sample.Y) == LINES * SAMPLES - 1
+
+
+def naive(Y, E, C):
+    """Directions, counts and misfits by loops: of each pixel what plain least squares leaves, of the worst what nnls does."""
+    unit = E / np.linalg.norm(E, axis=0)
+    pixels = [y / np.linalg.norm(y) for y in Y]
+    left = np.array([y - unit @ np.linalg.lstsq(unit, y)[0] for y in pixels])
+    squares = [np.square(r * np.linalg.norm(y)).sum() / (len(E) - E.shape[1]) for r, y in zip(left, Y)]
+    noise = [np.sqrt(np.percentile(squares, 5)) / np.linalg.norm(y) for y in Y]
+    direction, order, count, _ = common_direction(left, np.array(noise))
+    beyond = [r @ direction - 2 * n for r, n in zip(left, noise)]
+    other = [-(r @ direction) - 2 * n for r, n in zip(left, noise)]
+    counts = [
+        k for k in range(1, len(Y) + 1)
+        if (limit := sorted(beyond, reverse=True)[k - 1]) > 0 and sum(b >= limit for b in other) <= 0.05 * k
+    ]  # fmt: skip
+    worst = [pixels[k] for k in order[:count]]
+    misfits = [np.median([nnls(np.column_stack([unit, c / np.linalg.norm(c)]), y)[1] for y in worst]) for c in C.T]
+    return max(counts, default=0), np.median([nnls(unit, y)[1] for y in worst]), misfits
+
+
+def test_numbers_are_those_of_plain_least_squares(tmp_path):
+    scene, E = open_cube(made(tmp_path)), kept().matrix
+    sample = Sample.read(scene, choose_bands(scene, "good", None), -9999)
+    look = Look.at(sample.Y, E)
+    found = what_is_missing(sample, look, (LINES, SAMPLES), lambda: [library()])
+    count, misfit, misfits = naive(sample.Y, E, library().matrix)
+    assert found.pixels == count
+    np.testing.assert_allclose(found.misfit, misfit, rtol=1e-9)
+    for one in found.candidates:
+        np.testing.assert_allclose(one.misfit, misfits[NAMES.index(one.name)], rtol=1e-9)
+    assert min(misfits) == pytest.approx(min(one.misfit for one in found.candidates), rel=1e-9)
+    free = np.linalg.lstsq(E, sample.Y.T)[0].T
+    np.testing.assert_allclose(look.negative, (free < 0).mean(axis=0))
+    part = free * np.linalg.norm(E, axis=0) / np.linalg.norm(sample.Y, axis=1)[:, None]
+    np.testing.assert_allclose(look.far_below, (part < -0.05).mean(axis=0))
+
+
+def test_the_rest_of_a_library_is_searched(tmp_path):
+    scene, path = made(tmp_path), written(tmp_path)
+    for how in ({"select": "mineral 0,mineral 1,mineral 2"}, {"select": "!mineral [3-9],!mineral ??"}):
+        found = unmix.run(scene, endmembers=path, overwrite=True, **how)["missing"]
+        assert found["candidates"][0]["name"] == "mineral 7" and found["searched"] == KNOWN - P
+        checked = unmix.check(scene, path, **how)
+        assert checked["missing"]["candidates"][0]["name"] == "mineral 7"
+        assert any(one["about"] == "missing" and one["severity"] == "warning" for one in checked["findings"])
+        assert checked["missing"]["said"] == found["said"]
+        assert checked["abundances"][0]["negative_if_free"] == pytest.approx(0.05, abs=0.05)
+
+
+def test_without_a_library_the_pixels_are_said(tmp_path):
+    found = unmix.run(made(tmp_path), endmembers=kept())["missing"]
+    assert found["candidates"] == [] and found["searched"] == 0 and "`names`" in found["said"]
+    true = library().matrix[:, 7]
+    apart = np.array(found["unexplained"])
+    E = kept().matrix
+    of_true = true - E @ np.linalg.lstsq(E, true)[0]
+    assert apart @ of_true > 0.95 * np.linalg.norm(apart) * np.linalg.norm(of_true)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_whole_library_is_silent(tmp_path, seed):
+    report = unmix.run(made(tmp_path, lacks=False, seed=seed), endmembers=kept(), names=library(), method="nnls")
+    assert report["missing"] is None and len(report["abundances"]) == P
+    assert "missing" not in " ".join(report["warnings"])
+
+
+def test_nothing_is_said_where_it_would_be_nonsense(tmp_path):
+    scene, whole = made(tmp_path), library()
+    classes = replace(kept(), classes=("a", "b", "c"))
+    for words in (
+        {"method": "nnls", "l1": 0.01}, {"method": "nnls", "l21": 0.1}, {"endmembers": whole, "method": "nnls", "bands": "1-20"},
+        {"endmembers": classes, "method": "mesma"},
+    ):  # fmt: skip
+        report = unmix.run(scene, overwrite=True, **({"endmembers": kept()} | words))
+        assert report["missing"] is None and "negative_if_free" not in report["abundances"][0]
+    for words in ({"method": "nnls", "l1": 0.01}, {"method": "nnls", "l21": 0.1}, {"method": "mesma"}):
+        with pytest.raises(unmix.MethodError, match="`names` is for mixtures without a penalty"):
+            Options.of(**{"endmembers": classes, "names": whole} | words)
+
+
+def test_few_pixels_dark_ones_and_large_numbers(tmp_path):
+    E = kept().matrix
+    random = np.random.default_rng(4)
+    for cube in (
+        np.zeros((9, 9, L)),
+        np.full((9, 9, L), 1e-200),
+        random.random((3, 3, L)),
+        1e120 * random.random((9, 9, L)),
+    ):
+        sample = Sample(cube.reshape(-1, L), np.zeros(cube.size // L, int), np.zeros(cube.size // L, int))
+        assert missing.usable(sample, E) is None
+    assert (
+        missing.usable(Sample(random.random((99, L)), np.zeros(99, int), np.zeros(99, int)), np.zeros((L, 2))) is None
+    )
+    flat = np.ones((99, L))
+    sample = Sample(flat, np.arange(99), np.zeros(99, int))
+    assert what_is_missing(sample, Look.at(flat, flat[:2].T), (99, 1), list) is None
+
+
+def test_shade_that_is_zero_has_no_answer(tmp_path):
+    report = unmix.run(made(tmp_path), endmembers=kept(), method="pcls")
+    assert report["abundances"][-1]["negative_if_free"] is None
+    assert all(isinstance(one["far_below_if_free"], float) for one in report["abundances"][:-1])
+
+
+def test_a_run_without_its_pixels_reads_them(tmp_path):
+    """A resumed run has those of its own lines alone."""
+    from unmix.jobs.missing import sample_of
+    from unmix.methods import choose
+    from unmix.problem import plan_problem
+
+    scene = open_cube(made(tmp_path))
+    bands = choose_bands(scene, "good", None)
+    problem = plan_problem(kept(), *choose("nnls"), bands, -9999, "bip")
+    whole = Sample.read(scene, bands, -9999)
+    rows = np.arange(len(whole.Y))[::-1]
+    seen = Summary(
+        sampled=len(rows),
+        kept=[(whole.Y[some], whole.lines[some], whole.samples[some]) for some in np.split(rows, [500])],
+    )
+    for summary in (Summary(sampled=len(rows)), replace(seen, kept=seen.kept[:1]), seen):
+        found = sample_of(scene, problem, summary)
+        np.testing.assert_array_equal(found.Y, whole.Y)
+        np.testing.assert_array_equal(found.lines, whole.lines)
+
+
+def looked_at(folder, change):
+    """A scene with nothing missing, changed; the sample and the look at it."""
+    scene = open_cube(made(folder, lacks=False))
+    sample = Sample.read(scene, choose_bands(scene, "good", None), -9999)
+    Y = change(np.random.default_rng(5), sample.Y.copy())
+    return replace(sample, Y=Y), Look.at(Y, kept().matrix)
+
+
+def test_of_two_that_fit_alike_the_less_extreme_is_named(tmp_path):
+    """The missing spectrum is half of each of an extreme one and an endmember: mixtures with that fit as well."""
+    E, true = library().matrix, library().matrix[:, 7]
+    extreme = 2 * true / np.linalg.norm(true) - E[:, 0] / np.linalg.norm(E[:, 0])
+    both = Endmembers(("extreme", "true"), np.column_stack([extreme, true]), WAVES, source="two")
+    found = unmix.run(made(tmp_path), endmembers=kept(), names=both)["missing"]
+    assert [one["name"] for one in found["candidates"]] == ["true", "extreme"]
+    assert found["candidates"][1]["misfit"] < 1.1 * found["candidates"][0]["misfit"]
+
+
+def test_a_spectrum_that_explains_too_little_is_not_named(tmp_path):
+    others = library().take([j for j in range(KNOWN) if j != 7])
+    found = unmix.run(made(tmp_path), endmembers=kept(), names=others.take([4, 9]))["missing"]
+    assert found["candidates"] == [] and "none of 2 other spectra explains it" in found["said"]
+
+
+def test_what_varies_to_both_sides_is_not_missing(tmp_path):
+    true, sizes = library().matrix[:, 7], 0.2
+
+    def to_both(random, Y):
+        some = random.permutation(len(Y))[:120]
+        Y[some] += sizes * np.where(np.arange(120) % 2, 1, -1)[:, None] * true
+        return Y
+
+    def to_one(random, Y):
+        some = random.permutation(len(Y))[:60]
+        Y[some] += sizes * true
+        return Y
+
+    sample, look = looked_at(tmp_path, to_both)
+    assert what_is_missing(sample, look, (LINES, SAMPLES), lambda: [library()]) is None
+    sample, look = looked_at(tmp_path, to_one)
+    direction, _, count, clear = common_direction(look.left, look.noise)
+    assert 55 <= count <= 66 and clear > 2 and abs(direction @ direction - 1) < 1e-12
+
+
+def test_ranges():
+    assert mostly_within(np.array([5, 5, 6, 7, 90]), 100) == (5, 7)
+    assert mostly_within(np.arange(0, 100, 3), 100) is None
+    assert mostly_within(np.array([3]), 100) == (3, 3)
+
+
+def test_log_report_and_command(tmp_path):
+    scene, path = made(tmp_path), written(tmp_path)
+    kept().write(tmp_path / "three.csv", None, None)
+    _, err = command("run", scene, "-e", tmp_path / "three.csv", "--names", path, "-o", tmp_path / "out")
+    assert "look like mineral 7 (minerals.csv): with it their median misfit falls from" in err
+    assert err.count("look like") == 1
+    page = unmix.report(tmp_path / "out/s").read_text()
+    assert (
+        page.count("What is missing") == 1
+        and 'aria-label="spectrum that is missing"' in page
+        and "<td>mineral 7</td>" in page
+    )
+    out, _ = command("check", scene, "-e", tmp_path / "three.csv", "--names", path)
+    assert "look like mineral 7 (minerals.csv)" in out
+    unmix.run(made(tmp_path, lacks=False), endmembers=kept(), out_dir=tmp_path / "b")
+    assert "What is missing" not in unmix.report(tmp_path / "b/s").read_text()
+
+
+def test_a_library_of_other_bands_is_an_error(tmp_path):
+    scene, short = made(tmp_path), replace(library(), matrix=library().matrix[:20], wavelengths=WAVES[:20])
+    with pytest.raises(unmix.LibraryError, match="covers 500 to"):
+        unmix.run(scene, endmembers=kept(), names=short)
+    short.write(tmp_path / "short.csv", None, None)
+    for endmembers in (None, written(tmp_path)):
+        checked = unmix.check(
+            scene, endmembers, select=None if endmembers is None else "mineral 1", names=tmp_path / "short.csv"
+        )
+        assert not checked["sound"] and "covers 500 to" in str(checked["findings"])
+    with pytest.raises(unmix.UnmixError, match="s_endmembers"):  # an output would replace it
+        (tmp_path / "s_endmembers.csv").write_bytes((tmp_path / "short.csv").read_bytes())
+        unmix.run(scene, endmembers=kept(), names=tmp_path / "s_endmembers.csv", out_dir=tmp_path, overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_cluster_says_the_same(tmp_path):
+    pytest.importorskip("distributed")
+    how = {"endmembers": written(tmp_path), "select": "mineral 0,mineral 1,mineral 2"}
+    scene = made(tmp_path)
+    report = unmix.run(scene, out_dir=tmp_path / "a", **how)
+    ((_, other),) = unmix.batch([scene], out_dir=tmp_path / "b", workers=2, unit="200K", **how)
+    assert other["missing"] == report["missing"] is not None and other["abundances"] == report["abundances"]
