@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from scipy.optimize import nnls
 from test_cli import unmix as command
 
@@ -317,3 +317,24 @@ def test_a_cluster_says_the_same(tmp_path):
     report = unmix.run(scene, out_dir=tmp_path / "a", **how)
     ((_, other),) = unmix.batch([scene], out_dir=tmp_path / "b", workers=2, unit="200K", **how)
     assert other["missing"] == report["missing"] is not None and other["abundances"] == report["abundances"]
+
+
+def test_fcls_says_what_brightness_does_to_it(tmp_path):
+    """The percentiles are those of numpy's least squares; where brightness does not vary, or noise alone does it, nothing is said."""
+    random = np.random.default_rng(8)
+    E = random.random((30, 3)) + 0.1
+    F = random.dirichlet(np.ones(3), 900)
+    light = random.uniform(0.6, 1.2, 900)
+    noise = 1e-3 * random.standard_normal((900, 30))
+    library = write_csv(tmp_path / "e.csv", E)
+    for name, Y in (("even", F @ E.T + noise), ("varies", light[:, None] * F @ E.T + noise)):
+        cube = write_cube(tmp_path / f"{name}.hdr", Y.reshape(30, 30, 30))
+        for method in ("fcls", None):
+            report = unmix.run(cube, endmembers=library, method=method, device="cpu", browse=False, overwrite=True)
+            said = [text for text in report["warnings"] if "brightness varies" in text]
+            assert len(said) == (name == "varies" and method == "fcls")
+        sums = np.percentile(np.linalg.lstsq(E, Y.T, rcond=None)[0].sum(axis=0), (5, 95))
+        look = Look.at(Y, E)
+        assert look.sums is not None and np.allclose(look.sums, sums, rtol=1e-9)
+    dark = np.full((900, 1), 1.0) * E[:, 0] + 0.5 * random.standard_normal((900, 30))
+    assert Look.at(dark, E).sums is None

@@ -50,6 +50,8 @@ LEAST_PART, RARE, CLEAR, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2.0, 2 / 3, 0.5
 MANY = 0.1
 # Misfits below this are nobody's concern.
 LEAST_MISFIT = 0.01
+# Sums of abundances are told where noise makes up no more than this part of how they vary.
+TOLD = 0.1
 # Candidates whose median misfits differ by less are equal.
 EQUAL = 1.1
 MOST_NAMED = 5
@@ -143,6 +145,8 @@ class Look:
         What the unconstrained answer leaves of them.
     noise : array (N,), float64
         The standard deviation of a band, of these.
+    sums : (float, float), optional
+        What the unconstrained abundances of a pixel add up to: the 5th and the 95th percentile. None where noise alone could vary them.
     """
 
     negative: np.ndarray
@@ -151,6 +155,7 @@ class Look:
     Y: np.ndarray
     left: np.ndarray
     noise: np.ndarray
+    sums: tuple[float, float] | None = None
 
     @classmethod
     def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":
@@ -159,14 +164,20 @@ class Look:
         there = sizes > 0
         unit, lengths = E[:, there] / sizes[there], np.linalg.norm(Y, axis=1)
         pixels = Y / lengths[:, None]
-        A = pixels @ np.linalg.pinv(unit).T
+        inverse = np.linalg.pinv(unit)
+        A = pixels @ inverse.T
         left = pixels - A @ unit.T
         shares = [np.full(len(sizes), np.nan) for _ in range(2)]
         for share, limit in zip(shares, (0.0, -0.05)):
             share[there] = (limit > A).mean(axis=0)
         squares = np.square(left * lengths[:, None]).sum(axis=1) / max(1, Y.shape[1] - unit.shape[1])
         noise = np.sqrt(np.percentile(squares, QUIET)) / lengths
-        return cls(shares[0], shares[1], unit, pixels, left, noise)
+        adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
+        low, high = (float(value) for value in np.percentile((pixels @ adds) * lengths, (5, 95)))
+        by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
+        return cls(
+            shares[0], shares[1], unit, pixels, left, noise, (low, high) if by_noise < TOLD * (high - low) else None
+        )
 
 
 def usable(sample: Sample, E: np.ndarray) -> Sample | None:

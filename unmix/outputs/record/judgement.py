@@ -161,6 +161,10 @@ CLEARLY_LESS = 0.75
 SUSPECT = 0.05
 
 
+# The sum of unconstrained abundances of bright pixels over that of dark ones from which on brightness varies.
+VARIES = 1.3
+
+
 class SumCost(NamedTuple):
     """The relative RMSE of a sample of ``pixels``: its median, and the share above 10 %, each with the sum to one and without."""
 
@@ -188,6 +192,16 @@ def said_of_sum(cost: SumCost) -> str:
     )
 
 
+def said_of_brightness(low: float, high: float) -> list[str]:
+    """Return what brightness does to abundances that sum to one, where it varies."""
+    if not 0 < low * VARIES < high:
+        return []
+    return [
+        f"brightness varies: without the sum to one abundances add up to {low:.2g} to {high:.2g} in nine of ten pixels, and with it a "
+        "darker pixel is taken for a mixture with darker spectra; without `method`, fractions do not depend on brightness"
+    ]
+
+
 def suspects_sum(summary: Summary) -> bool:
     """Return whether a scene that was solved with the sum to one fits so badly that it is worth a sample without."""
     median = summary.percentile(0.5)
@@ -205,6 +219,7 @@ def judge(
     price: str = "",
     cost: SumCost | None = None,
     bands: tuple[np.ndarray, np.ndarray | None] | None = None,
+    sums: tuple[float, float] | None = None,
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -225,6 +240,8 @@ def judge(
         What the sum to one costs a sample, where that was tested.
     bands : tuple of arrays (L,), optional
         The bands in use, from 1, and their wavelengths in nm or None; for advice from the residual of each.
+    sums : (float, float), optional
+        The 5th and the 95th percentile of what the unconstrained abundances of a sample add up to.
     """
     if not summary.solved:
         return []
@@ -235,6 +252,8 @@ def judge(
     misfit = said_of_misfit(summary, method, cost, water)
     sentences = [] if misfit is None else [misfit + price]
     sentences += [] if single_bands is None else [single_bands]
+    if method.sum_to_one and method.nonnegative and not method.has_shade and len(names) > 1 and sums is not None:
+        sentences += said_of_brightness(*sums)
     helps = (cost is None or cost.hurts) and method is not MESMA
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:

@@ -89,12 +89,14 @@ class Missing:
 
 
 class Free(Protocol):
-    """Shares (p,) of the pixels whose unconstrained abundance is negative, and far below 0; see `unmix.jobs.missing.Look`."""
+    """Shares (p,) of pixels whose free abundance is negative, and far below 0, and their sums; see `unmix.jobs.missing.Look`."""
 
     @property
     def negative(self) -> np.ndarray: ...
     @property
     def far_below(self) -> np.ndarray: ...
+    @property
+    def sums(self) -> tuple[float, float] | None: ...
 
 
 def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:

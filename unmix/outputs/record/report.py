@@ -139,6 +139,7 @@ def report_of(
         price_of(problem, summary),
         cost,
         bands,
+        None if free is None else free.sums,
     ):
         log.warning(f"{scene.path}: {sentence}")
     if missing is not None:
