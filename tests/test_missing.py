@@ -333,8 +333,8 @@ def test_fcls_says_what_brightness_does_to_it(tmp_path):
             report = unmix.run(cube, endmembers=library, method=method, device="cpu", browse=False, overwrite=True)
             said = [text for text in report["warnings"] if "brightness varies" in text]
             assert len(said) == (name == "varies" and method == "fcls")
-        sums = np.percentile(np.linalg.lstsq(E, Y.T, rcond=None)[0].sum(axis=0), (5, 95))
-        look = Look.at(Y, E)
-        assert look.sums is not None and np.allclose(look.sums, sums, rtol=1e-9)
+    sums = np.percentile(np.linalg.lstsq(E, Y.T, rcond=None)[0].sum(axis=0), (5, 95))
+    look = Look.at(Y, E)
+    assert look.sums is not None and np.allclose(look.sums, sums, rtol=1e-9)
     dark = np.full((900, 1), 1.0) * E[:, 0] + 0.5 * random.standard_normal((900, 30))
     assert Look.at(dark, E).sums is None
