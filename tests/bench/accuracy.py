@@ -1,9 +1,9 @@
 """Fractions against the truth: ``python tests/bench/accuracy.py [chosen | table] [DATA]``.
 
-For each scene, given the number of materials alone, the mean over materials of the RMSE of their fractions, and the mean angle
-(radians) of the spectra, matched with the truth by angle. `chosen` takes scenes drawn like those on which the constants of
-`unmix.endmembers.cone` were chosen; `table`, the default, 32 others of the first kind and 24 of the second, drawn after that, and the
-real scenes in DATA (Samson, Jasper Ridge, sim1).
+For each scene, given the number of materials alone (or not even that: "counted"), the mean over materials of the RMSE of their
+fractions, and the mean angle (radians) of the spectra, matched with the truth by angle. `chosen` takes scenes drawn like those on which
+the constants of `unmix.endmembers.cone` were chosen; `table`, the default, 32 others of the first kind and 24 of the second, drawn after
+that, and the real scenes in DATA (Samson, Jasper Ridge, sim1).
 
 Kinds: `soft`, three to six USGS minerals, smooth fractions with pure pixels or of at most 85 %, brightness that varies smoothly by
 30 %, spectra that vary by 5 % within a material, 35 dB. `patches`, the same minerals in patches with mixed edges, spectra that vary
@@ -150,15 +150,21 @@ RIVALS: dict[
     "`vca` + nnls, by length": (extracted("vca"), by_length),
     "`vca --smooth 100` + nnls, by length": (extracted("vca", smooth=100), by_length),
     "`cone` + nnls, by length": (extracted("cone"), by_length),
+    "the same, counted": (lambda Y, path, p: unmix.extract(path, extract="cone").matrix, by_length),
 }
 
 
 def errors(Y: np.ndarray, E: np.ndarray, truth: np.ndarray, F: np.ndarray, fractions: Callable) -> tuple[float, float]:
-    """Return the mean over materials of the RMSE of fractions, and the mean angle of the spectra."""
+    """Return the mean over materials of the RMSE of fractions, and the mean angle of the spectra.
+
+    Materials without a spectrum of their own have fractions 0; those of spectra without a material are lost.
+    """
     units = [some / np.linalg.norm(some, axis=0) for some in (truth, E)]
     angles = np.arccos(np.clip(units[0].T @ units[1], -1, 1))
     rows, columns = linear_sum_assignment(angles)
-    difference = fractions(Y, E[:, columns]) - F.reshape(len(Y), -1)
+    found = np.zeros((len(Y), truth.shape[1]))
+    found[:, rows] = fractions(Y, E)[:, columns]
+    difference = found - F.reshape(len(Y), -1)
     return float(np.sqrt(np.square(difference).mean(axis=0)).mean()), float(angles[rows, columns].mean())
 
 
@@ -170,6 +176,7 @@ def main(which: str = "table", data: str = "") -> None:
     ]
     scenes += [lambda k=k: patches(others + k, folder) for k in range(24)]
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    counts: dict[str, list[tuple[int, int]]] = {}  # of each kind: found, and true
     with tempfile.TemporaryDirectory() as scratch:
         every = (make() for make in scenes)
         for known in [*every, *(real(folder) if which == "table" else ())]:
@@ -177,7 +184,10 @@ def main(which: str = "table", data: str = "") -> None:
             Y, path = cube.reshape(-1, cube.shape[2]), write_cube(Path(scratch) / "scene.hdr", cube)
             rows = found.setdefault(kind, {})
             for title, (extract, fractions) in RIVALS.items():
-                rows.setdefault(title, []).append(errors(Y, extract(Y, path, truth.shape[1]), truth, F, fractions))
+                spectra_found = extract(Y, path, truth.shape[1])
+                rows.setdefault(title, []).append(errors(Y, spectra_found, truth, F, fractions))
+                if title.endswith("counted"):
+                    counts.setdefault(kind, []).append((spectra_found.shape[1], truth.shape[1]))
             rows.setdefault("the true spectra + nnls, by length", []).append(errors(Y, truth, truth, F, by_length))
     kinds = list(found)
     print(
@@ -189,6 +199,10 @@ def main(which: str = "table", data: str = "") -> None:
     for title in found[kinds[0]]:
         means = [np.mean(found[kind][title], axis=0) for kind in kinds]
         print(f"| {title} | " + " | ".join(f"{error:.3f} · {angle:.3f}" for error, angle in means) + " |", flush=True)
+    for kind, some in counts.items():
+        near = [abs(count - truth) for count, truth in some]
+        told = f"; {some[0][0]} for {some[0][1]}" if len(some) == 1 else ""
+        print(f"counts, {kind}: {near.count(0)} of {len(some)} right, {sum(n <= 1 for n in near)} within one{told}")
 
 
 if __name__ == "__main__":
