@@ -2,8 +2,8 @@
 
 For each scene, given the number of materials alone (or not even that: "counted"), the mean over materials of the RMSE of their
 fractions, and the mean angle (radians) of the spectra, matched with the truth by angle. `chosen` takes scenes drawn like those on which
-the constants of `unmix.endmembers.cone` were chosen; `table`, the default, 32 others of the first kind and 24 of the second, drawn after
-that, and the real scenes in DATA (Samson, Jasper Ridge, sim1).
+the constants of `unmix.endmembers.cone` were chosen; `table`, the default, 32 others of the first kind and 24 of the second, drawn
+after that, and the real scenes in DATA (Samson, Jasper Ridge, sim1).
 
 Kinds: `soft`, three to six USGS minerals, smooth fractions with pure pixels or of at most 85 %, brightness that varies smoothly by
 30 %, spectra that vary by 5 % within a material, 35 dB. `patches`, the same minerals in patches with mixed edges, spectra that vary
