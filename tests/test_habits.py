@@ -199,7 +199,7 @@ def test_a_run_that_was_cut_off_says_where(tmp_path, scene):
 def test_a_plan_is_a_table(tmp_path, scene):
     out, _ = command("run", scene, "-e", tmp_path / "e.csv", "--dry-run", "--certificate")
     rows = {line[:14].strip(): line[14:] for line in out.splitlines()}
-    assert rows["method"].startswith("fcls (active-set) on ") and rows["endmembers"] == "3: em 1, em 2, em 3"
+    assert rows["method"].startswith("nnls (active-set) on ") and rows["endmembers"] == "3: em 1, em 2, em 3"
     assert "8 lines of 9 samples, 12 bands in use" in rows["scene"] and "certificate (3 bands)" in rows["writes"]
     assert json.loads(command("run", scene, "-e", tmp_path / "e.csv", "--dry-run", "--json")[0])["lines"] == 8
     assert "extracted from the scene" in command("run", scene, "--dry-run")[0]

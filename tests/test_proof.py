@@ -204,7 +204,7 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
     assert doubtful[0] and not doubtful[1]
     counts.pixels[:, 3] = doubtful
     counts.rmse[:] = 7
-    part = look_again(0, raw, results, counts, problem, Options(method="nnls"))
+    part = look_again(0, raw, results, {}, counts, problem, Options(method="nnls"))
     assert part.failures == [] and results["delta"].max() < 1e-12
     own = count_block(results)
     for name in ("pixels", "worst", "misfit", "sums", "most", "there", "outside"):
