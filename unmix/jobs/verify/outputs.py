@@ -262,10 +262,11 @@ def check_line(
     wrong = masked != (rmse == NODATA)
     verdict.pixels += len(places)
     blur = maps.blur("abundance")
+    written_a, complete = written_of(maps, line, places[~masked], E.shape[1])
     if method is None:
         best = abundance[~masked].astype(float)
     elif most is not None:
-        best = at_most.answers(Y[~masked], E, most, *written_of(maps, line, places[~masked], E.shape[1]))
+        best = at_most.answers(Y[~masked], E, most, written_a, complete)
     else:
         best = reference_of(Y[~masked], E, method, solver, penalty, shares)
     residual = (Y[~masked] - best @ E.T)[:, :L]
@@ -289,7 +290,6 @@ def check_line(
     if penalty is not None and "index" not in maps and shares is None:
         off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
-    written_a, complete = written_of(maps, line, places[~masked], E.shape[1])
     if shares is not None:
         written_a = shares.back(written_a, written_scale[~masked].astype(float), 1)
     unclear = has_others(Y[~masked], E, method, solver, ((off > TOLERANCE) | ~complete) & (most is None), penalty)
@@ -303,8 +303,7 @@ def check_line(
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
     # What overflows or is not a number is no match, unless the map says so as well.
-    overflown = np.isfinite(rmse[~masked]) & ~np.isfinite(truth)
-    wrong[~masked] |= ~(off <= TOLERANCE) | (rmse_off > limit) | overflown
+    wrong[~masked] |= ~(off <= TOLERANCE) | (rmse_off > limit) | (np.isfinite(rmse[~masked]) & ~np.isfinite(truth))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
