@@ -45,7 +45,7 @@ def test_against_the_host(samples):
     masked(results)
     counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
-    Counter(p, samples, FARTHEST).launch(on_gpu, counts, {}, 0)
+    Counter(p, samples, FARTHEST).launch(on_gpu, counts, {}, {}, 0)
     found = Counts(*(values.copy_to_host() for values in counts))
 
     own = count_block(results, CERTIFIED, FARTHEST)
@@ -98,6 +98,34 @@ def test_integers_are_those_of_the_host(samples, step, offset):
     assert checks.copy_to_host().tolist() == [zlib.crc32(line.tobytes()) for line in expected]
 
 
+def test_fractions_are_counted_in_place_of_abundances():
+    """Where abundances become fractions, sums, the worst δ and the CRCs are those of the fractions."""
+    from unmix.compiled.cuda import cuda
+    from unmix.library.fractions import Normalization
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
+
+    random, n, p, samples = np.random.default_rng(2), 2, 3, 9
+    plane, shares = (n, samples), Normalization("length", np.array([0.5, 1.0, 2.0]))
+    results = {
+        "abundance": random.random((n, p, samples)), "rmse": np.full(plane, 0.1, np.float32),
+        "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15), "delta": np.full(plane, 1e-9),
+        "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
+    }  # fmt: skip
+    fractions, _, far = shares.replaced(results["abundance"], results["delta"], results["state"] == SOLVED, 1, -9999.0)
+    made = {
+        "abundance": cuda.device_array((n, p, samples), np.float32), "scale": cuda.device_array(plane, np.float32),
+        "delta": cuda.device_array(plane, np.float64),
+    }  # fmt: skip
+    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
+    Counter(p, samples, FARTHEST, shares=shares.shares).launch(on_gpu, counts, {}, made, 0)
+    np.testing.assert_allclose(made["abundance"].copy_to_host(), fractions, rtol=1e-6)
+    np.testing.assert_allclose(counts.sums.copy_to_host(), fractions.sum(axis=2), rtol=1e-6)
+    np.testing.assert_allclose(counts.worst.copy_to_host()[:, 1], far.max(axis=1), rtol=1e-12)
+    stored = made["abundance"].copy_to_host()
+    assert counts.abundance.copy_to_host().tolist() == [zlib.crc32(stored[line].tobytes()) for line in range(n)]
+
+
 def test_what_is_checked_is_what_is_stored():
     """Integers of one map, float32 of the others; a value that does not fit is a doubtful pixel of its line."""
     from unmix.compiled.cuda import cuda
@@ -116,7 +144,7 @@ def test_what_is_checked_is_what_is_stored():
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
     counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     integers = {"abundance": cuda.device_array((n, p, samples), np.uint16)}
-    Counter(p, samples, FARTHEST, L, {"abundance": (1e-4, 0.0)}).launch(on_gpu, counts, integers, 0)
+    Counter(p, samples, FARTHEST, L, {"abundance": (1e-4, 0.0)}).launch(on_gpu, counts, integers, {}, 0)
     stored = np.empty((n, p, samples), np.uint16)
     to_integers(results["abundance"].reshape(-1), stored.reshape(-1), 1e-4, 0.0)
     np.testing.assert_array_equal(integers["abundance"].copy_to_host(), stored)
