@@ -1,7 +1,8 @@
-"""What the residual of each band costs a run: ``python tests/bench/residual_cost.py [--device D] [--pixels N] [--turns N] [--data D]``.
+"""What a part of a run costs: ``python tests/bench/costs.py residual | fractions [--device D] [--pixels N] [--turns N] [--data D]``.
 
-Runs of Salinas-A tiled, in memory, with p = 9 given endmembers, in pairs: with the sums, and with `BandResiduals.add` switched off.
-Prints the medians of their seconds, and the median ratio of a pair.
+Runs of Salinas-A tiled, in memory, with p = 9 given endmembers, in pairs: with the residual of each band and without
+(`BandResiduals.add` switched off), or with fractions (``normalize`` length) and with abundances. Prints the medians of their seconds,
+and the median ratio of a pair.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from unmix.jobs.band_residuals import BandResiduals
 SAMPLES = 1000
 
 
-def main(device: str, pixels: int, turns: int, data: str, method: str) -> None:
+def main(part: str, device: str, pixels: int, turns: int, data: str, method: str) -> None:
     logging.getLogger("unmix").setLevel(logging.ERROR)
     add = BandResiduals.add
     seconds: dict[bool, list[float]] = {True: [], False: []}
@@ -31,25 +32,34 @@ def main(device: str, pixels: int, turns: int, data: str, method: str) -> None:
         scene.write_text(f"ENVI\n{size}data type = 2\ninterleave = bip\nbyte order = 0\n")
         library = f"{data}/paper_endmembers/salinas_09.csv"
         for turn in range(turns + 1):  # the first compiles
-            for summed in (True, False) if turn % 2 else (False, True):
-                BandResiduals.add = add if summed else lambda *_: None
+            for has_part in (True, False) if turn % 2 else (False, True):
+                if part == "residual":
+                    BandResiduals.add = add if has_part else lambda *_: None
+                more = {"normalize": "length"} if part == "fractions" and has_part else {}
                 run = unmix.run(
-                    scene, endmembers=library, out_dir=f"{folder}/out", overwrite=True, device=device, method=method
+                    scene,
+                    endmembers=library,
+                    out_dir=f"{folder}/out",
+                    overwrite=True,
+                    device=device,
+                    method=method,
+                    **more,
                 )
                 if turn:
-                    seconds[summed].append(run["seconds"]["total"])
-    ratios = [with_sums / without for with_sums, without in zip(seconds[True], seconds[False])]
+                    seconds[has_part].append(run["seconds"]["total"])
+    ratios = [with_part / without for with_part, without in zip(seconds[True], seconds[False])]
     print(
-        f"{device}, {method}, {pixels} pixels, {turns} pairs: with {statistics.median(seconds[True]):.4f} s, without "
+        f"{part}, {device}, {method}, {pixels} pixels, {turns} pairs: with {statistics.median(seconds[True]):.4f} s, without "
         f"{statistics.median(seconds[False]):.4f} s; median ratio of a pair {statistics.median(ratios):.4f}"
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("residual", "fractions"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--pixels", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=11)
     parser.add_argument("--data", default=str(Path(__file__).parents[3] / "shared/data"))
-    parser.add_argument("--method", default="fcls")
+    parser.add_argument("--method", default="nnls")
     main(**vars(parser.parse_args()))
