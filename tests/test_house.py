@@ -65,7 +65,7 @@ HOUSE = {
          "summary", "certificate", "methods", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),
-    "pictures": (("outputs/run_files", "outputs", "io/formats", "io", "errors"), {"numpy"}),
+    "pictures": (("outputs/run_files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays": (
         ("rescue", "devices", "problem", "library", "io", "solvers/pixels", "solvers/bands", "solvers/nmf",
          "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),

@@ -295,3 +295,18 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
     ):  # fmt: skip
         chosen = unmix.Options(**options)
         assert (chosen.method, chosen.normalize, chosen.extract) == expected
+
+
+def test_the_report_shows_fractions_and_their_scale(tmp_path):
+    random = np.random.default_rng(5)
+    E = random.random((12, 2)) + 0.1
+    Y = random.dirichlet(np.ones(2), (8, 9)) @ E.T * random.uniform(0.5, 2, (8, 9, 1))
+    path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", E)
+    for normalize, says in (
+        ("length", "Fractions of spectra of unit length"),
+        ("sum", "Fractions of the area"),
+        ("none", "Abundances"),
+    ):
+        unmix.run(path, endmembers=library, method="nnls", normalize=normalize, device="cpu", overwrite=True)
+        page = unmix.report(tmp_path / "s", overwrite=True).read_text()
+        assert f"<h2>{says}</h2>" in page and ("<h2>Scale</h2>" in page) == (normalize != "none")

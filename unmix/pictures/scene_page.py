@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, printable
 from ..io.export import NODATA
 from ..io.formats.written_by import PAGE_HEAD
+from ..library.fractions import DESCRIPTIONS
 from ..outputs.run_files.finished import FinishedRun, seconds_of
 from .browse import picture
 from .charts import bars, lines
@@ -127,8 +128,9 @@ def verdict(report: dict[str, Any]) -> str:
 
 
 def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
-    """Yield a heading and views for each kind of map with shares: sums by class, then abundances."""
-    for name, heading in (("fraction", "Sums by class"), ("abundance", "Abundances")):
+    """Yield a heading and views for each kind of map with shares: sums by class, then abundances or fractions."""
+    of_each = DESCRIPTIONS.get(run.report.get("asked", {}).get("normalize"), "abundances").capitalize()
+    for name, heading in (("fraction", "Sums by class"), ("abundance", of_each)):
         if not run.has(name):
             continue
         cube, is_ranked = run.open(name), run.has("index") and name == "abundance"
@@ -329,16 +331,20 @@ def uncertainty_section(run: FinishedRun) -> str:
 
 
 def rmse_figure(run: FinishedRun) -> str:
-    """Return the map of RMSE, from zero to the largest value that is not rare."""
-    cube = run.open("rmse")
+    """Return the map of RMSE."""
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
     if not 0 < top < np.inf:
         raise ValueError(f"the largest RMSE is {top}")
-    side = SIDES[0][1]
+    return common_figure(run, "rmse", "RMSE", top)
+
+
+def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
+    """Return a map of one band, from zero to the largest value that is not rare; to ``top`` where none is above zero."""
+    cube, side = run.open(name), SIDES[0][1]
     common = thin_bands(cube, [0], side)[0]
     common = common[np.isfinite(common) & (common != NODATA)]
     high = float(np.percentile(common, 99.5)) if common.size else top
-    view = views_of(cube, [0], ["RMSE"], side, 0.0, high if high > 0 else top)[0]
+    view = views_of(cube, [0], [title], side, 0.0, high if high > 0 else top)[0]
     colours = ramp(MAGMA)
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
@@ -375,6 +381,9 @@ def scene_page(run: FinishedRun) -> str:
             for view in views
         )
         sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
+    if run.has("scale"):
+        what = "What fractions are divided by: the brightness of a pixel beside that of the spectra."
+        sections.append(f'<h2>Scale</h2><p class="quiet">{what}</p>{common_figure(run, "scale", "scale", 1.0)}')
     try:
         spectra = missing_section(run) + residual_section(run) + spectra_section(run)
     except (LibraryError, CubeError) as error:
