@@ -155,7 +155,7 @@ def test_the_page_of_a_scene(tmp_path, scene):
         assert words in page.text, words
     (tmp_path / "page.png").write_bytes(page.images[0])
     np.testing.assert_array_equal(decoded(tmp_path / "page.png"), decoded(tmp_path / "s_browse.png"))
-    assert len(page.images) == 6
+    assert len(page.images) == 7  # the scale of fractions is one
     assert all(address.startswith("data:image/png") for address in page.addresses)
     again = unmix.report(tmp_path / "s_abundance.hdr", tmp_path / "again.html")
     assert again.read_bytes() == path.read_bytes()
