@@ -123,7 +123,7 @@ def test_verify_all_of_jasper(tmp_path, data):
     unmix.run(data / "jasper/jasper.hdr", out_dir=tmp_path, device="cpu", count=5)
     assert verify(tmp_path / "jasper", everything=True).faults == []
     report = json.loads((tmp_path / "jasper_run.json").read_text())
-    assert report["passes"] == 4 and report["certified"]
+    assert report["passes"] == 3 and report["certified"]  # moments, the sample of the cone, the maps
 
 
 @pytest.mark.parametrize(("name", "p", "limit"), [("jasper", 4, 0.45), ("samson", 3, 0.15)])

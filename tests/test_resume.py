@@ -84,7 +84,7 @@ def same(out, expected):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_at_random_moments(tmp_path, whole, number):
-    """Killed thrice on the way; every time it goes on, reads only what is left, and ends in the same bytes."""
+    """Killed thrice on the way; every time it goes on, reads what is left and a sample, and ends in the same bytes."""
     folder, expected, _ = whole
     random, out, least = np.random.default_rng(int(number)), tmp_path / "o", 1
     for _ in range(3):
@@ -101,7 +101,8 @@ def test_killed_at_random_moments(tmp_path, whole, number):
     said, errors = done.communicate(timeout=60)
     assert done.returncode == 0, errors
     resumed, read = map(int, said.split())
-    assert resumed == past.lines and read == 400 - resumed  # no line that was done, and none for endmembers
+    # No line that was done, and none for endmembers; but a sample of 2048 pixels, 34 lines, for what the endmembers lack.
+    assert resumed == past.lines and 0 <= read - (400 - resumed) <= 34
     same(out, expected)
     assert json.loads((out / "s_run.json").read_text())["resumed_from"] == resumed
 

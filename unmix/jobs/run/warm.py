@@ -11,10 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
 from ...errors import OutputError
 from ...methods import METHODS
 from ..extract import extract
+from ..missing import fitted
 from ..nmf import nmf_scene
 from ..synth import Scene, synthesise
 from . import run
@@ -89,6 +92,7 @@ def warm(
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
                     for how in ("cone", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
+                    fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = unkept()[lost_before:]
     common = common_folder()
