@@ -374,7 +374,7 @@ def face_function(team: Team) -> Any:
 # A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
 ROUNDOFF = 2.0**-53
 # Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
-# float64 (`DARK_DELTA` of unmix.solvers.pixels.tile).
+# float64 (`settle_function` of unmix.solvers.pixels.tile).
 DARK = 1e-100
 # A sum below this may have lost products to underflow: nothing is proved of its fractions.
 LEAST_SCALE = 1e-250

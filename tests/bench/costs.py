@@ -11,12 +11,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import numpy as np
+from pairs import write_tiled
 
 import unmix
 from unmix.jobs.band_residuals import BandResiduals
-
-SAMPLES = 1000
 
 
 def main(part: str, device: str, pixels: int, turns: int, data: str, method: str) -> None:
@@ -25,11 +23,7 @@ def main(part: str, device: str, pixels: int, turns: int, data: str, method: str
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         scene = Path(folder, "s.hdr")
-        spectra = np.fromfile(Path(data, "salinas_a/salinas_a.img"), "<i2").reshape(-1, 224)
-        lines = pixels // SAMPLES
-        spectra[np.arange(lines * SAMPLES) % len(spectra)].tofile(scene.with_suffix(".img"))
-        size = f"samples = {SAMPLES}\nlines = {lines}\nbands = 224\n"
-        scene.write_text(f"ENVI\n{size}data type = 2\ninterleave = bip\nbyte order = 0\n")
+        write_tiled(scene, data, pixels)
         library = f"{data}/paper_endmembers/salinas_09.csv"
         for turn in range(turns + 1):  # the first compiles
             for has_part in (True, False) if turn % 2 else (False, True):

@@ -30,14 +30,19 @@ for method in ("nnls", "fcls"):
 """
 
 
+def write_tiled(scene: Path, data: str | Path, pixels: int) -> None:
+    """Write Salinas-A, repeated to so many pixels in lines of `SAMPLES`, and its header ``scene``."""
+    spectra = np.fromfile(Path(data, "salinas_a/salinas_a.img"), "<i2").reshape(-1, 224)
+    lines = pixels // SAMPLES
+    spectra[np.arange(lines * SAMPLES) % len(spectra)].tofile(scene.with_suffix(".img"))
+    size = f"samples = {SAMPLES}\nlines = {lines}\nbands = 224\n"
+    scene.write_text(f"ENVI\n{size}data type = 2\ninterleave = bip\nbyte order = 0\n")
+
+
 def main(other: str, data: str, device: str, wanted: int) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         scene = Path(folder, "s.hdr")
-        pixels = np.fromfile(Path(data, "salinas_a/salinas_a.img"), "<i2").reshape(-1, 224)
-        lines = wanted // SAMPLES
-        pixels[np.arange(lines * SAMPLES) % len(pixels)].tofile(scene.with_suffix(".img"))
-        size = f"samples = {SAMPLES}\nlines = {lines}\nbands = 224\n"
-        scene.write_text(f"ENVI\n{size}data type = 2\ninterleave = bip\nbyte order = 0\n")
+        write_tiled(scene, data, wanted)
         best: dict[tuple, dict] = {}
         for _ in range(TURNS):
             for checkout in (other, str(HERE)):

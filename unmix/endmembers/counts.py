@@ -181,7 +181,7 @@ class Counts:
         counts one, neighbours are no more alike than other pixels, and it says nothing.
         """
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
-        if plain == spatial == components:
+        if self.is_unanimous:
             return plain
         if (edges := self.edges) is not None:
             return edges
@@ -192,6 +192,11 @@ class Counts:
         return components if agree(spatial, components) else min(spatial, components)
 
     @property
+    def is_unanimous(self) -> bool:
+        """Whether all criteria of noise say the same number."""
+        return len({self.by[name] for name in CRITERIA}) == 1
+
+    @property
     def edges(self) -> int | None:
         """The count of the cone; None where neighbours are no more alike than other pixels."""
         return None if self.by["mnf"] in (None, 1) else self.by.get("cone")
@@ -200,7 +205,7 @@ class Counts:
     def is_clear(self) -> bool:
         """Whether the criterion that is taken agrees with another."""
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
-        if plain == spatial == components:
+        if self.is_unanimous:
             return True
         if (edges := self.edges) is not None:
             return any(agree(edges, other) for other in (plain, spatial, components) if other)

@@ -95,7 +95,7 @@ def rest_of(
     names: str | os.PathLike[str] | Endmembers | None, path: str | os.PathLike[str] | Endmembers | None, asked: Mapping[str, Any],
     library: Endmembers | None, scene: Cube, used: Bands,
 ) -> list[Endmembers]:  # fmt: skip
-    """Return the library whose spectra may be named as what is missing, brought to the bands in use; none where there is none.
+    """Return the library whose spectra may be named as missing, on the bands in use; an empty list where the run has no such library.
 
     Parameters
     ----------
@@ -142,11 +142,11 @@ class Look:
     Y : array (N, L), float64
         The pixels at unit length.
     left : array (N, L), float64
-        What the unconstrained answer leaves of them.
+        Their residuals at the unconstrained answer.
     noise : array (N,), float64
         The standard deviation of a band, of these.
     sums : (float, float), optional
-        What the unconstrained abundances of a pixel add up to: the 5th and the 95th percentile. None where noise alone could vary them.
+        The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could vary it.
     """
 
     negative: np.ndarray

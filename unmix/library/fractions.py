@@ -8,7 +8,7 @@ import numpy as np
 
 from ..certificate import DARK, LEAST_SCALE, ROUNDOFF
 
-# What fractions are, by the kind of normalization.
+# The words for fractions, by the kind of normalization.
 DESCRIPTIONS = {"sum": "fractions of the area", "length": "fractions of spectra of unit length"}
 
 

@@ -33,7 +33,7 @@ WHEN_SET = (
     "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
     "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most", "names",
 )  # fmt: skip
-# What is chosen where a method is given, and this is not.
+# The options that a method brings with it where they are not given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"

@@ -22,8 +22,8 @@ from .smallest import Fitted, Weighed, cost_of, distance_and_lonely_edges, fitte
 PARTS, PIXELS_A_PART = 8, 20
 # Rounds of the search: the most directions, the most steps, and the number of distinct cones that go on to the next round.
 ROUNDS = ((512, 10, 6), (2048, 20, 2), (MOST_PIXELS, 60, 1))
-# To count, fewer parts do: with 2, 4 or 8 the counts of 46 of 48 synthetic scenes were the same. The search for a better count ends
-# after so many that are not: with 1 two scenes of 48 ended early, with 8 none ended elsewhere.
+# To count, fewer parts do: with 2, 4 or 8 the counts of 46 of 48 synthetic scenes were the same. The search ends
+# after this many counts that are no better than the best: after 1, it ended too early on two of 48 scenes; after 8, where it does now.
 PARTS_TO_COUNT, NO_BETTER = 2, 2
 # Two cones are one where no edge is further (radians) from the other's nearest.
 ALIKE = 0.02
@@ -33,8 +33,8 @@ NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
 SAME = 1e-7
 # Where pixels leave the cone by less than this share of their noise, spectra do not vary within a material: its edges are the spectra.
-# On scenes of synthetic mixtures with noise alone (30 to 50 dB) the share was 0.2 to 1, on all 48 with variability 1.2 to 4, on real
-# ones 2.6 and 6.
+# On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48 with variability 1.2 to 4, on
+# real ones 2.6 and 6.
 SHARP = 1.0
 # Where they leave even the best cone by this many times their noise, no pixel is near any edge, and another count is asked: 5 on a
 # scene of six materials of which none is above two thirds of any pixel, at most 2.1 on the others.
@@ -251,7 +251,7 @@ def mean_of(Y: np.ndarray) -> np.ndarray:
 def endmembers_of(view: View, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
     """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, or the edge where the cone is sharp."""
     sample, one = view.sample, fitted(data, W)
-    sharp, fractions = view.is_sharp(one), one.A / np.maximum(one.A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    sharp, fractions = view.is_sharp(one), one.fractions
     order = np.argsort(-fractions.sum(axis=0), kind="stable")
     spectra, purest = [], []
     for j in order:

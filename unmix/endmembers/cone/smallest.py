@@ -134,6 +134,12 @@ class Fitted(NamedTuple):
     R: np.ndarray  # (n, p) residuals
     squares: np.ndarray  # (n,) weighed squared distances
 
+    @property
+    def fractions(self) -> np.ndarray:
+        """The amounts over their sum, (n, p)."""
+        found: np.ndarray = self.A / np.maximum(self.A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        return found
+
 
 def fitted(data: Weighed, W: np.ndarray) -> Fitted:
     """Return how directions lie to the cone with these edges."""
@@ -195,6 +201,5 @@ def cost_of(data: Weighed, W: np.ndarray) -> float:
 
 def distance_and_lonely_edges(one: Fitted) -> float:
     """Return the value by which cones of different numbers of edges are compared: without the solid angle, which shrinks with each."""
-    fractions = one.A / np.maximum(one.A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    lonely = float((1.0 - np.quantile(fractions, NEAREST, axis=0)).sum())
+    lonely = float((1.0 - np.quantile(one.fractions, NEAREST, axis=0)).sum())
     return 2.0 * float(np.log(np.sqrt(one.squares).mean())) + LONELY * lonely

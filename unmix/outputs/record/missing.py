@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .judgement import percent
+
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples.
 MOSTLY, NARROW = 0.8, 1 / 3
 
@@ -107,11 +109,6 @@ def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, A
         use | {"negative_if_free": float(negative), "far_below_if_free": float(far)}
         for use, negative, far in zip(uses, free.negative, free.far_below)
     ]
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent with two digits that count."""
-    return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:

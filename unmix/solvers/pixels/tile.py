@@ -13,6 +13,7 @@ import numpy as np
 from ...certificate import (
     BARE,
     CERTIFIED,
+    DARK,
     FARTHEST,
     GAP_WEIGHT,
     MARGIN,
@@ -324,8 +325,6 @@ SEARCH = {
     "mesma": by_models,
     "at_most": by_exchanges,
 }
-# δ of a pixel that is 0.
-DARK_DELTA = 1e-100
 # Solvers that need a tableau, and the most columns it holds for p endmembers.
 SWEPT = {"active_set": lambda p: p, "working_set": members_of}
 
@@ -379,7 +378,7 @@ def settle_function(team: Team) -> Any:
         if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
             # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39 a_j <= |E a| <=
             # |y|, and |y| is below 1e-150, since its square is 0.
-            return 0.0, DARK_DELTA
+            return 0.0, DARK
         distance, gap = bound_on_face(
             plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face,
             reduction_buffer,
