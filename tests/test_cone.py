@@ -190,6 +190,88 @@ def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
     assert "is not an edge" in fault_of_edges(report, passes, matrix * [1, 1, 1.01])
 
 
+def flat(random, noise=0.002):
+    """A scene of 40 x 48 pixels whose brightness does not vary, no material being above 0.8 of any."""
+    E = shaded(1, 3)[1] * [0.7, 1.0, 1.4]
+    F = random.dirichlet(np.ones(3), 4000)
+    F = F[F.max(axis=1) < 0.8][: 40 * 48]
+    return (F @ E.T + noise * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30), E, F
+
+
+def test_a_scene_whose_brightness_does_not_vary(tmp_path):
+    """Without a method it is unmixed by fcls with the corners of the smallest simplex; nnls with fractions is another run."""
+    Y, E, F = flat(np.random.default_rng(1))
+    path = write_cube(tmp_path / "s.hdr", Y)
+    _, told = command("run", path, "-n", 3)
+    assert "brightness does not vary, but for noise: fcls" in told
+    report = json.loads((tmp_path / "s_run.json").read_text())
+    assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
+    assert report["options"] == {"method": "fcls", "count": 3, "extract": "cone"}
+    found = load(tmp_path / "s_endmembers.csv").matrix
+    A = unmix.solve(Y.reshape(-1, 30), matched(found, E)[0], method="fcls").abundances
+    by_length = shares(Y, matched(unmix.extract(path, count=3, extract="vca").matrix, E)[0])
+    assert np.sqrt(np.square(A - F).mean()) < 0.5 * np.sqrt(np.square(by_length - F).mean())
+    command("verify", tmp_path / "s", "--all")
+    assert "finished already" in command("run", path, "-n", 3, "--skip-existing")[1]
+    again = ["--method", "nnls", "--normalize", "length", "--extract", "cone"]
+    assert "method (left open, now nnls) differ" in command("run", path, "-n", 3, *again, "--skip-existing", code=1)[1]
+    command("run", path, "-n", 3, *report_options(report["options"]), "-o", tmp_path / "again")
+    assert (tmp_path / "again/s_abundance.img").read_bytes() == (tmp_path / "s_abundance.img").read_bytes()
+
+
+def report_options(options):
+    """The options of a record as words of a command line, but for the count."""
+    return [word for name in ("method", "extract") for word in (f"--{name}", options[name])]
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "normalize"),
+    [
+        ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"), (["--at-most", "2"], "nnls", "sum"),
+        (["--normalize", "length"], "nnls", "length"),
+        (["--solver", "active-set"], "nnls", "sum"), (["--extract", "vca"], "nnls", "length"),
+        (["--method", "pcls", "--extract", "cone"], "pcls", "none"),
+    ],
+)  # fmt: skip
+def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, normalize):
+    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
+    command("run", path, "-n", 3, "--no-browse", *words)
+    report = json.loads((tmp_path / "s_run.json").read_text())
+    assert (report["method"], report["normalize"]) == (method, normalize)
+    command("verify", tmp_path / "s")
+
+
+@pytest.mark.parametrize("what", ["shade", "spectra", "neighbours"])
+def test_brightness_that_varies_is_seen(tmp_path, what):
+    """Slowly over the scene, from pixel to pixel, or as each material's own."""
+    random = np.random.default_rng(2)
+    Y, _, F = flat(random, 0.0)
+    size = {
+        "shade": np.linspace(0.9, 1.1, 48)[:, None],
+        "neighbours": random.uniform(0.9, 1.1, (40, 48, 1)),
+        "spectra": 1.0,
+    }
+    Y *= size[what]
+    if what == "spectra":
+        Y += np.repeat(0.05 * random.standard_normal((40, 1, 30)), 48, axis=1) * F[:, :1].reshape(40, 48, 1)
+    path = write_cube(tmp_path / "s.hdr", Y + 0.002 * random.standard_normal(Y.shape))
+    assert "flat" not in unmix.extract(path, count=3, extract="cone").simplex
+
+
+def test_a_flat_scene_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
+    """The method of a resumed run is that of its first lines."""
+    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
+    unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "whole")
+    monkeypatch.setattr("unmix.jobs.run.scene_run.report_of", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "cut")
+    monkeypatch.undo()
+    report = unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "cut")
+    assert report["resumed_from"] > 0 and report["method"] == "fcls"
+    for name in ("s_abundance.img", "s_endmembers.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+
+
 def test_too_few_directions_are_one_line(tmp_path):
     Y = np.outer(np.linspace(1, 2, 400), np.linspace(0.1, 1, 9)).reshape(20, 20, 9)
     path = write_cube(tmp_path / "s.hdr", Y)

@@ -123,7 +123,7 @@ def test_every_option_is_classified():
 
 def test_the_lists_of_options_are_the_tables():
     """`device` is no part of what a run can be repeated with, but CPU and GPU agree to rounding only: it is part of the request."""
-    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading", "is_without_method"}
+    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading", "left_open"}
     assert Options().request(None, "cpu") != Options().request(None, "cuda:0") == Options().request(None, "cuda:1")
     assert set(OF_EXTRACTION) == names(Extraction) - {"count", "extract", "seed"}
     assert set(WITHOUT_EFFECT) == {*OF_OUTPUTS, *OF_CONTENTS}

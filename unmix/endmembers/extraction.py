@@ -32,8 +32,6 @@ EXTRACTORS = {
     ("sisal", True): sisal, ("cone", True): cone,
 }  # fmt: skip
 SEEDED = ("vca", "nfindr", "sisal", "cone")
-# Share of the pixels, times coordinates, that SISAL leaves outside, where none is given.
-OUTSIDE = 0.3
 # Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Parts of a scene that have endmembers of their own.
@@ -94,7 +92,7 @@ def extract_from(
     passes = Passes(scenes, budget, threads or cores(), read)
     try:
         more: dict[str, Any] = {"smooth": smooth} if smooth else {}
-        more |= {"outside": how.outside or OUTSIDE} if extract == "sisal" else {}
+        more |= {} if how.outside is None else {"outside": how.outside}
         more |= {} if how.restarts is None else {"restarts": how.restarts}
         found = EXTRACTORS[extract, how.refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
     except OSError as error:
@@ -234,10 +232,10 @@ def enclosing_library(
         j = int(found.spectra.min(axis=0).argmin())
         log.warning(
             f"{named(scenes)}: {names[j]} is negative in {below[j]} of {len(found.spectra)} bands, down to "
-            f"{found.spectra[:, j].min():.3g}: no pixel is near it; a larger `outside`, or `extract` nfindr, keeps to the pixels"
+            f"{found.spectra[:, j].min():.3g}: no pixel is near it; nfindr, or sisal with a larger `outside`, keeps to the pixels"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
-    source, counted = f"sisal (seed {seed})", None if counts is None else counts.all
+    source, counted = f"{'cone: ' if found.is_flat else ''}sisal (seed {seed})", None if counts is None else counts.all
     quality = quality_of(found.spectra, found.use) | left_out
     return Endmembers(
         names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality

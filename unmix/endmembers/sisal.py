@@ -36,6 +36,8 @@ FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
 FEW, FEWEST = 2**16, 100
 # The second round begins here.
 NEAR = 1e-3
+# Share of the pixels, times coordinates, that is left outside where none is given.
+OUTSIDE = 0.3
 # Steps at each smoothing, and the decrease by which a step is the last.
 MOST_STEPS, ENOUGH = 60, 1e-13
 
@@ -60,6 +62,8 @@ class Enclosing:
         Of Newton's method.
     use : dict
         How the scene uses it (`unmix.endmembers.quality.use_of`).
+    is_flat : bool
+        Whether it was taken in place of a cone, as the scene's brightness does not vary (`unmix.endmembers.cone`).
     """
 
     spectra: np.ndarray
@@ -69,11 +73,12 @@ class Enclosing:
     decrement: float
     steps: int
     use: dict[str, Any]
+    is_flat: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``run.json`` has of it."""
         names = ("value", "tau", "below", "decrement", "steps")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | ({"flat": True} if self.is_flat else {})
 
 
 def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
@@ -246,7 +251,7 @@ def sisal(
     pixels: int,
     budget: int,
     passes: Passes,
-    outside: float,
+    outside: float = OUTSIDE,
     restarts: int | None = None,
 ) -> Enclosing | list[int]:
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.

@@ -35,6 +35,8 @@ WHEN_SET = (
 )  # fmt: skip
 # The options that a method brings with it where they are not given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
+# The method of a run without one whose scene shows how bright its materials are.
+METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
 # In place of the path of a library that has none.
 IN_MEMORY = "(a library in memory: name it)"
 # Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
@@ -42,7 +44,7 @@ LONGEST_TAG = 1000
 # Options that change where and how a run works, not what it gives, and those that are given apart.
 OF_THIS_RUN = (
     "out_dir", "work_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams",
-    "choice", "reading", "is_without_method",
+    "choice", "reading", "left_open",
 )  # fmt: skip
 
 
@@ -54,7 +56,8 @@ class Options:
     ----------
     method : {"ucls", "scls", "nnls", "fcls", "pcls"}, optional
         The constraints on abundances. Without one it is nnls, with fractions that do not depend on brightness: ``normalize`` "length"
-        of endmembers that are extracted, by ``extract`` "cone", and "sum" of those of a library.
+        of endmembers that are extracted, by ``extract`` "cone", and "sum" of those of a library. Where the scene's brightness does not
+        vary but for noise, ``extract`` "cone" finds how bright its materials are, and the method is fcls.
     solver : str, optional
         The algorithm; default is the first solver of the method in `unmix.methods.METHODS`.
     endmembers : path-like or Endmembers, optional
@@ -221,7 +224,7 @@ class Options:
     dry_run: bool = False
     max_delta: float = MOST_DELTA
     reading: ReadOptions = field(default_factory=ReadOptions)
-    is_without_method: bool = field(default=False, init=False, repr=False, compare=False)
+    left_open: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_delta", float(self.max_delta))
@@ -240,8 +243,9 @@ class Options:
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     def choose_answer(self) -> None:
-        """Set ``method``, ``normalize`` and ``extract`` where they are not given; `is_without_method` is whether the first was not."""
-        object.__setattr__(self, "is_without_method", self.method is None)
+        """Set ``method``, ``normalize`` and ``extract`` where they are not given; `left_open` has the names of these."""
+        names = ("method", *WITH_METHOD)
+        object.__setattr__(self, "left_open", frozenset(name for name in names if getattr(self, name) is None))
         chosen: dict[str, Any] = dict(WITH_METHOD)
         if self.method is None:
             has_library = self.endmembers is not None
@@ -250,9 +254,26 @@ class Options:
                 chosen["extract"] = self.extraction.extract
             if self.l21 is None and not self.shade_normalize:  # which fractions do not go with
                 chosen["normalize"] = normalization_without_method(has_library)
-        for name, value in chosen.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+        for name in self.left_open:
+            object.__setattr__(self, name, chosen[name])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the brightness of the scene's materials decides on the method, which `decided` does."""
+        is_asked = self.endmembers is not None or self.extract != "cone" or self.normalize == "none"
+        return {"method", "normalize"} <= self.left_open and not is_asked
+
+    def decided(self, is_flat: bool) -> "Options":
+        """Return the options with the method for a scene whose brightness varies or, if ``is_flat``, does not.
+
+        In a flat scene extracted spectra are as bright as its materials. The method is fcls then; or where something is asked of nnls,
+        its fractions are of the area.
+        """
+        if not self.is_open:
+            return self
+        asks_nnls = (self.solver, self.l1, self.at_most) != (None, None, None)
+        flat: dict[str, Any] = {"normalize": "sum"} if asks_nnls else METHOD_OF_AREAS
+        return replace(self, **flat if is_flat else {})
 
     @property
     def rmse_within(self) -> float:
@@ -375,6 +396,8 @@ class Options:
         for name, value in WITH_METHOD.items():
             if own.get(name) == value:
                 del own[name]
+        for name in self.left_open if self.is_open else ():
+            own.pop(name, None)
         for name in ("endmembers", "names", "shade", "weights", "l1_weights", "noise"):
             if name in own and own[name] not in ("noise", "auto", "none"):
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY

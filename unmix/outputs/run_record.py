@@ -62,6 +62,11 @@ def read_record(path: Path) -> dict[str, Any]:
         raise OutputError(f"{path}: is damaged: {error}") from None
 
 
+def normalize_of(report: dict[str, Any]) -> str:
+    """Return how a run made fractions of abundances, "none" where it did not; older records have it with what was asked for."""
+    return str(report.get("normalize", report.get("asked", {}).get("normalize", "none")))
+
+
 @contextlib.contextmanager
 def believing(path: Path, advice: str = "") -> Iterator[None]:
     """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`.

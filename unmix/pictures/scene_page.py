@@ -14,6 +14,7 @@ from ..io.export import NODATA
 from ..io.formats.written_by import PAGE_HEAD
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.run_files.finished import FinishedRun, seconds_of
+from ..outputs.run_record import normalize_of
 from .browse import picture
 from .charts import bars, lines
 from .colours import MAGMA, VIRIDIS, colour_of, ramp
@@ -129,7 +130,7 @@ def verdict(report: dict[str, Any]) -> str:
 
 def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
     """Yield a heading and views for each kind of map with shares: sums by class, then abundances or fractions."""
-    of_each = DESCRIPTIONS.get(run.report.get("asked", {}).get("normalize"), "abundances").capitalize()
+    of_each = DESCRIPTIONS.get(normalize_of(run.report), "abundances").capitalize()
     for name, heading in (("fraction", "Sums by class"), ("abundance", of_each)):
         if not run.has(name):
             continue

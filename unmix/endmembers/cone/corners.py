@@ -3,7 +3,7 @@ mean."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import CubeError
 from ..nfindr import Simplex, exchanged_from
 from ..passes import Passes
+from ..sisal import Enclosing, sisal
 from ..statistics import Moments
 from ..vca import Points, principal
 from .directions import FEWEST_PAIRS, MOST_PIXELS, Directions, noise_of_directions, sampled_directions, signal_axes
@@ -41,6 +42,11 @@ SHARP = 1.0
 FAR = 3.0
 # Neighbours whose differences have more than this share of the variance of all pixels are no more alike than others, and tell no noise.
 ALIKE_NEIGHBOURS = 0.3
+# The brightness of a scene does not vary where its pixels leave a plane, of the dimensions that the materials span, by at most so
+# many times their noise: what neighbours differ by across the plane, and what is left of a pixel outside of these dimensions. The
+# first was at most 1.25 on 95 of 96 flat synthetic scenes of 25 to 50 dB and at least 1.5 on 96 of varying brightness or spectra, and
+# 1.06 to 5 on real ones, where the second was at least 4 in these cases (2.4 at most on the flat ones).
+FLAT_BESIDE_NEIGHBOURS, FLAT_BESIDE_REST = 1.25, 3.0
 # An edge with fewer near-pure pixels keeps its own direction.
 FEWEST_NEAR_PURE = 3
 
@@ -80,15 +86,18 @@ class Cone:
         return {"cost": self.cost, "pixels": self.pixels, "near_pure": self.near_pure, "sharp": self.sharp}
 
 
-def cone(moments: Moments | None, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> Cone | list[int]:
+def cone(
+    moments: Moments | None, p: int, seed: int, pixels: int, budget: int, passes: Passes
+) -> Cone | Enclosing | list[int]:
     """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
 
-    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra.
+    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. Where the brightness of the scene does not
+    vary, the smallest simplex around the pixels is taken (`unmix.endmembers.sisal`): it needs no pure ones, and knows areas.
 
     Returns
     -------
-    Cone or list of int
-        A list of fewer pixels than p where there are no more distinct directions.
+    Cone, Enclosing or list of int
+        An `Enclosing` is of a flat scene. A list of fewer pixels than p where there are no more distinct directions.
 
     Raises
     ------
@@ -99,12 +108,14 @@ def cone(moments: Moments | None, p: int, seed: int, pixels: int, budget: int, p
     if len(view.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = view.weighed(p)
+    if moments is not None and p > 1 and view.is_flat(axes):
+        found = sisal(moments, p, seed, pixels, budget, passes)
+        return replace(found, is_flat=True) if isinstance(found, Enclosing) else found
     begins = starts(data.T, view.sample.lengths, p, seed, PARTS)
     if not begins:
         rank = int(np.linalg.matrix_rank(data.T, tol=SAME * np.sqrt(len(data.T))))
         return [int(place) for place in view.sample.places[: min(rank, p - 1)]]
-    found = search(data, begins, ROUNDS, passes.threads)
-    return endmembers_of(view, data, axes, found)
+    return endmembers_of(view, data, axes, search(data, begins, ROUNDS, passes.threads))
 
 
 def count(passes: Passes, most: int, others: Iterable[int] = (), seed: int = 0) -> int | None:
@@ -152,6 +163,23 @@ class View(NamedTuple):
         alike = self.noise.mean() <= ALIKE_NEIGHBOURS * self.sample.units.var(axis=0).sum()
         noise = self.noise.mean() * len(one.W) / self.sample.spectra.shape[1]
         return bool(enough and alike and np.square(one.R).sum(axis=1).mean() < SHARP**2 * noise)
+
+    def is_flat(self, axes: np.ndarray) -> bool:
+        """Return whether the pixels lie on a plane of the subspace with these axes (L, p) that misses zero, but for noise.
+
+        There is a w with ``wᵀy = 1`` for all of them then: amounts of any endmembers on the plane sum to one.
+        """
+        Y, follows = self.sample.spectra, np.flatnonzero(self.sample.follows)
+        (L, p), n = axes.shape, len(Y)
+        if len(follows) < FEWEST_PAIRS or p >= L:
+            return False
+        Z = Y @ axes
+        w = np.linalg.lstsq(Z, np.ones(n), rcond=None)[0]
+        across = Z @ w
+        rest = np.maximum(np.square(Y).sum() - np.square(Z).sum(), 0.0) / (n * (L - p))
+        beside = 0.5 * np.square(across[follows] - across[follows - 1]).mean()
+        noise = min(FLAT_BESIDE_NEIGHBOURS**2 * beside, FLAT_BESIDE_REST**2 * rest * float(w @ w))
+        return bool(np.square(across - 1.0).mean() <= max(noise, SAME**2))
 
     def weighed(self, p: int) -> tuple[Weighed, np.ndarray]:
         """Return the directions in the subspace of p dimensions, and its axes (L, p)."""

@@ -19,6 +19,7 @@ from ...library import Endmembers, load
 from ...outputs.maps.map_type import decoded
 from ...outputs.names import ORTHO, inputs_of, inputs_of_run
 from ...outputs.run_files.finished import FinishedRun, stem_of_outputs
+from ...outputs.run_record import normalize_of
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
@@ -274,7 +275,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         "whole": run.report.get("whole"),
         "scene": run.report.get("identity", {}).get("data"),
         "bands_used": list(run.report["bands_used"]),
-        "normalize": run.report.get("asked", {}).get("normalize", "none"),
+        "normalize": normalize_of(run.report),
         "pixels": {key: int(count) for key, count in pixels.items()},
     }
     kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)

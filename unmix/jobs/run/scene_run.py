@@ -71,8 +71,10 @@ def announce(said: str) -> None:
 
 def said_of_answer(options: Options) -> str:
     """Return what a run does whose method is not given."""
-    source = f" of endmembers by {options.extract}" if options.endmembers is None else ""
-    return f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}{source}, whatever a pixel's brightness"
+    answer = f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}"
+    if options.endmembers is not None:
+        return f"{answer}, whatever a pixel's brightness"
+    return f"{answer} of endmembers by {options.extract}, whatever a pixel's brightness; fcls where that does not vary"
 
 
 class SceneRun:
@@ -159,15 +161,18 @@ class SceneRun:
     def asked(self) -> CompletedRun:
         """Compose the request of this run, and return what a finished run must have to be skipped."""
         own = self.options.request(self.inputs.library, self.executor.name)
+        if self.given.is_open:
+            own["method"] = "left open"
         self.request = own | self.inputs.request() | self.regression.request()
         return CompletedRun(self.request, self.inputs.watch.identity)
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
         """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
         began = time.perf_counter()
-        if self.given.is_without_method and self.options.normalize != "none":
+        if "method" in self.given.left_open and self.options.normalize != "none":
             announce(said_of_answer(self.options))
         endmembers, passes = self.find_endmembers(resume)
+        self.decide_method(endmembers)
         extracting = time.perf_counter() - began
         scene, options, outputs = self.scene, self.options, self.outputs
         plan = self.plan(endmembers)
@@ -227,6 +232,18 @@ class SceneRun:
         refuse_names(endmembers, options)
         passes += self.regression.keep_rows(endmembers, scene, self.used, self.nodata, self.inputs.noise, options)
         return self.kept(endmembers), passes
+
+    def decide_method(self, endmembers: Endmembers) -> None:
+        """Take the method that extracted endmembers call for, where it was left open."""
+        if not self.given.is_open:
+            return
+        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.scene.path
+        self.given = self.given.decided(is_flat)
+        self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
+        if is_flat:
+            log.info(
+                f"{path}: its brightness does not vary, but for noise: {self.given.method} of the corners of the smallest simplex"
+            )
 
     def kept(self, endmembers: Endmembers) -> Endmembers:
         """Return the endmembers that a penalty on rows leaves; names of a browse image that are not among them are dropped."""

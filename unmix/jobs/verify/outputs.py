@@ -23,6 +23,7 @@ from ...outputs.maps.map_type import blank_of
 from ...outputs.names import MAPS, ORTHO
 from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.run_files.journal import difference
+from ...outputs.run_record import normalize_of
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
 from ..derived.noise import NoiseCube
@@ -165,8 +166,7 @@ def verify_report(
 
 def shares_of(report: dict[str, Any], library: Endmembers, method: Method | None) -> Normalization | None:
     """Return how a run made fractions of abundances, for its spectra without weights of bands; None where it did not."""
-    asked = report.get("asked", {}).get("normalize", "none")
-    return Normalization.of(asked, library.matrix, has_shade=method is not None and method.has_shade)
+    return Normalization.of(normalize_of(report), library.matrix, has_shade=method is not None and method.has_shade)
 
 
 def check_derived(

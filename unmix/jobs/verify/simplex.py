@@ -6,7 +6,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...endmembers import purest_of
-from ...endmembers.cone.corners import FEWEST_NEAR_PURE, Cone, cone
+from ...endmembers.cone.corners import FEWEST_NEAR_PURE, Cone, View, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes, Scene
@@ -132,6 +132,10 @@ def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix
     found, p = report["endmembers"], matrix.shape[1]
     of_scene = moments(scene, bands, report["nodata"], BUDGET, cores())
     passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    if found["simplex"].get("flat"):
+        view = View.of(passes)
+        if not view.is_flat(view.weighed(p)[1]):
+            return "the brightness of the scene varies"
     points, _ = components(of_scene, p, scene.lines * scene.samples, BUDGET, passes)
     try:
         U, deviations = axes(of_scene, p)

@@ -146,6 +146,7 @@ def report_of(
         log.warning(f"{scene.path}: {missing.said}")
     return what_was_read(scene, used, problem.nodata, command, options.reading) | {
         "method": problem.method.name,
+        "normalize": "none" if problem.normalization is None else problem.normalization.kind,
         "solver": problem.solver.name,
         "exact": problem.solver.exact,
         "device": device,

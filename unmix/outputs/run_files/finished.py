@@ -17,7 +17,7 @@ from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ..lock import STALE
 from ..maps.map_type import decoded
 from ..names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
-from ..run_record import believing, read_record
+from ..run_record import believing, normalize_of, read_record
 from .journal import read_resume_state
 
 
@@ -113,7 +113,7 @@ class FinishedRun:
         names = [str(word) for word in self.report["endmembers"]["names"]]
         if name == "fraction":
             names = [str(one["name"]) for one in self.report["classes"]]
-            last = BRIGHTNESS if self.report.get("asked", {}).get("normalize") is None else SCALE
+            last = BRIGHTNESS if normalize_of(self.report) == "none" else SCALE
             names += [SHADE] * (count == len(names) + 2) + [last]
         return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
 
