@@ -158,8 +158,8 @@ class Counts:
     Attributes
     ----------
     by : dict of str to int or None
-        By the names of `CRITERIA`, and "cone", the edges of the smallest cone around the directions of pixels
-        (`unmix.endmembers.cone.count`); None where the scene does not allow it.
+        By the names of `CRITERIA`, and those of `unmix.endmembers.cone.count`: "plane", of a scene whose brightness does not vary, and
+        "cone", the edges of the smallest cone around the directions of pixels; None where the scene does not allow it.
     """
 
     by: dict[str, int | None]
@@ -175,12 +175,15 @@ class Counts:
     def auto(self) -> int:
         """The number that is taken where none is given.
 
-        That of HySime, of spatial noise and of MNF, where all three are the same: then materials hardly vary. Else that of the cone,
-        where neighbours are more alike than other pixels, so that they tell noise. Else HySime's if it agrees with that of spatial
-        noise: then bands share no noise. Else MNF's if that agrees. Else the smaller of the two with spatial noise; but where MNF
-        counts one, neighbours are no more alike than other pixels, and it says nothing.
+        That of the plane, where neither brightness nor spectra vary. That of HySime, of spatial noise and of MNF, where all three are
+        the same: then materials hardly vary. Else that of the cone, where neighbours are more alike than other pixels, so that they
+        tell noise. Else HySime's if it agrees with that of spatial noise: then bands share no noise. Else MNF's if that agrees. Else
+        the smaller of the two with spatial noise; but where MNF counts one, neighbours are no more alike than other pixels, and it
+        says nothing.
         """
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
+        if (plane := self.by.get("plane")) is not None:
+            return plane
         if self.is_unanimous:
             return plain
         if (edges := self.edges) is not None:
@@ -205,7 +208,7 @@ class Counts:
     def is_clear(self) -> bool:
         """Whether the criterion that is taken agrees with another."""
         plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
-        if self.is_unanimous:
+        if self.is_unanimous or self.by.get("plane") is not None:
             return True
         if (edges := self.edges) is not None:
             return any(agree(edges, other) for other in (plain, spatial, components) if other)
@@ -219,4 +222,5 @@ class Counts:
         return self.by | {"auto": self.auto}
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {'-' if count is None else count}" for name, count in self.by.items())
+        said = {name: count for name, count in self.by.items() if name != "plane" or count is not None}
+        return ", ".join(f"{name} {'-' if count is None else count}" for name, count in said.items())

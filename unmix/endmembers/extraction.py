@@ -130,7 +130,7 @@ def extract_from(
 def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, threads: int | None) -> Counts:
     """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
     by = Counts.of(scene_moments).by
-    return Counts({"cone": count(Passes(scenes, budget, threads or cores()), MOST, filter(None, by.values()))} | by)
+    return Counts(count(Passes(scenes, budget, threads or cores()), MOST, filter(None, by.values())) | by)
 
 
 def of_which(

@@ -37,9 +37,6 @@ SAME = 1e-7
 # On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48 with variability 1.2 to 4, on
 # real ones 2.6 and 6.
 SHARP = 1.0
-# Where they leave even the best cone by this many times their noise, no pixel is near any edge, and another count is asked: 5 on a
-# scene of six materials of which none is above two thirds of any pixel, at most 2.1 on the others.
-FAR = 3.0
 # Neighbours whose differences have more than this share of the variance of all pixels are no more alike than others, and tell no noise.
 ALIKE_NEIGHBOURS = 0.3
 # The brightness of a scene does not vary where its pixels leave a plane, of the dimensions that the materials span, by at most so
@@ -118,29 +115,6 @@ def cone(
     return endmembers_of(view, data, axes, search(data, begins, ROUNDS, passes.threads))
 
 
-def count(passes: Passes, most: int, others: Iterable[int] = (), seed: int = 0) -> int | None:
-    """Return the number of edges of the cone with the least value of `distance_and_lonely_edges`, at most ``most``.
-
-    Cones of 1, 2, 3… edges are searched until `NO_BETTER` in a row are no better, and cones of as many as ``others`` say. None where
-    the sample has no direction, too few neighbours to tell noise, or pixels that leave the best of these cones by `FAR` times it.
-    """
-    view = View.of(passes)
-    if view.sample.follows.sum() < FEWEST_PAIRS:
-        return None
-    most = min(most, *view.sample.spectra.shape)
-    values: dict[int, tuple[float, float]] = {}
-    for p in range(1, most + 1):
-        values[p] = view.value_of(p, seed, passes.threads)
-        best = min(values, key=values.__getitem__)
-        if p - best >= NO_BETTER:
-            break
-    for p in others:
-        if p <= most and p not in values:
-            values[p] = view.value_of(p, seed, passes.threads)
-    best = min(values, key=values.__getitem__)
-    return best if values[best][1] < FAR else None
-
-
 class View(NamedTuple):
     """A sample of directions and their weights."""
 
@@ -187,18 +161,49 @@ class View(NamedTuple):
         T = self.sample.units @ axes
         return Weighed(T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0), self.weights), axes
 
-    def value_of(self, p: int, seed: int, threads: int) -> tuple[float, float]:
-        """Return the value by which a cone of p edges is compared, and the distance of directions from it over their noise.
-
-        Both are infinite where there are fewer directions.
-        """
+    def value_of(self, p: int, seed: int, threads: int) -> float:
+        """Return the value by which a cone of p edges is compared, infinite where there are fewer directions."""
         data, _ = self.weighed(p)
         begins = starts(data.T, self.sample.lengths, p, seed, PARTS_TO_COUNT)
         if not begins:
-            return np.inf, np.inf
-        one = fitted(data, search(data, begins, ROUNDS[:-1], threads))
-        squares = np.square(one.R).sum(axis=1) + data.outside
-        return distance_and_lonely_edges(one), float(np.sqrt(squares.mean() / self.noise.mean()))
+            return np.inf
+        return distance_and_lonely_edges(fitted(data, search(data, begins, ROUNDS[:-1], threads)))
+
+
+def count(passes: Passes, most: int, others: Iterable[int] = (), seed: int = 0) -> dict[str, int | None]:
+    """Count the endmembers from a sample of directions, at most ``most``, by two criteria.
+
+    Returns
+    -------
+    dict
+        ``plane``: the least of ``others``, which count dimensions, in as many of which the pixels of a scene whose brightness does not
+        vary lie on a plane; None where brightness varies. ``cone``: the edges of the cone with the least value of
+        `distance_and_lonely_edges`, see `count_edges`. Both are None where the sample has too few neighbours to tell noise.
+    """
+    view = View.of(passes)
+    if view.sample.follows.sum() < FEWEST_PAIRS:
+        return {"plane": None, "cone": None}
+    most = min(most, *view.sample.spectra.shape)
+    others = sorted(p for p in others if p <= most)
+    plane = next((p for p in others if p > 1 and view.is_flat(view.weighed(p)[1])), None)
+    return {"plane": plane, "cone": count_edges(view, most, others, seed, passes)}
+
+
+def count_edges(view: View, most: int, others: Iterable[int], seed: int, passes: Passes) -> int:
+    """Return the number of edges of the best cone.
+
+    Cones of 1, 2, 3… edges are searched until `NO_BETTER` in a row are no better, and cones of as many as ``others`` say.
+    """
+    values: dict[int, float] = {}
+    for p in range(1, most + 1):
+        values[p] = view.value_of(p, seed, passes.threads)
+        best = min(values, key=values.__getitem__)
+        if p - best >= NO_BETTER:
+            break
+    for p in others:
+        if p not in values:
+            values[p] = view.value_of(p, seed, passes.threads)
+    return min(values, key=values.__getitem__)
 
 
 def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, int, int]], threads: int) -> np.ndarray:

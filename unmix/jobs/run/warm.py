@@ -90,7 +90,7 @@ def warm(
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
-                    for how in ("cone", "vca"):
+                    for how in ("cone", "sisal", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
                     fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
