@@ -14,7 +14,8 @@ method = options.combine(
         default=None,
         help="The constraints on abundances: "
         + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values())
-        + ".  [default: nnls, and fractions that do not depend on brightness: --normalize length, or sum with -e, and --extract cone; fcls where the brightness of a scene does not vary]",
+        + ".  [default: nnls, and fractions that do not depend on brightness: --normalize length, or sum with -e, and --extract cone; "
+        "fcls where the brightness of a scene does not vary]",
     ),
     click.option(
         "--solver",

@@ -59,6 +59,7 @@ def how(number: int, folder: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def small_cluster() -> Iterator[Callable[..., Any]]:
     """Yield a function that runs a scene as `unmix.run` does, on a worker that is a thread of this process."""
+    import dask
     from distributed import Client, LocalCluster
 
     from unmix.jobs.distributed.executor import ClusterExecutor
@@ -74,6 +75,7 @@ def small_cluster() -> Iterator[Callable[..., Any]]:
             executor.pool.stop()
 
     with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),  # before Python 3.11.9 it may stop all threads
         LocalCluster(
             n_workers=1,
             threads_per_worker=1,

@@ -147,7 +147,8 @@ def connect_client(address: str, security: Security, seconds: float) -> Client:
 def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:
     """Start a scheduler and workers on this machine, with TLS and keys of their own; ``stack`` stops them.
 
-    Only the dashboard is without TLS: it listens on the loopback interface. If it was not asked for, nothing listens for HTTP.
+    Only the dashboard is without TLS: it listens on the loopback interface. If it was not asked for, nothing listens for HTTP, and
+    nothing takes profiles: where Python is older than 3.11.9, a thread that ends meanwhile may stop the worker for ever.
     """
     try:
         security = Security.temporary()
@@ -161,7 +162,7 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     scheduler_options: dict[str, Any] = {"dashboard_address": f"{LOOPBACK}:{access.dashboard or 0}"}
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
-    with ctrl_c_held():
+    with ctrl_c_held(), dask.config.set({"distributed.worker.profile.enabled": access.dashboard is not None}):
         local = LocalCluster(
             n_workers=count, threads_per_worker=max(1, cores() // count), memory_limit=0, local_directory=folder,
             silence_logs=logging.CRITICAL, security=security, protocol="tls://", host=LOOPBACK,
