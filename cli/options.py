@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +16,18 @@ from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
 from unmix.io.remote import is_remote, located
 from unmix.methods import METHODS, SOLVERS, WITHOUT_METHOD
+from unmix.settings import Setting, settings_of
+from unmix.settings.models import ModelSettings
+from unmix.settings.reading import ReadSettings
+from unmix.settings.run import RunSettings
 
 from .main import as_options, print_err
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+# All options that a run may have, and their defaults.
+DECLARING = (RunSettings, ReadSettings, ModelSettings)
+DECLARED = settings_of(*DECLARING)
+DEFAULTS = {one.name: one.default for each in DECLARING for one in fields(each)}
 
 
 def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -30,13 +39,6 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
         return command
 
     return decorate
-
-
-across_gaps = click.option(
-    "--across-gaps",
-    is_flag=True,
-    help="Resample the library by straight lines across gaps in its channels.  [default: a band in a gap is an error]",
-)
 
 
 def one_of(names: Iterable[str]) -> click.Choice:
@@ -110,95 +112,57 @@ class NumberOr(click.ParamType):
             self.fail(f"'{value}' is no number, nor {' or '.join(self.words)}", param, ctx)
 
 
-opening = combine(
-    click.option("--dataset", metavar="PATH[:yxb]",
-                 help="Path of the cube in an HDF5 file that is not of a known product, and the order of its axes."),
-    click.option("--wavelengths", metavar="FILE",
-                 help="Use these wavelengths instead of the cube's: a text or CSV file with a line for each band, wavelength and "
-                 "optionally FWHM (nm; µm if all are below 25), or a file with an ENVI header; or, with --dataset, their path in the "
-                 "HDF5 file."),
-)  # fmt: skip
+def option(name: str, **other: Any) -> Callable[[Command], Command]:
+    """Return the option that `unmix.settings` declares by this name; ``other`` stands in for what click is told of it."""
+    one, default = DECLARED[name], DEFAULTS[name]
+    is_off, flag = bool(one.switch) and "/" not in one.switch, one.switch or name
+    long = "/".join("--" + word.replace("_", "-") for word in flag.split("/"))
+    words = [word for word in (one.short, long, name if is_off else "") if word]
+    unset = f"  [default: {one.unset}]" if one.unset else ""
+    how: dict[str, Any] = {"help": as_options(one.help + unset)}
+    if isinstance(default, bool):
+        how |= {"default": default} if one.switch else {}
+        how |= {} if "/" in one.switch else {"is_flag": True}
+        how |= {"flag_value": False} if is_off else {}
+    elif default == ():
+        how |= {"multiple": True, "metavar": one.metavar}
+    else:
+        how |= {"type": type_of(one), "default": default, "metavar": one.metavar}
+        how |= {"show_default": default is not None and not one.unset}
+    return click.option(*words, **how | other)
 
+
+def declared(*names: str) -> Callable[[Command], Command]:
+    """Combine the options that `unmix.settings` declares by these names."""
+    return combine(*map(option, names))
+
+
+def type_of(one: Setting) -> Any:
+    """Return what click makes of a value."""
+    if one.kind == "number":
+        return NumberOr(one.choices) if one.choices else float
+    if one.kind == "whole":
+        return int if one.least is None else click.IntRange(one.least, one.most)
+    if one.choices and not one.is_path:
+        return FormatName(one.choices) if "geotiff" in one.choices else one_of(one.choices)
+    kinds = {"word": str.lower, "input": Input(), "folder": Folder(), "local folder": Local(file_okay=False)}
+    return kinds.get(one.kind, str)
+
+
+opening = declared("dataset", "wavelengths")
 reading = combine(
-    click.option("--scale", type=float, metavar="F",
-                 help="Divide stored values by F, instead of applying the scale factor, gains and offsets in the file."),
-    click.option("--nodata", type=float, metavar="V", help="Stored value that means no data; replaces the one in the file."),
-    click.option("--bands", default="good", metavar="WHICH", show_default=True,
-                 help="Bands to use: good (by the bad band list in the file), all, auto (the good ones that are not dead, constant "
-                 "or out of physical range: more than half of a sample below 0, or above 1.2 where most bands are not), or a list "
-                 "from 1: 1-50,60."),
-    click.option("--ignore-nm", metavar="A-B,...",
-                 help="Leave out bands with wavelengths in these ranges, in nm: 1350-1420,1800-1950; water is 1310-1490,1770-2050."),
-    click.option("--lines", metavar="A:B", help="Read only lines A to B, counted from 0, B excluded."),
-    click.option("--samples", metavar="A:B",
-                 help="Read only samples A to B, counted like lines; map information is shifted accordingly."),
-    click.option("--bbox", metavar="W,S,E,N",
-                 help="Read only the part that has all pixels whose centres are in this box, in the units of the map: of a swath with "
-                 "a lookup table (EMIT), too."),
-    click.option("--mask", metavar="FILE[:BAND]",
-                 help="Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name."),
-    click.option("--mask-out", metavar="FILE[:BAND]", multiple=True,
-                 help="Leave out pixels where this raster is not 0, as masks of EMIT and isofit flag them: "
-                 "--mask-out 'mask.nc:Cloud flag'. May be given several times. {stem} and {dir} stand for each scene's own: "
-                 "'{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL."),
-    opening,
-)  # fmt: skip
-
-extraction = combine(
-    click.option("-n", "--count", metavar="N",
-                 help="Number of endmembers to extract; auto estimates it (at most 30; see unmix count)."
-                 "  [default: auto]"),
-    click.option("--extract", type=str.lower, default=None, metavar="NAME",
-                 help="Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), "
-                 "nfindr (the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone "
-                 "(the smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels).  "
-                 "[default: cone; vca with options of exchanges, or of run with --method]"),
-    click.option("--refine/--no-refine", default=True,
-                 help="Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.  [default: refine]"),
-    click.option("--smooth", type=click.IntRange(min=0), default=0, metavar="K",
-                 help="Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner."),
-    click.option("--restarts", type=click.IntRange(0, 1000), metavar="R",
-                 help="Begin exchanges from R more sets of pixels, and take the largest simplex.  [default: 0; of nfindr 3 above six]"),
-    click.option("--outliers", type=float, metavar="T",
-                 help="Extract from no pixel that is T times as far from all others as these are on average (RX detector): 10 "
-                 "finds hot pixels; rare materials are far, too."),
-    click.option("--outside", type=float, metavar="SHARE",
-                 help="For sisal: how many coordinates may be below 0, for each pixel; few for a simplex around all.  [default: 0.3]"),
-    click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="S", show_default=True,
-                 help="Seed of what is random: the directions of vca, and the draws of --monte-carlo where there are any."),
-)  # fmt: skip
-
-outputs = combine(
-    click.option(
-        "-o",
-        "--out-dir",
-        type=Folder(),
-        metavar="DIR",
-        help="Folder for outputs; run, batch and mesma also upload to s3://BUCKET/PREFIX.  [default: the folder of the cube]",
-    ),
-    click.option("--overwrite", is_flag=True, help="Replace outputs that exist, if unmix wrote them."),
+    declared("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "bbox", "mask", "mask_out"), opening
 )
-
-budget = combine(
-    click.option(
-        "--memory",
-        default="1G",
-        metavar="SIZE",
-        help="Bound on the memory for blocks, such as 256M or 2G.",
-        show_default=True,
-    ),
-    click.option("--threads", type=click.IntRange(1), metavar="K", help="Number of CPU threads.  [default: all cores]"),
-)
+extraction = declared("count", "extract", "refine", "smooth", "restarts", "outliers", "outside", "seed")
+outputs = declared("out_dir", "overwrite")
+budget = declared("memory", "threads")
+across_gaps, gpu_memory = option("across_gaps"), option("gpu_memory")
 
 method_as_for_run = combine(
     click.option("--method", type=one_of(METHODS), default=WITHOUT_METHOD, show_default=True,
                  help="The constraints on abundances, as for run."),
     click.option("--solver", type=one_of(SOLVERS), default=None, help="The algorithm, as for run."),
 )  # fmt: skip
-
-gpu_memory = click.option(
-    "--gpu-memory", default="1G", metavar="SIZE", show_default=True, help="Bound on the memory for blocks on each GPU."
-)
 
 logs = combine(
     click.option("-v", "--verbose", is_flag=True, help="Log details, and show tracebacks of errors."),

@@ -23,7 +23,7 @@ NEARLY, AHEAD = 0.8, 256 * 2**20
 @archive.scenes
 @unmixing.every
 @config.option
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
+@options.option("dry_run")
 @archive.reporting
 @options.logs
 def command(

@@ -279,8 +279,8 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
     Y = (F @ E.T * random.uniform(0.5, 1.5, (600, 1))).reshape(20, 30, 20)
     path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", E)
     report = unmix.run(path, device="cpu", browse=False)
-    asked = report["asked"]
-    assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "length", "cone")
+    assert (report["method"], report["normalize"], report["asked"]["method"]) == ("nnls", "length", "left open")
+    assert report["options"] == {"method": "nnls", "normalize": "length", "extract": "cone", "browse": False}
     assert verify(tmp_path / "s", everything=True).faults == []
     asked = unmix.run(path, endmembers=library, device="cpu", browse=False, overwrite=True)["asked"]
     assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "sum", None)

@@ -12,9 +12,12 @@ from unmix.jobs.executor import LocalExecutor
 from unmix.jobs.run.scene_run import SceneRun
 from unmix.methods import Extraction, ModelChoice
 from unmix.options import Options
-from unmix.options.contradictions import OF_A_LIBRARY, OF_EXTRACTION
-from unmix.outputs.record.headers import WITHOUT_EFFECT
+from unmix.options.contradictions import OF_EXTRACTION
 from unmix.scene import SINGLE_MASKS, ReadOptions
+from unmix.settings import settings_of
+from unmix.settings.models import ModelSettings
+from unmix.settings.reading import ReadSettings
+from unmix.settings.run import RunSettings
 
 BANDS = 8
 LIB = {"endmembers": "e.csv"}
@@ -59,6 +62,7 @@ OF_CONTENTS = {
     "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
     "names": ({}, "other.csv"),
 }  # fmt: skip
+OF_A_LIBRARY = [name for name, one in settings_of(RunSettings).items() if one.is_of_library]
 OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
 ALL = OF_NO_MAP | OF_MAPS
 # Without one of these a library is an error, so that there is nothing to compare.
@@ -121,12 +125,22 @@ def test_every_option_is_classified():
     assert names(Options) & names(ReadOptions, ModelChoice) == set() == names(ReadOptions) & names(ModelChoice)
 
 
-def test_the_lists_of_options_are_the_tables():
+def default_of(name):
+    return next(getattr(one, name) for one in (Options, ReadOptions, ModelChoice) if hasattr(one, name))
+
+
+def test_every_option_is_declared_with_its_effect():
     """`device` is no part of what a run can be repeated with, but CPU and GPU agree to rounding only: it is part of the request."""
-    assert set(options.OF_THIS_RUN) == {*OF_NO_MAP, "device", "choice", "reading", "left_open"}
+    declared = settings_of(RunSettings, ReadSettings, ModelSettings)
+    tables = {"nothing": OF_NO_MAP, "values": OF_VALUES, "outputs": OF_OUTPUTS, "contents": OF_CONTENTS}
+    effects = {name: effect for effect, table in tables.items() for name in table}
+    assert {name: one.affects for name, one in declared.items()} == effects | {"device": "nothing"}
+    assert all(
+        one.help and (one.metavar or one.choices or isinstance(default_of(name), bool))
+        for name, one in declared.items()
+    )
     assert Options().request(None, "cpu") != Options().request(None, "cuda:0") == Options().request(None, "cuda:1")
     assert set(OF_EXTRACTION) == names(Extraction) - {"count", "extract", "seed"}
-    assert set(WITHOUT_EFFECT) == {*OF_OUTPUTS, *OF_CONTENTS}
     assert {*SINGLE_MASKS, "mask_out"} == {name for name in names(ReadOptions) if "mask" in name}
     defaults = {f.name: f.default for f in fields(ModelChoice)}
     assert {name for name in defaults if name not in ModelChoice().to_dict()} == set(methods.WHEN_SET) <= set(defaults)

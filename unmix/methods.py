@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .errors import MethodError
+from .settings import described
+from .settings.extraction import ExtractSettings
+from .settings.models import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -87,40 +90,10 @@ class DrawChoice:
 OF_EXCHANGES = ("refine", "restarts", "smooth", "outside")
 
 
+@described
 @dataclass(frozen=True)
-class Extraction:
-    """How endmembers are extracted.
-
-    Attributes
-    ----------
-    count : int or "auto"
-        How many; "auto" estimates the number (`unmix.endmembers.counts`) and uses at most 30.
-    extract : {"vca", "spa", "atgp", "nfindr", "sisal", "cone"}, optional
-        The algorithm; "atgp" is another name of "spa". Default is "cone", or "vca" where ``refine``, ``restarts``, ``smooth`` or
-        ``outside`` say how pixels are exchanged.
-    refine : bool
-        Exchange VCA's pixels for others while that enlarges their simplex (`unmix.endmembers.nfindr`).
-    restarts : int, optional
-        From how many more sets of pixels, VCA's with other seeds, exchanges begin; the largest simplex is taken. Default is none for
-        VCA, and for N-FINDR, with which SISAL begins, three above six endmembers.
-    smooth : int
-        Take, for each corner of the simplex, the mean of so many pixels nearest to it; 0 is the pixel at the corner.
-    outside : float, optional
-        For SISAL: the share of barycentric coordinates of the pixels that may be below 0, for each pixel; default is 0.3.
-    outliers : float, optional
-        Leave out pixels that are so many times as far from the others as these are on average (`unmix.endmembers.outliers`).
-    seed : int
-        Seed of random directions, from 0.
-    """
-
-    count: int | str = "auto"
-    extract: str | None = None
-    refine: bool = True
-    restarts: int | None = None
-    smooth: int = 0
-    outside: float | None = None
-    outliers: float | None = None
-    seed: int = 0
+class Extraction(ExtractSettings):
+    """How endmembers are extracted."""
 
     def __post_init__(self) -> None:
         if self.extract is None:
@@ -133,45 +106,10 @@ def classes_in_order(classes: Sequence[str]) -> list[str]:
     return sorted(set(classes), key=lambda name: (name.lower(), name))
 
 
+@described
 @dataclass(frozen=True)
-class ModelChoice:
-    """How MESMA chooses among models, each of at most one spectrum of each class, and shade.
-
-    Attributes
-    ----------
-    levels : str
-        ``A-B``: endmembers of a model, shade included, from 2 to 4.
-    limits : {"exact", "viper"}
-        ``exact``: fractions are not negative and sum to at most one, and each model is fitted under that. ``viper``: models are fitted
-        by least squares, and rejected if a fraction is outside of ``min_fraction`` to ``max_fraction``, or shade of ``min_shade`` to
-        ``max_shade``.
-    max_rmse : float, optional
-        Models with a larger RMSE are rejected; default is 0.025 for ``viper``, and none for ``exact``.
-    max_residual : float, optional
-        For ``viper``: models whose residual is at least so large, either way, in ``residual_bands`` bands in use after each other are
-        rejected; default is none.
-    residual_bands : int
-    class_sets : str, optional
-        ``A+B,A+C+D``: the sets of classes that models are made of; default is all of the sizes that ``levels`` allows. Under ``exact``,
-        where a fraction may be zero, their parts are models too.
-    fusion : float
-        A level has to better the RMSE by so much.
-    fusion_rule : {"kept", "preceding"}
-        Better than the last level that was kept, or than the preceding one, kept or not (VIPER's).
-    """
-
-    levels: str = "2-3"
-    limits: str = "exact"
-    fusion: float = 0.007
-    fusion_rule: str = "kept"
-    min_fraction: float = -0.05
-    max_fraction: float = 1.05
-    min_shade: float = 0.0
-    max_shade: float = 0.8
-    max_rmse: float | None = None
-    max_residual: float | None = None
-    residual_bands: int = 7
-    class_sets: str | None = None
+class ModelChoice(ModelSettings):
+    """How MESMA chooses among models, each of at most one spectrum of each class, and shade."""
 
     def __post_init__(self) -> None:
         low, high = self.sizes

@@ -19,7 +19,7 @@ from ..io.remote import located
 from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
-from ..options.contradictions import OF_A_LIBRARY
+from ..options.contradictions import refuse_without_library
 from ..outputs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..outputs.record.missing import with_free
 from ..outputs.record.report import input_of
@@ -97,9 +97,8 @@ def check(
     of_library = {
         "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
     }  # fmt: skip
-    for name, does in OF_A_LIBRARY.items():
-        if endmembers is None and of_library.get(name) not in (None, False):
-            raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
+    if endmembers is None:
+        refuse_without_library(of_library)
     how_read = ReadOptions(**reading)
     scene, used, nodata = open_scene(cube, how_read, True)
     findings = Findings()

@@ -2,12 +2,10 @@
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..blocks import parse_size
-from ..certificate import MOST_DELTA
 from ..errors import MethodError
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
@@ -26,12 +24,22 @@ from ..methods import (
     on_cpu,
 )  # fmt: skip
 from ..scene import ReadOptions, absolute_name, name_for
+from ..settings import described, names_where, settings_of
+from ..settings.run import RunSettings
 from .contradictions import OF_EXTRACTION, refuse_contradictions
 
-# What is part of a run's request (`Options.request`) only where it is asked for: a record without it is of a run without it.
+# What a request has of every run; of other options only where they are not at their defaults.
+ALWAYS_REQUESTED = (
+    "method", "solver", "endmembers", "count", "extract", "seed", "residual", "certificate", "format", "ortho", "top", "max_delta",
+)  # fmt: skip
+# Keys that `request` omits at their defaults; a record without one was made with the default.
 WHEN_SET = (
-    "refine", "restarts", "smooth", "outside", "outliers", "by", "shade_normalize", "choice", "uncertainty", "within", "class_map",
-    "browse", "rgb", "draws", "noise", "weights", "shade", "classes", "tag", "l1", "l21", "quantize", "normalize", "at_most", "names",
+    *(name for name, one in settings_of(RunSettings).items() if one.affects != "nothing" and name not in ALWAYS_REQUESTED),
+    "choice", "draws",
+)  # fmt: skip
+# Of these, those that are recorded as they are: others are recorded by what is read or made of them.
+AS_GIVEN = (
+    "class_map", "at_most", "browse", "rgb", "quantize", "uncertainty", "restarts", "smooth", "outside", "outliers", "normalize",
 )  # fmt: skip
 # The options that a method brings with it where they are not given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
@@ -41,128 +49,23 @@ METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
 IN_MEMORY = "(a library in memory: name it)"
 # Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
 LONGEST_TAG = 1000
-# Options that change where and how a run works, not what it gives, and those that are given apart.
-OF_THIS_RUN = (
-    "out_dir", "work_dir", "overwrite", "skip_existing", "dry_run", "device", "memory", "gpu_memory", "threads", "streams",
-    "choice", "reading", "left_open",
-)  # fmt: skip
+# Options that do not affect the maps; `choice` and `reading` are recorded separately.
+NOT_RECORDED = (*names_where(RunSettings, affects="nothing"), "choice", "reading", "left_open")
 
 
+@described
 @dataclass(frozen=True)
-class Options:
+class Options(RunSettings):
     """How scenes are to be unmixed.
 
     Attributes
     ----------
-    method : {"ucls", "scls", "nnls", "fcls", "pcls"}, optional
-        The constraints on abundances. Without one it is nnls, with fractions that do not depend on brightness: ``normalize`` "length"
-        of endmembers that are extracted, by ``extract`` "cone", and "sum" of those of a library. Where the scene's brightness does not
-        vary but for noise, ``extract`` "cone" finds how bright its materials are, and the method is fcls.
-    solver : str, optional
-        The algorithm; default is the first solver of the method in `unmix.methods.METHODS`.
-    endmembers : path-like or Endmembers, optional
-        A spectral library; by default ``count`` endmembers are extracted from the scene by ``extract`` with ``seed``.
-    select : str, optional
-        Names or classes of the spectra of ``endmembers`` to use, ``A,B*``; see `unmix.library.select`.
-    complete : bool
-        Leave out the spectra of ``endmembers`` that have no value at a band in use.
-    classes : str, optional
-        Where the classes of the spectra of ``endmembers`` are: ``COLUMN`` of this CSV file, or ``FILE:COLUMN`` of another one with
-        their names; default is what the library itself says.
-    library_scale : float, optional
-        Values of ``endmembers`` are divided by it.
-    across_gaps : bool
-        Resample ``endmembers`` by straight lines across gaps in their channels; otherwise a band in a gap is an error.
-    names : path-like or Endmembers, optional
-        A library whose spectra are tried as what the endmembers lack, where pixels have a spectrum in common that no mixture of them
-        has; see `unmix.jobs.missing`. Default are the spectra of ``endmembers`` that ``select`` leaves out.
-    by : {"class"}, optional
-        Also write the sums of the abundances by class, and the sum of all (without shade), to ``STEM_fraction``.
-    shade : path-like, optional
-        For a method with shade, and for "mesma": the library whose one spectrum is that of shade; default is zero in all bands.
-    shade_normalize : bool
-        Divide the sums by class by the sum of all, so that shade is taken out; −9999 where that is 0.
-    weights : path-like or "noise", optional
-        Weights of the bands, which pixels and library are multiplied with: a text file with a number for each band, or the inverse of
-        ``noise``. RMSE and residuals in the unit of the bands go to ``STEM_unweighted`` and ``STEM_residual``.
-    l1 : float, "auto" or "discrepancy", optional
-        For nnls: minimise ``½ |y − E a|² + λ wᵀa``, λ this number: the larger, the fewer endmembers, and the smaller their abundances.
-        "auto" chooses the λ for the scene whose fit has the least expected error, "discrepancy" that which leaves as much as there is
-        noise: from ``noise``, or from what the scene shows of it.
-    l1_weights : path-like, optional
-        The weights w: a text file with a number for each endmember; default is 1.
-    l21 : float or "auto", optional
-        For nnls: minimise ``½ Σ|y − E a|² + λ Σ_j |x_j|`` over all pixels together, λ this number and x_j the abundances of endmember j
-        in all of them: the larger, the fewer endmembers there are in the scene. Only these are written. "auto" chooses the λ whose
-        fit has the least expected error, from ``noise`` or what the scene shows of it.
-    at_most : int, optional
-        For nnls: the most endmembers of a pixel. Each is solved to the optimum over those that it has, and no exchange of one of them
-        for another one lowers its misfit; where it has fewer, it is at the optimum over all. On the CPU, also for ``device`` "auto".
-    normalize : {"none", "sum", "length"}, optional
-        For nnls and pcls: write fractions w_j a_j / s in place of abundances a, and the scale ``s = Σ w_k a_k`` to ``STEM_scale``.
-        "sum": w is 1, so that fractions are shares of the area; "length": w_j is the length of spectrum j over the bands in use, so
-        that they are shares of spectra of unit length. They do not depend on a pixel's brightness. Default is "none" with ``method``.
-    class_map : bool
-        Also write the class with the largest sum of each pixel, to ``STEM_class``.
-    uncertainty : bool
-        Also write the standard deviations of the abundances, or with ``by`` of the sums by class, to ``STEM_sigma``. For the method
-        "mesma": what the models say that fit nearly as well as the chosen one, to ``STEM_spread``.
-    noise : path-like, "auto" or "none"
-        The noise that they, or draws, come from: a text file with the standard deviation of each band, for `uncertainty` also a cube
-        with that of each pixel, or what each pixel's residual shows; "none" is for draws of spectra alone.
-    within : float or "all", optional
-        For the method "mesma": by how much the RMSE of these models may be larger; default is half of ``fusion``.
-    monte_carlo : int, optional
-        Also write mean and standard deviation of each sum by class over so many draws of spectra and noise, to ``STEM_montecarlo``.
-    draw_spectra : int, optional
-        Spectra of a draw, as even over the classes as can be; default is all.
     choice : ModelChoice, optional
         For the method "mesma": how models are chosen.
-    count : int or "auto", optional
-        Number of endmembers to extract; "auto", the default, estimates it, as `unmix count` does. Not with ``endmembers``.
-    extract : {"vca", "spa", "nfindr", "sisal", "cone"}, optional
-        The algorithm that extracts endmembers; default is "vca" with ``method``, else as `unmix.methods.Extraction` says.
-    refine, restarts, smooth, outside, outliers
-        How they are extracted; see `unmix.methods.Extraction`.
-    seed : int
-        Seed of what is random: VCA and draws.
-    out_dir : path-like, optional
-        Folder for outputs, or ``s3://bucket/prefix``; default is the cube's.
-    work_dir : path-like, optional
-        For outputs to ``s3://``: the folder for maps until they are uploaded; default is one of the user's in the temporary folder.
-    overwrite, skip_existing : bool
-        Replace outputs that exist, or skip scenes that are finished; without either, existing outputs are an error.
-    device : str
-        "auto", "cpu", "cuda", "cuda:K", "cuda:K,L" or "cuda:all".
-    memory, gpu_memory : str or int
-        Bounds on the blocks held in host memory and in the memory of each GPU, such as "256M", or in bytes.
-    threads, streams : int
-        CPU threads (default: all); blocks in memory at a time, for each device.
-    residual, certificate : bool
-        Also write the residual cube; also write κ, δ and the number of steps of each pixel.
-    format : str
-        File format of the maps; a key of `unmix.io.export.FORMATS`.
-    ortho : bool
-        Also write the maps of a swath orthorectified by its lookup table (EMIT), as ``STEM_abundance_ortho`` and so on.
-    quantize : float, optional
-        Write abundances, sums by class, means over draws and residuals as 16-bit integers of this step, half the size. The offset is
-        0, or where values may be negative −32767 steps; 65535 is no data. For residuals the step is of reflectance from 0 to 1: see
-        docs/formats.md. Record and certificate are of the values themselves.
-    top : int, optional
-        Write only this many abundances of each pixel, the largest first, to ``STEM_abundance``, and the numbers of their endmembers to
-        ``STEM_index`` (from 1; 0 where there is none).
-    browse : bool
-        Also write ``STEM_browse.png``, a picture of the abundances, or with ``by`` of the sums by class.
-    rgb : str, optional
-        The endmembers or classes that are red, green and blue in it, ``A,B,C``; default are the three with the largest sums.
-    tag : sequence of str
-        ``KEY=VALUE``: further fields of the headers of all maps, as ``tag KEY``.
-    dry_run : bool
-        Report what would be done, and write nothing.
-    max_delta : float
-        A pixel is certified if its abundances are proved to be no further than this from the optimum; of others only the fit can be.
     reading : ReadOptions
         How the scene is read.
+    left_open : frozenset of str
+        Which of ``method``, ``normalize`` and ``extract`` were not given.
 
     Raises
     ------
@@ -170,59 +73,7 @@ class Options:
         If a value is unknown or invalid, or options contradict each other.
     """
 
-    method: str | None = None
-    solver: str | None = None
-    endmembers: str | os.PathLike[str] | Endmembers | None = None
-    select: str | None = None
-    complete: bool = False
-    classes: str | None = None
-    library_scale: float | None = None
-    across_gaps: bool = False
-    names: str | os.PathLike[str] | Endmembers | None = None
-    by: str | None = None
-    shade: str | os.PathLike[str] | None = None
-    shade_normalize: bool = False
-    weights: str | os.PathLike[str] | None = None
-    l1: float | str | None = None
-    l1_weights: str | os.PathLike[str] | None = None
-    l21: float | str | None = None
-    at_most: int | None = None
-    normalize: str | None = None
-    class_map: bool = False
-    uncertainty: bool = False
-    noise: str | os.PathLike[str] = "auto"
-    within: float | str | None = None
-    monte_carlo: int | None = None
-    draw_spectra: int | None = None
     choice: ModelChoice | None = None
-    count: int | str | None = None
-    extract: str | None = None
-    refine: bool = True
-    restarts: int | None = None
-    smooth: int = 0
-    outside: float | None = None
-    outliers: float | None = None
-    seed: int = 0
-    out_dir: str | os.PathLike[str] | None = None
-    work_dir: str | os.PathLike[str] | None = None
-    overwrite: bool = False
-    skip_existing: bool = False
-    device: str = "auto"
-    memory: str | int = "1G"
-    gpu_memory: str | int = "1G"
-    threads: int | None = None
-    streams: int = 4
-    residual: bool = False
-    certificate: bool = False
-    format: str = "envi"
-    ortho: bool = False
-    quantize: float | None = None
-    top: int | None = None
-    browse: bool = True
-    rgb: str | None = None
-    tag: Sequence[str] = ()
-    dry_run: bool = False
-    max_delta: float = MOST_DELTA
     reading: ReadOptions = field(default_factory=ReadOptions)
     left_open: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
@@ -386,20 +237,24 @@ class Options:
         noise = name_for(self.noise, path) if isinstance(self.noise, str) else self.noise
         return replace(self, noise=noise, reading=self.reading.for_scene(path))
 
+    def is_default(self, name: str) -> bool:
+        """Return whether an option is at its default, or at that of a run with a method."""
+        return getattr(self, name) in (getattr(RunSettings, name), WITH_METHOD.get(name, getattr(RunSettings, name)))
+
     def repeatable(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.
 
         Where to write and how to compute are left out. A library that was handed over in memory is `IN_MEMORY`, which is no file.
         """
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_THIS_RUN}
-        own = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
-        for name, value in WITH_METHOD.items():
-            if own.get(name) == value:
-                del own[name]
+        own = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in NOT_RECORDED and not self.is_default(f.name)
+        }
         for name in self.left_open if self.is_open else ():
             own.pop(name, None)
-        for name in ("endmembers", "names", "shade", "weights", "l1_weights", "noise"):
-            if name in own and own[name] not in ("noise", "auto", "none"):
+        for name, one in settings_of(RunSettings).items():
+            if one.is_path and name in own and own[name] not in one.choices:
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
@@ -427,19 +282,12 @@ class Options:
             "max_delta": self.max_delta, "device": device.partition(":")[0],
             "reading": {name: value for name, value in self.reading.to_dict().items() if "mask" not in name},
         } | (
-            ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
+            {f.name: getattr(self, f.name) for f in fields(self) if f.name in AS_GIVEN and not self.is_default(f.name)}
+            | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({} if self.choice is None else {"choice": self.choice.to_dict()})
-            | ({} if not self.uncertainty else {"uncertainty": True})
             | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
-            | ({} if not self.class_map else {"class_map": True})
-            | ({} if self.normalize == "none" else {"normalize": self.normalize})
-            | ({} if self.at_most is None else {"at_most": self.at_most})
-            | ({} if self.browse else {"browse": False})
-            | {name: getattr(self, name) for name in OF_EXTRACTION[1:] if getattr(self, name) != getattr(Extraction, name)}
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
-            | ({} if self.rgb is None else {"rgb": self.rgb})
             | ({"tag": list(self.tag)} if self.tag else {})
-            | ({} if self.quantize is None else {"quantize": self.quantize})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
         )  # fmt: skip
 

@@ -1,20 +1,18 @@
 """Which options contradict each other, by what they are about."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
 from ..io.remote import is_remote
 from ..methods import CHOSEN_BY, LARGEST, OF_EXCHANGES, Extraction, refuse_at_most, refuse_normalization, refuse_penalty
+from ..settings import settings_of
+from ..settings.run import RunSettings
 
 if TYPE_CHECKING:
     from . import Options
 
-# Options that mean something for a library alone, and what they do with it.
-OF_A_LIBRARY = {
-    "select": "chooses spectra of", "complete": "leaves out spectra of", "classes": "names the classes of", "library_scale": "scales",
-    "across_gaps": "resamples", "by": "sums by the classes of",
-}  # fmt: skip
 # Options of the extraction of endmembers that a library makes void.
 OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
 
@@ -74,13 +72,19 @@ def refuse_endmembers(options: "Options") -> None:
             raise MethodError(f"`{name}` is for endmembers that are extracted")
     if options.endmembers is not None and options.reading.extract_mask is not None:
         raise MethodError("`extract_mask` is for endmembers that are extracted; `mask` leaves pixels out of all")
-    for name, does in OF_A_LIBRARY.items():
-        if options.endmembers is None and getattr(options, name) not in (None, False):
-            raise MethodError(f"`{name}` {does} a library; give one with `endmembers`")
+    if options.endmembers is None:
+        refuse_without_library(vars(options))
     if options.library_scale is not None and not 1e-30 < options.library_scale < 1e30:
         raise MethodError(f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30")
     if options.shade is not None and not options.method_spec.has_shade and options.choice is None:
         raise MethodError(f"`shade`: method '{options.method}' has none; use `method` pcls")
+
+
+def refuse_without_library(given: Mapping[str, Any]) -> None:
+    """Raise if one of these options, by name, needs a library."""
+    for name, one in settings_of(RunSettings).items():
+        if one.is_of_library and given.get(name) not in (None, False):
+            raise MethodError(f"`{name}` {one.is_of_library} a library; give one with `endmembers`")
 
 
 def refuse_names(options: "Options") -> None:

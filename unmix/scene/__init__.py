@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
 from ..io.window import Mask, Tied, Window
+from ..settings import described, names_where
+from ..settings.reading import ReadSettings
 from .bands import choose_bands, first_bands
 from .part import part_of
 from .sample import survey
@@ -30,59 +31,18 @@ ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hd
 # What belongs to a scene and is none, by format, and the parameter that takes it.
 COMPANIONS = {"EMIT L2A mask": "mask_out", "EMIT L2A uncertainty": "noise"}
 # Options that name one mask each.
-SINGLE_MASKS = ("mask", "extract_mask")
+SINGLE_MASKS = names_where(ReadSettings, is_path=True)
 # Most bytes that a line of a scene may have.
 LONGEST_LINE = 2**30
 
 
+@described
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(ReadSettings):
     """How to read a scene; for what is left out, the file's own metadata is used.
 
-    Attributes
-    ----------
-    scale : float, optional
-        Stored values are divided by it; replaces every scale factor, gain and offset in the file.
-    nodata : float, optional
-        The stored value that means no data.
-    bands : str
-        ``good`` (those marked good in the file's bad band list, bbl), ``all``, ``auto`` (the good ones that are not dead, constant or
-        out of physical range on a sample of pixels), or a list such as ``1-50,60`` (from 1, inclusive).
-    ignore_nm : str, optional
-        Wavelengths to leave out, in nm: ``1350-1420,1800-1950``; ``water`` (`unmix.scene.bands.WATER`) is where the
-        atmosphere absorbs all light.
-    tie : str, optional
-        Windows of wavelengths, in nm, ``650-800,2030-2300``: from the bands in each the first one is subtracted, in pixels and library,
-        and left out.
-    lines, samples : str, optional
-        The part of the scene to read, ``A:B``, counted from 0, B excluded; A or B may be left out.
-    bbox : str, optional
-        The smallest part with all pixels whose centres are in a box on the map, ``W,S,E,N`` in its units.
-    mask : str, optional
-        A raster of the size of the scene or of the part to read; pixels where it is 0 or nodata are left out. ``FILE:BAND`` uses
-        another band than the first: its number, from 1, or its name.
-    mask_out : sequence of str
-        Rasters like ``mask`` that flag the pixels to leave out: those where one of them is not 0. In the names of masks ``{stem}``
-        and ``{dir}`` stand for the scene's; see `name_for`.
-    extract_mask : str, optional
-        A raster like ``mask``; pixels where it is 0 or nodata are unmixed, but no endmembers are extracted from them.
-    dataset, wavelengths : str, optional
-        See `unmix.io.open_cube`; ``wavelengths`` may be the path of a file.
+    In the names of masks ``{stem}`` and ``{dir}`` stand for the scene's; see `name_for`.
     """
-
-    scale: float | None = None
-    nodata: float | None = None
-    bands: str = "good"
-    ignore_nm: str | None = None
-    tie: str | None = None
-    lines: str | None = None
-    samples: str | None = None
-    bbox: str | None = None
-    mask: str | None = None
-    mask_out: Sequence[str] = ()
-    extract_mask: str | None = None
-    dataset: str | None = None
-    wavelengths: str | None = None
 
     def __post_init__(self) -> None:
         given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)

@@ -12,15 +12,16 @@ from ...io.cube import band_names
 from ...io.fields import MAP_FIELDS, acquisition_of
 from ...io.formats.header import clean, words
 from ...library import Endmembers
+from ...settings import settings_of
+from ...settings.reading import ReadSettings
+from ...settings.run import RunSettings
 from ..names import ORTHO
 from ..run_files.output_set import Outputs
 
-# Options that name files or choose endmembers, both of which have digests, or that change no value of a map.
-WITHOUT_EFFECT = (
-    "method", "solver", "count", "extract", "refine", "restarts", "smooth", "outside", "outliers", "select", "complete",
-    "library_scale", "across_gaps", "endmembers", "shade", "weights", "l1_weights", "noise", "classes", "names", "mask", "mask_out",
-    "extract_mask", "wavelengths", "residual", "certificate", "browse", "rgb", "format", "tag",
-)  # fmt: skip
+# Not listed in map headers: recorded as digests already, or without effect on values.
+NOT_IN_HEADERS = tuple(
+    name for name, one in settings_of(RunSettings, ReadSettings).items() if one.affects in ("contents", "outputs")
+)
 
 
 def map_headers(
@@ -88,7 +89,7 @@ def origin_of_maps(
     tags : mapping
         Further fields.
     """
-    without = (*WITHOUT_EFFECT, *(() if "monte_carlo" in given else ("seed",)))
+    without = (*NOT_IN_HEADERS, *(() if "monte_carlo" in given else ("seed",)))
     options = [f"{name} {clean(str(value))}" for name, value in sorted(given.items()) if name not in without]
     return {
         "unmix version": VERSION, "unmix method": how[0], "unmix solver": how[1],

@@ -1,0 +1,96 @@
+"""The declarations of all options of a run, from which the command line, `Options`, records and their documentation are made."""
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+Class = TypeVar("Class", bound=type)
+# What a change of an option changes: the values of maps; which outputs there are, their form, or how endmembers are found; the
+# contents of a file, or what is taken of it; or only where and how a run works.
+Effect = Literal["values", "outputs", "contents", "nothing"]
+# What an option takes: text, one word in any case, numbers, the path or URL of a file that is read, or a folder.
+Kind = Literal["text", "word", "number", "whole", "input", "folder", "local folder"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option, but for its name, type and default, which are those of the field that it belongs to.
+
+    Attributes
+    ----------
+    affects : {"values", "outputs", "contents", "nothing"}
+        What a change of it changes.
+    help : str
+        What it does; other options are written as parameters, `max_delta`.
+    metavar : str, optional
+        What stands for its value in help.
+    kind : str
+        What it takes; a bool is a flag whatever this says.
+    choices : tuple of str
+        The words that it takes, alone or, for a number, beside numbers.
+    least, most : int, optional
+        The least and the largest whole number.
+    short : str
+        Its one letter on the command line.
+    switch : str
+        Its word there where that is not its name, or, with /, those for True and False.
+    unset : str
+        What is done where it is not given.
+    is_path : bool
+        Whether a value that is none of the choices names a file.
+    is_of_library : str
+        What it does with a library, which it needs.
+    """
+
+    affects: Effect
+    help: str
+    metavar: str | None = None
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    short: str = ""
+    switch: str = ""
+    unset: str = ""
+    is_path: bool = False
+    is_of_library: str = ""
+
+
+def setting(default: Any, affects: Effect, help: str, metavar: str | None = None, **facts: Any) -> Any:
+    """Return a field of a dataclass that declares an option; ``facts`` are those of `Setting`."""
+    return field(default=default, metadata={"setting": Setting(affects, help, metavar, **facts)})
+
+
+def same(declared: type, name: str, *default: Any) -> Any:
+    """Return a field that declares the same option as another class, with another default if one is given."""
+    one = next(one for one in fields(declared) if one.name == name)
+    return field(default=(*default, one.default)[0], metadata=one.metadata)
+
+
+def settings_of(*classes: type) -> dict[str, Setting]:
+    """Return the options that dataclasses declare, by name; those of the first count."""
+    declared = [one for each in reversed(classes) for one in fields(each) if "setting" in one.metadata]
+    return {one.name: one.metadata["setting"] for one in declared}
+
+
+def names_where(declared: type, **facts: Any) -> tuple[str, ...]:
+    """Return the names of the options that a class declares with these facts."""
+    return tuple(
+        name
+        for name, one in settings_of(declared).items()
+        if all(getattr(one, fact) == value for fact, value in facts.items())
+    )
+
+
+def described(declared: Class) -> Class:
+    """Add the options that a class declares to its docstring, as ``Attributes``."""
+    lines = []
+    for one in fields(declared):
+        if (what := one.metadata.get("setting")) is not None:
+            kind = one.type if isinstance(one.type, str) else re.sub(r"<class '(.*)'>", r"\1", str(one.type))
+            until = f" Default: {what.unset}." if what.unset else ""
+            lines += [f"    {one.name} : {kind}", f"        {what.help}{until}"]
+    head, raises, rest = (declared.__doc__ or "").partition("\n    Raises\n")
+    own = "" if "Attributes\n" in head else "\n    Attributes\n    ----------\n"
+    declared.__doc__ = head.rstrip() + "\n" + own + "\n".join(lines) + "\n" + raises + rest
+    return declared
