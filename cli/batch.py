@@ -14,6 +14,7 @@ from unmix.errors import DeviceError
 from unmix.jobs.distributed.scheduling import PATIENCE
 
 from . import archive, options, unmixing
+from .help import Grouped
 from .progress import Board
 
 
@@ -28,7 +29,7 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
     return int(text)
 
 
-@click.command("batch")
+@click.command("batch", cls=Grouped)
 @archive.scenes
 @click.option(
     "--scheduler",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .help import ALL
 from .main import COMMANDS, cli
 
 HEAD = """# The command line
@@ -36,6 +37,7 @@ def help_block(command: click.Command, name: str, parent: click.Context | None) 
     """Return the help of a command, 100 columns wide, as a block of code."""
     width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
     context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)
+    context.meta[ALL] = True
     return f"```\n{command.get_help(context)}\n```\n"
 
 

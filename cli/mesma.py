@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from . import archive, config, options, unmixing
+from .help import Grouped
 from .run import unmix_scenes
 
 SPREAD = (
@@ -14,7 +15,7 @@ SPREAD = (
 )
 
 
-@click.command("mesma")
+@click.command("mesma", cls=Grouped)
 @archive.scenes
 @unmixing.library
 @options.declared(

@@ -13,13 +13,14 @@ from unmix.pipeline import Step
 from unmix.wake import wake
 
 from . import archive, config, options, unmixing
+from .help import Grouped
 from .progress import Board, Report
 
 # At this share of a scene's lines, so many bytes of the next scene are read ahead.
 NEARLY, AHEAD = 0.8, 256 * 2**20
 
 
-@click.command("run")
+@click.command("run", cls=Grouped)
 @archive.scenes
 @unmixing.every
 @config.option

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -392,3 +393,17 @@ def test_a_name_that_geotiff_cannot_take_is_refused_before_anything_is_solved(sc
     _, err = unmix("run", odd, "-e", truth, "--device", "cpu", "--format", "geotiff", code=1)
     assert "UTF-8" in err and not list(odd.parent.glob("*_run*"))
     unmix("run", odd, "-e", truth, "--device", "cpu", "--format", "hdf5")
+
+
+@pytest.mark.parametrize("name", ["run", "mesma", "batch"])
+def test_help_shows_few_options_first_and_all_in_groups(name):
+    brief, whole = unmix(name, "--help")[0], unmix(name, "--help-all")[0]
+    flags = {
+        text: set(re.findall(r"^  (-[^ ,]+)", re.split(r"\n(?=[A-Z][a-z, ]+:\n)", text, maxsplit=1)[1], re.MULTILINE))
+        for text in (brief, whole)
+    }
+    assert 8 <= len(flags[brief]) <= 16 and flags[brief] < flags[whole] and len(flags[whole]) > 40
+    hidden = int(re.search(r"There are (\d+) more options: --help-all", brief)[1])
+    assert len(flags[whole]) - len(flags[brief]) == hidden
+    for group in ("Endmembers:", "Model:", "Outputs:", "Reading:", "Machine:"):
+        assert f"\n{group}\n" in whole and f"\n{group}\n" not in brief

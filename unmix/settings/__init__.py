@@ -40,6 +40,10 @@ class Setting:
         Whether a value that is none of the choices names a file.
     is_of_library : str
         What it does with a library, which it needs.
+    group : str
+        What it is about, in help.
+    is_first : bool
+        Whether help shows it first.
     """
 
     affects: Effect
@@ -54,6 +58,8 @@ class Setting:
     unset: str = ""
     is_path: bool = False
     is_of_library: str = ""
+    group: str = ""
+    is_first: bool = False
 
 
 def setting(default: Any, affects: Effect, help: str, metavar: str | None = None, **facts: Any) -> Any:

@@ -1,53 +1,57 @@
 """How endmembers are extracted."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from . import setting
+
+option = partial(setting, group="Endmembers")
 
 
 @dataclass(frozen=True)
 class ExtractSettings:
     """The options of `unmix.methods.Extraction`."""
 
-    count: int | str = setting(
+    count: int | str = option(
         "auto", "outputs",
         "Number of endmembers to extract; auto estimates it (at most 30; see unmix count).",
         "N", short="-n", unset="auto",
+        is_first=True,
     )  # fmt: skip
-    extract: str | None = setting(
+    extract: str | None = option(
         None, "outputs",
         "Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), nfindr "
         "(the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone (the "
         "smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels).",
         "NAME", kind="word", unset="cone; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
-    refine: bool = setting(
+    refine: bool = option(
         True, "outputs",
         "Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.",
         switch="refine/no_refine", unset="refine",
     )  # fmt: skip
-    restarts: int | None = setting(
+    restarts: int | None = option(
         None, "outputs",
         "Begin exchanges from R more sets of pixels, and take the largest simplex.",
         "R", kind="whole", least=0, most=1000, unset="0; of nfindr 3 above six",
     )  # fmt: skip
-    smooth: int = setting(
+    smooth: int = option(
         0, "outputs",
         "Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner.",
         "K", kind="whole", least=0,
     )  # fmt: skip
-    outside: float | None = setting(
+    outside: float | None = option(
         None, "outputs",
         "For sisal: how many coordinates may be below 0, for each pixel; few for a simplex around all.",
         "SHARE", kind="number", unset="0.3",
     )  # fmt: skip
-    outliers: float | None = setting(
+    outliers: float | None = option(
         None, "outputs",
         "Extract from no pixel that is T times as far from all others as these are on average (RX detector): 10 finds hot "
         "pixels; rare materials are far, too.",
         "T", kind="number",
     )  # fmt: skip
-    seed: int = setting(
+    seed: int = option(
         0, "values",
         "Seed of what is random: the directions of vca, and the draws of `monte_carlo` where there are any.",
         "S", kind="whole", least=0, most=9223372036854775807,
