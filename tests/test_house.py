@@ -40,7 +40,7 @@ HOUSE = {
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (("solvers/pixels", "steps", "summary", "certificate", "compiled"), {"numba", "numpy"}),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("io/remote", "blocks", "errors"), {"h5py", "numpy", "rasterio"}),
+    "io": (("io/remote", "settings", "blocks", "errors"), {"h5py", "numpy", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "library": (("io/formats", "io", "io/remote", "certificate", "errors"), {"numpy"}),
     "settings/run": (("settings", "library", "io", "methods"), set()),
@@ -56,10 +56,10 @@ HOUSE = {
     ),
     "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
-    "outputs": (("library", "io/formats", "io", "io/remote", "errors"), {"numpy"}),
-    "outputs/maps": (("outputs", "problem", "options", "io/formats", "io", "steps", "_version", "errors"), {"numpy"}),
+    "outputs": (("settings", "library", "io/formats", "io", "io/remote", "errors"), {"numpy"}),
+    "outputs/maps": (("outputs", "problem", "options", "settings", "io/formats", "io", "steps", "_version", "errors"), {"numpy"}),
     "outputs/run_files": (
-        ("outputs/maps", "outputs", "options", "library", "io/formats", "io", "io/remote", "summary", "errors"),
+        ("outputs/maps", "outputs", "options", "settings", "library", "io/formats", "io", "io/remote", "summary", "errors"),
         {"numpy"},
     ),
     "outputs/record": (
@@ -92,11 +92,11 @@ HOUSE = {
     ),
     "jobs/verify": (
         ("jobs/derived", "arrays", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "endmembers/cone", "problem",
-         "scene", "library", "io", "io/remote", "summary", "certificate", "methods", "blocks", "errors"),
+         "scene", "settings", "library", "io", "io/remote", "summary", "certificate", "methods", "blocks", "errors"),
         {"numpy", "scipy"},
     ),
     "jobs/finished": (
-        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "library",
+        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "settings", "library",
          "io/formats", "io", "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
@@ -109,7 +109,7 @@ HOUSE = {
     ),
     "jobs/run": (
         ("jobs", "jobs/sparse", "jobs/synth", "jobs/derived", "pictures", "outputs/record", "outputs/run_files",
-         "outputs/maps", "outputs", "problem", "options", "scene", "library", "io", "io/remote", "summary", "methods",
+         "outputs/maps", "outputs", "problem", "options", "scene", "settings", "library", "io", "io/remote", "summary", "methods",
          "blocks", "pipeline", "_version", "errors", "compiled/cache"),
         {"numpy"},
     ),

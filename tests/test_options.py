@@ -196,3 +196,12 @@ def test_what_needs_a_library_or_an_extraction_says_so(name):
         with pytest.raises(MethodError, match="for endmembers that are extracted"):
             Options.of(**LIB | words | {name: other})
     assert set(OF_A_LIBRARY) | set(OF_EXTRACTION) <= set(OF_MAPS)
+
+
+def test_every_derived_map_is_declared():
+    from unmix.jobs.derived.table import DERIVED
+    from unmix.settings.maps import MAPS
+
+    assert set(DERIVED) == {name for name, what in MAPS.items() if what.is_derived}
+    wanted = Options.of(**DRAWS | {"class_map": True, "uncertainty": True, "weights": "numbers.txt"}).derived
+    assert set(wanted) <= set(DERIVED)

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError, OutputError
+from ..settings.maps import map_named
 from .fields import DTYPES, origin_fields, scaling
 from .formats.header import centres_of, format_header, geotransform, read_header, words
 
 TILE = 256
 NODATA = -9999.0
-# Maps of numbers without a unit.
-SHARES = ("abundance", "fraction", "sigma", "montecarlo", "certificate")
 # Fields of a header that have a word for each band.
 LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data offset values")
 # HDF5 allows no attribute above 64 KiB.
@@ -239,7 +238,7 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
         gain, offset = scaling(fields, bands, header)
         if gain is not None and offset is not None:  # of a map in steps, which all its bands share
             data.attrs["scale_factor"], data.attrs["add_offset"] = float(gain[0]), float(offset[0])
-        if name.removesuffix("_ortho") in SHARES:
+        if not map_named(name).has_unit:
             data.attrs["units"] = np.bytes_("1")
         classes = words(fields, "class names")
         if classes:

@@ -16,24 +16,9 @@ from ..io.opening import parted
 from ..io.remote import RemotePath, is_remote, located
 from ..io.window import Window
 from ..library import files_of as library_files
+from ..settings.maps import MAPS, ORTHO
 from .run_record import read_record
 
-ORTHO = "_ortho"  # follows the name of an orthorectified map
-MAPS = (
-    "abundance",
-    "rmse",
-    "residual",
-    "certificate",
-    "index",
-    "fraction",
-    "model",
-    "sigma",
-    "spread",
-    "montecarlo",
-    "class",
-    "unweighted",
-    "scale",
-)
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"
 RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"

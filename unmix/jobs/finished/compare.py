@@ -17,12 +17,13 @@ from ...io.cube import band_names, by_pixel
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...outputs.maps.map_type import decoded
-from ...outputs.names import ORTHO, inputs_of, inputs_of_run
+from ...outputs.names import inputs_of, inputs_of_run
 from ...outputs.run_files.finished import FinishedRun, stem_of_outputs
 from ...outputs.run_record import normalize_of
 from ...pictures.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pictures.views import Canvas, View
 from ...pictures.write import write_page
+from ...settings.maps import MAPS, ORTHO
 
 log = logging.getLogger("unmix")
 
@@ -31,7 +32,7 @@ BLOCK = 2**24
 # What a pair costs that cannot be one: more than any sum of angles.
 APART = 1e6
 # The maps that are compared.
-KINDS = ("abundance", "fraction", "abundance" + ORTHO, "fraction" + ORTHO)
+COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
 # What the names of a truth's files end in, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
 
@@ -160,7 +161,7 @@ def compare(
 
 def kind_named(*paths: Path) -> str | None:
     """Return the kind of map that the names of files say, None where they say none or several."""
-    kinds = {name for path in paths for name in KINDS if path.stem.endswith("_" + name)}
+    kinds = {name for path in paths for name in COMPARED if path.stem.endswith("_" + name)}
     return kinds.pop() if len(kinds) == 1 else None
 
 

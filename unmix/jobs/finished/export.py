@@ -15,18 +15,19 @@ from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
 from ...io.read import brief
 from ...outputs.atomic import named_together
-from ...outputs.names import MAPS, ORTHO, folder_for, refuse_headers_of_others, refuse_inputs
+from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
 from ...outputs.run_files.finished import FinishedRun
 from ...pictures.colours import MAGMA, VIRIDIS, ramp
 from ...pictures.qml import HEAD as STYLE_HEAD
 from ...pictures.qml import of_one, of_three
+from ...settings.maps import MAPS, ORTHO
 from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
 
 log = logging.getLogger("unmix")
 
-# The ending of a style, and the maps whose bands are shares from 0 to 1.
-STYLE, SHARES = ".qml", ("abundance", "fraction")
+# The ending of a style.
+STYLE = ".qml"
 
 
 class Piece(NamedTuple):
@@ -190,7 +191,7 @@ def style_of(run: FinishedRun, piece: Piece) -> str | None:
     if kind == "rmse":
         high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
         return of_one(1, ramp(MAGMA), 0.0, high if 0 < high < np.inf else 1.0)
-    if kind not in SHARES or run.has("index"):
+    if not MAPS[kind].is_share or run.has("index"):
         return None
     names = words(run.open(piece.map).fields, "band names") or []
     shown = [names.index(name) + 1 for name in run.report.get("browse") or [] if name in names]

@@ -15,8 +15,9 @@ from ...io.export import system_of
 from ...io.formats.header import geotransform
 from ...io.read import brief
 from ...outputs.atomic import write_whole
-from ...outputs.names import ITEM, ORTHO, RECORD
+from ...outputs.names import ITEM, RECORD
 from ...outputs.run_files.finished import FinishedRun
+from ...settings.maps import ORTHO
 from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
 

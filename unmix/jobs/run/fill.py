@@ -10,10 +10,10 @@ from ...io import Cube
 from ...io.placement import Placement
 from ...options import Options
 from ...outputs.maps.map_type import map_type, type_of
-from ...outputs.names import ORTHO
 from ...outputs.run_files.output_set import Outputs
 from ...pipeline import Seconds
 from ...problem import Problem
+from ...settings.maps import ORTHO
 from ...summary import Summary
 from ..derived.noise import NoiseCube
 from ..executor import Executor, Progress

@@ -20,12 +20,12 @@ from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
 from ...outputs.maps.map_type import blank_of
-from ...outputs.names import MAPS, ORTHO
 from ...outputs.run_files.finished import FinishedRun, record_of, stem_of_outputs
 from ...outputs.run_files.journal import difference
 from ...outputs.run_record import normalize_of
 from ...problem import Weighting, less_shade
 from ...scene import ReadOptions, open_pixels
+from ...settings.maps import MAPS, ORTHO
 from ..derived.noise import NoiseCube
 from . import at_most
 from .derived import (

@@ -11,12 +11,10 @@ from ...io.cube import by_pixel, place_for
 from ...io.export import NODATA
 from ...options import Options
 from ...problem import Problem
+from ...settings.maps import map_named
 from ...steps import BLANK, LARGEST
-from ..names import ORTHO
 
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
-# The maps that `quantize` narrows: those of many bands whose values are of a size that is known before the run.
-QUANTIZED = ("abundance", "fraction", "montecarlo", "residual")
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,12 @@ def values_of(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -
 
 def type_of(name: str, quantize: float | None = None, signed: bool = False) -> MapType:
     """Return how a map is stored: by its name, the step of the run, if any, and whether its abundances may be negative."""
-    plain = name.removesuffix(ORTHO)
-    if plain == "class":
+    what = map_named(name)
+    if what.is_of_classes:
         return MapType(np.dtype("u1"), 0)
-    if quantize is None or plain not in QUANTIZED:
+    if quantize is None or not what.can_be_quantized:
         return MapType()
-    lowest = -quantize * (LARGEST // 2) if signed or plain == "residual" else 0.0
+    lowest = -quantize * (LARGEST // 2) if signed or what.may_be_negative else 0.0
     return MapType(UINT16, BLANK, quantize, lowest)
 
 
@@ -81,7 +79,7 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     """
     signed = options.choice is not None or not options.method_spec.nonnegative
     step = options.quantize
-    if step is not None and name.removesuffix(ORTHO) == "residual":
+    if step is not None and map_named(name).has_unit:
         spectra = (problem.weighting or problem.ridge or problem).endmembers.matrix  # as the scene has them
         largest = float(np.abs(spectra).max())
         step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step

@@ -13,9 +13,9 @@ from ...io.fields import MAP_FIELDS, acquisition_of
 from ...io.formats.header import clean, words
 from ...library import Endmembers
 from ...settings import settings_of
+from ...settings.maps import ORTHO
 from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
-from ..names import ORTHO
 from ..run_files.output_set import Outputs
 
 # Not listed in map headers: recorded as digests already, or without effect on values.

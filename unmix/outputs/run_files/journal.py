@@ -23,9 +23,10 @@ from ...io.opening import open_new, open_there
 from ...io.read import brief
 from ...io.remote import VERSIONS
 from ...io.write import write_all
+from ...settings.maps import MAPS
 from ..digests import file_digest, image_digest
 from ..maps.map_type import type_of
-from ..names import JOURNAL, MAPS, RECORD, is_ours
+from ..names import JOURNAL, RECORD, is_ours
 from ..run_record import parse_record
 from .entries import parse_entry
 

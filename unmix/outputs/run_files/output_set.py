@@ -15,6 +15,7 @@ from ...io.formats.header import format_header
 from ...io.identity import Watch
 from ...io.opening import write_new
 from ...io.read import brief
+from ...settings.maps import ORTHO
 from ...summary import Summary
 from ..atomic import flush, give_name, signals_held, tidy, workplace
 from ..digests import file_digest, record_digest
@@ -22,7 +23,7 @@ from ..json_text import finite, readable
 from ..lock import Lock
 from ..maps.map_type import MapType, Values, type_of
 from ..maps.raster import Raster
-from ..names import BROWSE, LOCK, ORTHO, PART, RECORD, listed, parts_of
+from ..names import BROWSE, LOCK, PART, RECORD, listed, parts_of
 from ..ours import Identity, identity_of, replaceable
 from ..run_record import believing, read_record
 from .completed import journal_of
