@@ -114,7 +114,7 @@ def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
 def test_the_command(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene())
     table = dict(line.split() for line in command("count", path, "--method", "all")[0].splitlines())
-    assert table["auto"] == "4" and set(table) == {"cone", "hysime", "hysime-spatial", "mnf", "stable", "auto"}
+    assert table["auto"] == "4" and set(table) == {"plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "auto"}
     assert command("count", path)[0] == "4\n" and '"auto": 4' in command("count", path, "--json")[0]
 
 

@@ -119,7 +119,7 @@ def names(*classes):
 
 def test_every_option_is_classified():
     """A new field of these classes goes into one of the tables above, and with it through all tests below."""
-    given_apart = {"choice", "reading", "device"}
+    given_apart = {"choice", "reading", "device", "left_open"}
     assert set(ALL) == names(Options, ReadOptions, ModelChoice) - given_apart
     assert len(ALL) == sum(map(len, (OF_NO_MAP, OF_VALUES, OF_OUTPUTS, OF_CONTENTS)))
     assert names(Options) & names(ReadOptions, ModelChoice) == set() == names(ReadOptions) & names(ModelChoice)
@@ -196,6 +196,13 @@ def test_what_needs_a_library_or_an_extraction_says_so(name):
         with pytest.raises(MethodError, match="for endmembers that are extracted"):
             Options.of(**LIB | words | {name: other})
     assert set(OF_A_LIBRARY) | set(OF_EXTRACTION) <= set(OF_MAPS)
+
+
+def test_what_is_left_open_stays_open():
+    """Options for a scene, an upload or a worker are made of others; the scene decides once."""
+    given = replace(replace(Options(), out_dir="elsewhere").for_scene("s.hdr"), work_dir=None)
+    assert given.is_open and given.decided(True).method == "fcls" and not given.decided(False).is_open
+    assert not replace(Options(method="nnls"), out_dir="elsewhere").is_open
 
 
 def test_every_derived_map_is_declared():

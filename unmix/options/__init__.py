@@ -65,7 +65,7 @@ class Options(RunSettings):
     reading : ReadOptions
         How the scene is read.
     left_open : frozenset of str
-        Which of ``method``, ``normalize`` and ``extract`` were not given.
+        Which of ``method``, ``normalize`` and ``extract`` were not given; options that are made of these know it, too.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class Options(RunSettings):
 
     choice: ModelChoice | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
-    left_open: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
+    left_open: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_delta", float(self.max_delta))
@@ -96,7 +96,8 @@ class Options(RunSettings):
     def choose_answer(self) -> None:
         """Set ``method``, ``normalize`` and ``extract`` where they are not given; `left_open` has the names of these."""
         names = ("method", *WITH_METHOD)
-        object.__setattr__(self, "left_open", frozenset(name for name in names if getattr(self, name) is None))
+        open_now = [name for name in names if getattr(self, name) is None]
+        object.__setattr__(self, "left_open", self.left_open | set(open_now))
         chosen: dict[str, Any] = dict(WITH_METHOD)
         if self.method is None:
             has_library = self.endmembers is not None
@@ -105,7 +106,7 @@ class Options(RunSettings):
                 chosen["extract"] = self.extraction.extract
             if self.l21 is None and not self.shade_normalize:  # which fractions do not go with
                 chosen["normalize"] = normalization_without_method(has_library)
-        for name in self.left_open:
+        for name in open_now:
             object.__setattr__(self, name, chosen[name])
 
     @property
@@ -124,7 +125,7 @@ class Options(RunSettings):
             return self
         asks_nnls = (self.solver, self.l1, self.at_most) != (None, None, None)
         flat: dict[str, Any] = {"normalize": "sum"} if asks_nnls else METHOD_OF_AREAS
-        return replace(self, **flat if is_flat else {})
+        return replace(self, left_open=frozenset(), **flat if is_flat else {})
 
     @property
     def rmse_within(self) -> float:
@@ -184,7 +185,7 @@ class Options(RunSettings):
     @classmethod
     def of(cls, **words: Any) -> "Options":
         """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`; `TypeError` for an unknown one."""
-        names = {field.name for field in fields(cls)} - {"reading", "choice"}
+        names = {field.name for field in fields(cls)} - {"reading", "choice", "left_open"}
         of_models = {field.name for field in fields(ModelChoice)} if words.get("method") == "mesma" else set()
         rest = {name: value for name, value in words.items() if name not in names}
         chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None

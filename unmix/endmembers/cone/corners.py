@@ -1,6 +1,7 @@
 """Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the
 mean."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -176,17 +177,19 @@ def count(passes: Passes, most: int, others: Iterable[int] = (), seed: int = 0) 
     Returns
     -------
     dict
-        ``plane``: the least of ``others``, which count dimensions, in as many of which the pixels of a scene whose brightness does not
-        vary lie on a plane; None where brightness varies. ``cone``: the edges of the cone with the least value of
-        `distance_and_lonely_edges`, see `count_edges`. Both are None where the sample has too few neighbours to tell noise.
+        ``plane``: that of ``others``, which count dimensions, in as many of which the pixels of a scene whose brightness does not
+        vary lie on a plane, None where brightness varies; of several the one that most of them say, the least of these.
+        ``cone``: the edges of the cone with the least value of `distance_and_lonely_edges`, see `count_edges`. Both are None where
+        the sample has too few neighbours to tell noise.
     """
     view = View.of(passes)
     if view.sample.follows.sum() < FEWEST_PAIRS:
         return {"plane": None, "cone": None}
     most = min(most, *view.sample.spectra.shape)
-    others = sorted(p for p in others if p <= most)
-    plane = next((p for p in others if p > 1 and view.is_flat(view.weighed(p)[1])), None)
-    return {"plane": plane, "cone": count_edges(view, most, others, seed, passes)}
+    said = Counter(p for p in others if p <= most)
+    flat = [p for p in sorted(said) if p > 1 and view.is_flat(view.weighed(p)[1])]
+    plane = max(flat, key=said.__getitem__, default=None)
+    return {"plane": plane, "cone": count_edges(view, most, said, seed, passes)}
 
 
 def count_edges(view: View, most: int, others: Iterable[int], seed: int, passes: Passes) -> int:
