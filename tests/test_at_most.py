@@ -231,8 +231,11 @@ def test_a_run_and_its_record(folder):
 
 @pytest.mark.parametrize(
     "further",
-    [{"top": 2}, {"top": 3}, {"quantize": 1e-2}, {"normalize": "length"}, {"normalize": "sum", "top": 2, "quantize": 1e-3},
-     {"by": "class", "class_map": True, "shade_normalize": True}, {"weights": "w.txt", "residual": True}],
+    [{"top": 2}, {"top": 3}, {"quantize": 1e-2}, {"weights": "w.txt", "residual": True},
+     # each of these compiles a search of its own, half a minute
+     *(pytest.param(words, marks=pytest.mark.slow) for words in (
+         {"normalize": "length"}, {"normalize": "sum", "top": 2, "quantize": 1e-3},
+         {"by": "class", "class_map": True, "shade_normalize": True}))],
 )  # fmt: skip
 def test_verify_of_all_that_it_goes_with(folder, further):
     if "weights" in further:

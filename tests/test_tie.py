@@ -15,7 +15,7 @@ WINDOWS = "650-900,2000-2300"  # 700, 800, 900; 2000 to 2300
 FIRST = {4: 3, 5: 3, 17: 16, 18: 16, 19: 16}
 
 
-@pytest.fixture(params=["bip", "bil", "bsq"])
+@pytest.fixture(params=["bip", "bil", pytest.param("bsq", marks=pytest.mark.slow)])
 def tied(request, tmp_path):
     """A scene of stored numbers with a scale, and a library on a finer axis; the tied pixels and spectra, by hand."""
     random = np.random.default_rng(3)
