@@ -122,3 +122,12 @@ def test_every_extra_is_in_all_and_in_the_readme() -> None:
     sources = "".join(path.read_text() for folder in ("unmix", "cli") for path in (ROOT / folder).rglob("*.py"))
     named = {name for group in re.findall(r"'unmix\[([\w,]+)\]'", sources) for name in group.split(",")}
     assert {"geo", "dask", "stac"} <= named <= set(extras)
+
+
+def test_workflow_tests_every_python_that_the_project_names() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    named = [
+        one.rsplit(" ", 1)[1] for one in classifiers if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", one)
+    ]
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert re.findall(r'"([\d.]+)"', re.search(r"python: \[(.*)\]", workflow)[1]) == named  # type: ignore[index]
