@@ -8,46 +8,55 @@ DATA ?= $(or $(UNMIX_DATA),../shared/data)
 # 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
-.PHONY: demo test test-all test-rest test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
+.PHONY: help demo test test-all test-rest test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
 
+help:  ## the targets, and what each does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+# Two stamps: a run needs the seven packages of pyproject.toml's `dependencies`; tests, lint and the site need those of `dev` as well.
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
+
+$(VENV)/dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(VENV)/ready $@
 
 demo: $(VENV)/ready  ## the main job on data/, outputs to demo/
 	$(BIN)/unmix run data/demo.hdr -o demo --overwrite --certificate
 	$(BIN)/unmix verify demo/demo --cube data/demo.hdr
 
-test: $(VENV)/ready  ## the quick tier: the same each time, and no clusters, kills, real scenes or compiling from nothing
+test: $(VENV)/dev  ## the quick tier: the same each time, and no clusters, kills, real scenes or compiling from nothing
 	$(PYTEST) -m "not slow and not real"
 
-test-all: $(VENV)/ready  ## everything, real scenes where they are; SEED=N draws the random examples of an earlier run again
+test-all: $(VENV)/dev  ## everything, real scenes where they are; SEED=N draws the random examples of an earlier run again
 	UNMIX_DATA=$(DATA) $(PYTEST) --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
 
-test-rest: $(VENV)/ready  ## what `make test` leaves out, and its random examples again with others
+test-rest: $(VENV)/dev  ## what `make test` leaves out, and its random examples again with others
 	UNMIX_DATA=$(DATA) $(PYTEST) -m "slow or real or hypothesis" --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
 
-test-real: $(VENV)/ready  ## real scenes; fails where they are absent
+test-real: $(VENV)/dev  ## real scenes; fails where they are absent
 	UNMIX_DATA=$(DATA) UNMIX_REQUIRE_DATA=1 $(BIN)/pytest -q -m real
 
-test-sim: $(VENV)/ready  ## the device suite in the CUDA simulator
+test-sim: $(VENV)/dev  ## the device suite in the CUDA simulator
 	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(PYTEST) -m sim
 
-test-gpu: $(VENV)/ready  ## correctness, kernel times and compute-sanitizer on a real GPU
+test-gpu: $(VENV)/dev  ## correctness, kernel times and compute-sanitizer on a real GPU
 	UNMIX_DATA=$(DATA) PATH=$(CURDIR)/$(BIN):$$PATH tests/bench/gpu_check.sh demo/gpu
 
-coverage: $(VENV)/ready  ## lines run by the quick tier, and those of kernels by the simulator, where they are plain Python
+coverage: $(VENV)/dev  ## lines run by the quick tier, and those of kernels by the simulator, where they are plain Python
 	$(PYTEST) -m "not slow and not real" --cov --cov-report= --cov-fail-under=0
 	NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 $(PYTEST) -m sim --cov --cov-append --cov-report=term:skip-covered
 
-lint: $(VENV)/ready
+lint: $(VENV)/dev  ## ruff, its formatter, mypy and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/typos
 
-bench: $(VENV)/ready  ## this machine: solving, whole runs, start-up, memory
+bench: $(VENV)/dev  ## this machine: solving, whole runs, start-up, memory
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/cpu.py
 
 bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, to demo/paper; an hour on two cores
@@ -56,7 +65,7 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/paper.py $(or $(SCRATCH),demo/paper) > demo/paper/results.jsonl
 	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
 
-fuzz: $(VENV)/ready  ## ten thousand damaged inputs, and as many edited records; forty minutes
+fuzz: $(VENV)/dev  ## ten thousand damaged inputs, and as many edited records; forty minutes
 	$(BIN)/python tests/fuzz.py $(or $(COUNT),10000) $(or $(SEED),0)
 	$(BIN)/python tests/fuzz_records.py $(or $(COUNT),10000) $(or $(SEED),0)
 
@@ -69,14 +78,14 @@ lock: $(VENV)/ready  ## the newest versions of everything that pyproject.toml as
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --custom-compile-command 'make lock' \
 	    $(addprefix --extra ,geo stac plot xarray superpixels remote hdf5 dask) pyproject.toml -o .ci/requirements.lock
 
-docs: $(VENV)/ready
+docs: $(VENV)/ready  ## docs/cli.md, docs/formats.md and docs/run.schema.json from the tables of the code
 	$(BIN)/python -m unmix_cli.docs docs
 
-site: $(VENV)/ready  ## the pages of docs/ as a site, in demo/site/index.html
+site: $(VENV)/dev  ## the pages of docs/ as a site, in demo/site/index.html
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs demo/site
 
 data: $(VENV)/ready  ## the small scene of README and tests, again
 	cd data && ../$(BIN)/unmix synth demo.hdr --lines 60 --samples 50 --bands 96 -n 5 --seed 7 --snr 45 --pure --overwrite
 
-clean:
+clean:  ## remove the virtual environment, outputs and builds
 	rm -rf $(VENV) demo build *.egg-info .coverage

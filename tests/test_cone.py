@@ -227,7 +227,8 @@ def report_options(options):
 @pytest.mark.parametrize(
     ("words", "method", "normalize"),
     [
-        ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"), pytest.param(["--at-most", "2"], "nnls", "sum", marks=pytest.mark.slow),
+        ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"),
+        pytest.param(["--at-most", "2"], "nnls", "sum", marks=pytest.mark.slow),
         (["--normalize", "length"], "nnls", "length"),
         (["--solver", "active-set"], "nnls", "sum"), (["--extract", "vca"], "nnls", "length"),
         (["--method", "pcls", "--extract", "cone"], "pcls", "none"),

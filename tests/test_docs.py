@@ -81,3 +81,11 @@ def test_the_page_about_python_has_all_of_it():
 def test_every_page_is_on_the_site():
     listed = set(re.findall(r"^([\w-]+)$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
     assert listed == {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".ipynb")} - {"index"}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make")
+def test_make_help_lists_every_target():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[1] for line in told.splitlines()] == targets
+    assert set(targets) == set(re.search(r"^.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())

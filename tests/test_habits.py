@@ -312,7 +312,7 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, in
     [("unmix run --ext", "--extract"), ("unmix library ", "match"), ("unmix count --method h", "hysime")],
 )
 def test_words_are_completed(words, expected):
-    """By the shell function that README's line defines."""
+    """By the shell function that the line in docs/howto.md defines."""
     here = os.environ | {
         "_UNMIX_COMPLETE": "bash_complete",
         "COMP_WORDS": words,

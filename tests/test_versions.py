@@ -110,15 +110,24 @@ def test_lock_allows_what_the_project_asks() -> None:
         assert name in locked and all(version(number) >= version(least) for number in locked[name]), requirement
 
 
-def test_every_extra_is_in_all_and_in_the_readme() -> None:
+def test_every_extra_is_in_all_and_in_the_docs() -> None:
     """And whatever a message tells to install is an extra."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (whole,) = extras["all"]
     users = set(extras) - {"all", "bench", "dev", "cuda12", "cuda13"}
     assert set(re.search(r"\[(.*)\]", whole)[1].split(",")) == users  # type: ignore[index]
     readme = (ROOT / "README.md").read_text()
-    assert users <= set(re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE))
+    assert users <= set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/packaging.md").read_text(), re.MULTILINE))
     assert readme.index("'.[all]'") < readme.index("pip install . ")
     sources = "".join(path.read_text() for folder in ("unmix", "cli") for path in (ROOT / folder).rglob("*.py"))
     named = {name for group in re.findall(r"'unmix\[([\w,]+)\]'", sources) for name in group.split(",")}
     assert {"geo", "dask", "stac"} <= named <= set(extras)
+
+
+def test_workflow_tests_every_python_that_the_project_names() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    named = [
+        one.rsplit(" ", 1)[1] for one in classifiers if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", one)
+    ]
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert re.findall(r'"([\d.]+)"', re.search(r"python: \[(.*)\]", workflow)[1]) == named  # type: ignore[index]

@@ -31,7 +31,7 @@ from ..summary import Summary
 from .missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from .sum_to_one import cost_of_sum, has_cost
 
-# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
+# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
 BASELINE = 170 * 2**20
 TIMED_PIXELS = 4096
 # Endmembers that number this share of the bands, or of the pixels, or more are too many.
