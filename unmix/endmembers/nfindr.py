@@ -23,10 +23,9 @@ GAIN = 1e-9
 ONE_START, RESTARTS = 6, 3
 # Seeds are below this.
 SEEDS = 2**63
-# A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
-# others.
-NOTHING = 1e-12
-# Sets of pixels, and what makes them: of the components of all pixels, their root mean square, and the pixels of SPA.
+# Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked span the rest.
+RESIDUAL_ROUNDING = 1e-12
+# Begin: (points, rms, SPA's pixels) → sets of pixels to start from.
 Starts = list[list[int]]
 Begin = Callable[[Points, float, list[int]], Starts]
 
@@ -126,7 +125,7 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
             n, square = largest_residual(rows, constant, Q, np.empty(points.d + 1))
             if square > most:
                 best, most = first + int(n), square
-        if best < 0 or (picked and most <= NOTHING * constant**2):
+        if best < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
             break
         picked.append(best)
         if constant == 0:

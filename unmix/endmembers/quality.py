@@ -13,8 +13,8 @@ DEVIATIONS = 3.0
 # The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
 # the middle of a bin.
 LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
-# The share of pixels whose coordinate `largest` may be below.
-MOST = 0.999
+# Share of the pixels whose coordinate is below `largest`.
+SHARE_BELOW_LARGEST = 0.999
 
 
 @compiled
@@ -90,7 +90,7 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     for _, rows in points.pieces():
         counted = count_use(rows, inverse, limits, bins, leads, beyond)
         valid, outside = valid + counted[0], outside + counted[1]
-    below = (np.cumsum(bins, axis=1) < MOST * valid).sum(axis=1)
+    below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {
             "leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),

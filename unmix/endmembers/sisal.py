@@ -32,8 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Pixels of the first round, which only has to come near, and of which there have to be so many for each endmember.
-FEW, FEWEST = 2**16, 100
+# Most pixels of the first, approximate round, and fewest of them per endmember.
+MOST_FIRST_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 100
 # The second round begins here.
 NEAR = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
@@ -273,13 +273,13 @@ def sisal(
         Q, steps, each = (
             np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]),
             0,
-            max(1, moments.pixels // FEW),
+            max(1, moments.pixels // MOST_FIRST_PIXELS),
         )
         tau = p * (p - 1) / (outside * moments.pixels)
         everything = Pixels(points, deviations, 1, passes.threads)
         few = replace(everything, every=each)
         count = few.count() if each > 1 else 0
-        if count > FEWEST * p:  # a mask may leave out nearly all of these
+        if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
             Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
         Q, decrement, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
         below = sum(

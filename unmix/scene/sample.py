@@ -21,8 +21,8 @@ log = logging.getLogger("unmix")
 SCALE_RANGE = (0.02, 50.0)
 # Pixels of a sample of the scene.
 SAMPLE = 100_000
-# Pixels that are enough to check the scale: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
-FEW = 10_000
+# Pixels on which the scale is checked: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
+SCALE_PIXELS = 10_000
 # From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # The same of a chunked file on a server: of 100 MB over 1 Gbit/s the larger sample took as long as the run.
@@ -172,7 +172,7 @@ def warn_of_fill(cube: Cube, bands: Bands, nodata: float | None) -> None:
     if isinstance(cube, Tied):
         scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
     constants = ConstantPixels(scene, bands, nodata)
-    for part in sampled(scene, FEW):
+    for part in sampled(scene, SCALE_PIXELS):
         constants.add(part)
     constants.warn()
 
@@ -189,7 +189,7 @@ def scale_fault(
     CubeError
         If all values of the sample are 0: every solution would then be certified as optimal.
     """
-    lengths = lengths_of(cube, bands, nodata, FEW, constants)
+    lengths = lengths_of(cube, bands, nodata, SCALE_PIXELS, constants)
     if not lengths.any():
         lengths = lengths_of(cube, bands, nodata, SAMPLE)
     if len(lengths) == 0:

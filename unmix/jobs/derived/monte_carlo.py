@@ -27,8 +27,8 @@ from .uncertainty import map_of_solved, residual_noise
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
-# A spectrum of which less than this share is no mixture of those before it adds nothing to their basis but rounding.
-DEPENDENT = 1e-9
+# Share of a spectrum outside the span of those before it, below which it adds only rounding to their basis.
+DEPENDENT_SPECTRUM = 1e-9
 Solve = Callable[[np.ndarray, Problem], np.ndarray]
 
 
@@ -105,7 +105,7 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np
         rest = e - basis @ (basis.T @ e)
         rest = rest - basis @ (basis.T @ rest)
         length = float(np.linalg.norm(rest))
-        if length > DEPENDENT * float(np.linalg.norm(e)):
+        if length > DEPENDENT_SPECTRUM * float(np.linalg.norm(e)):
             basis = np.column_stack([basis, rest / length])
     if not has_noise or not basis.shape[1]:
         return np.zeros((len(E), 1))

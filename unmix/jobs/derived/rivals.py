@@ -11,8 +11,7 @@ from ...library.classes import SHADE, each_once
 from ...problem import Problem
 from .uncertainty import map_of_solved, squares_of_residuals
 
-# An RMSE above all others, whose square is a number.
-LARGEST = 1e140
+LARGEST_RMSE = 1e140  # its square is a number
 
 
 class ModelSpread:
@@ -71,7 +70,7 @@ class ModelSpread:
             sizes = np.count_nonzero(used, axis=1)
             is_shade_alone = (squares < models.most_error) & is_exact
             sizes[(sizes == 0) & ~is_shade_alone] = -1
-            reach = min(self.within, LARGEST) * math.sqrt(L)
+            reach = min(self.within, LARGEST_RMSE) * math.sqrt(L)
             bounds = np.square(np.sqrt(errors) + reach) + SAME_ERROR * squares
             bounds = np.where(sizes < 0, -1.0, np.minimum(bounds, models.most_error))
             chosen = np.argsort(~used, axis=1, kind="stable")[:, :3]

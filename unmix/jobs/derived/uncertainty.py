@@ -26,7 +26,7 @@ VALIDITY = "validity"
 # Supports whose matrices are kept; fewer where each has rows of all bands.
 KEPT, KEPT_WITH_ROWS = 1024, 64
 # Pixels with one support, below which numpy's calls cost more than the arithmetic.
-FEW = 64
+FEW_PIXELS = 64
 # What is left of a spectrum, as a share of its square, below which differences of products have lost their digits.
 LITTLE = 1e-8
 
@@ -285,7 +285,7 @@ class Uncertainty:
             supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
             together = np.argsort(which.ravel(), kind="stable")
             for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
-                with np.errstate(over="ignore"), self.alone if len(some) < FEW else contextlib.nullcontext():
+                with np.errstate(over="ignore"), self.alone if len(some) < FEW_PIXELS else contextlib.nullcontext():
                     of_bands = None if variances is None else variances[some]
                     out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some], of_bands)
             if variances is not None and isinstance(self.noise, NoiseCube):

@@ -26,9 +26,8 @@ from ...pictures.write import write_page
 
 log = logging.getLogger("unmix")
 
-# Bytes of each map that are read at a time.
-BLOCK = 2**24
-# What a pair costs that cannot be one: more than any sum of angles.
+BLOCK_BYTES = 2**24  # of each map, read at a time
+# Cost of a forbidden pair in the assignment: more than any sum of angles.
 APART = 1e6
 # The maps that are compared.
 KINDS = ("abundance", "fraction", "abundance" + ORTHO, "fraction" + ORTHO)
@@ -303,7 +302,7 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
     cubes = one.cube, other.cube
-    step = max(1, min(BLOCK // max(map(bytes_per_line, cubes)), cubes[0].lines))
+    step = max(1, min(BLOCK_BYTES // max(map(bytes_per_line, cubes)), cubes[0].lines))
     step = max(step, *(min(cube.lines_together, cube.lines) for cube in cubes))
     buffers = [np.empty(step * bytes_per_line(cube), np.uint8) for cube in cubes]
     for first in range(0, cubes[0].lines, step):

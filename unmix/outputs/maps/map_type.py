@@ -11,7 +11,7 @@ from ...io.cube import by_pixel, place_for
 from ...io.export import NODATA
 from ...options import Options
 from ...problem import Problem
-from ...steps import BLANK, LARGEST
+from ...steps import BLANK, LARGEST_STEP
 from ..names import ORTHO
 
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
@@ -40,7 +40,7 @@ class MapType:
     @property
     def ends(self) -> tuple[float, float]:
         """The least and the largest value that can be stored."""
-        return self.offset, self.offset + self.step * LARGEST
+        return self.offset, self.offset + self.step * LARGEST_STEP
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """Return what stored integers stand for; see `values_of`."""
@@ -69,7 +69,7 @@ def type_of(name: str, quantize: float | None = None, signed: bool = False) -> M
         return MapType(np.dtype("u1"), 0)
     if quantize is None or plain not in QUANTIZED:
         return MapType()
-    lowest = -quantize * (LARGEST // 2) if signed or plain == "residual" else 0.0
+    lowest = -quantize * (LARGEST_STEP // 2) if signed or plain == "residual" else 0.0
     return MapType(UINT16, BLANK, quantize, lowest)
 
 

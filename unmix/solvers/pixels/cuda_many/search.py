@@ -11,7 +11,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ....compiled.ptx import largest_of_warp, rough_reciprocal
-from ..inverse_update import DEPENDENT
+from ..inverse_update import DEPENDENT_COLUMN
 from ..scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 from ..working_set import ABSENT
 from .tableau import WARP, Stage, tableau_functions
@@ -212,7 +212,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             return int32(-1)
         leaving = int32(PLACE - (key & PLACE))
         step = value_at(feasible, leaving) / row[leaving]
-        if d > DEPENDENT and dual < d * step:
+        if d > DEPENDENT_COLUMN and dual < d * step:
             return int32(-1)
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
@@ -269,7 +269,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             elif swept < first + k:
                 place = swept
                 swept = int32(swept + 1)
-                if not value_at(D, place) > DEPENDENT:
+                if not value_at(D, place) > DEPENDENT_COLUMN:
                     set_state(feasible, state, place, int32(FREE), False)
                     continue
             else:
@@ -285,7 +285,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                 else:
                     d, dual = value_at(D, place), value_at(b, place)
                     if not exchanged:
-                        succeed(b, feasible, state, not stuck and d > DEPENDENT)
+                        succeed(b, feasible, state, not stuck and d > DEPENDENT_COLUMN)
                     stuck, waiting = False, int32(-1)
                     leaving = int32(-1)
                     if not d > library.near and not exchanged and exchanges < library.most_exchanges:
@@ -293,7 +293,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                     if leaving >= 0:
                         exchanges, waiting = int32(exchanges + 1), place
                         place, sign = leaving, -1.0
-                    elif d > DEPENDENT:
+                    elif d > DEPENDENT_COLUMN:
                         set_state(feasible, state, place, int32(PASSIVE), True)
                         entered, smallest = place, min(smallest, d)
                     else:
