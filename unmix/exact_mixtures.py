@@ -21,7 +21,7 @@ from .problem import Problem
 from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of, solve_range, tiles_in
 from .solvers.pixels.gather import gather_function
 
-# A pixel of which less than this share of its length is left may be a mixture without noise.
+# Residual, as a share of the pixel's length, below which it may be a mixture without noise.
 NO_NOISE = 1e-12
 # How far a pixel is moved, as a share of its length: far more than rounding, and less than an abundance that matters.
 MOVED = 1e-4

@@ -9,7 +9,7 @@ from .compiled.jit import compiled
 
 # Largest integer that stands for a value, and the one for no data.
 LARGEST_STEP, BLANK = 65_534, 65_535
-# What `integer_of` returns where no integer stands for a value.
+# `integer_of` returns this where no integer stands for a value.
 MISFIT = -1
 
 

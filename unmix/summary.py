@@ -11,7 +11,7 @@ from .compiled.jit import compiled
 
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
-# Fields of `Summary`: those that are added, those of which the maximum is kept, and those that are None before the first block.
+# Fields of `Summary` that are summed; maxima; arrays (None until the first block).
 ADDED = (
     "solved",
     "masked",

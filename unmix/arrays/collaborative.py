@@ -30,15 +30,15 @@ LONGER = 2.0
 CHOSEN_TO = 1e-3
 # Pixels solved and summed at a time, and number of sums: both fixed, because a change with memory or threads would round otherwise.
 BLOCK_PIXELS, SUMS = 4096, 8
-# Rows that may enter in one pass: at least so many, or half as many as there are.
+# Rows that may enter in one pass: this number, or half of those in the support if that is more.
 ENTERING = 16
-# What is added to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
+# Addend to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
 # The unit is λ² / η_j, the second derivative of a row alone.
 RIDGE, LEAST_DAMPING, DAMPING_STEP, LARGEST_DAMPING = 1e-10, 1e-6, 10.0, 1e6
 # Shares of the λ from which on all abundances are 0: below the first, second derivatives are rounding.
 SMALLEST_TRIED_SHARE = 1e-6
 SMALLEST_ALLOWED_SHARE = 1e-9
-# Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
+# Ratio between successive λ; number of λ without improvement after which the search ends.
 RATIO, WORSE = 2.0, 3
 # Values up to 2 to the power of this, and down to its inverse, have fourth powers that are numbers.
 ORDINARY = 64

@@ -10,12 +10,12 @@ from .pixels import solve_pixels
 
 # Smallest λ tried, as a share of the one that makes all pixels 0; number of λ tried, and then between the neighbours of the best.
 SMALLEST_TRIED_SHARE, COARSE, FINE = 1e-7, 15, 7
-# A pixel that leaves so many times as much as the median one, without a penalty, is no mixture of the library: it says nothing of λ.
+# Largest residual without a penalty, in medians: a pixel with more is no mixture of the library and says nothing of λ.
 FOREIGN = 4.0
 
 
 class Trials:
-    """What every λ leaves of some pixels.
+    """Residuals of some pixels for each λ.
 
     Parameters
     ----------

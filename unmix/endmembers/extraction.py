@@ -32,7 +32,7 @@ EXTRACTORS = {
     ("sisal", True): sisal, ("cone", True): cone,
 }  # fmt: skip
 SEEDED = ("vca", "nfindr", "sisal", "cone")
-# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
+# Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Parts of a scene that have endmembers of their own.
 MOST_SUBSETS = 1000

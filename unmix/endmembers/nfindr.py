@@ -19,7 +19,7 @@ from .vca import Points, corners, farthest, principal, vca
 
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
-# Above so many endmembers the exchanges end in different simplices, and are begun from `RESTARTS` more sets of pixels.
+# Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
 # Seeds are below this.
 SEEDS = 2**63

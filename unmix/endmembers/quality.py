@@ -8,7 +8,7 @@ from ..compiled.jit import compiled
 from .statistics import Moments
 from .vca import Points, principal
 
-# A pixel is outside of the simplex where a coordinate is below 0 by more than so many deviations of its noise.
+# Standard deviations of noise by which a coordinate is below 0 where a pixel is outside of the simplex.
 DEVIATIONS = 3.0
 # The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
 # the middle of a bin.

@@ -36,7 +36,7 @@ log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
 # Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
-# How many bands are chosen by default without a target.
+# Bands chosen by default without a target.
 COUNT = 10
 
 

@@ -25,7 +25,7 @@ from .views import View, thin_bands, views_of
 # noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
-# Of the table of endmembers; the last three of those that were extracted.
+# Columns of the table of endmembers; the last three only for extracted ones.
 COLUMNS = (
     "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
 )  # fmt: skip

@@ -29,7 +29,7 @@ FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 MOST_FETCHED = 32 * 2**20
 # Blocks of a sample that are read from a server at once, and their bytes.
 MOST_AHEAD, MOST_READ_AHEAD = 16, 64 * 2**20
-# A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
+# Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then faulty.
 BRIGHTEST = 1.2
 
 

@@ -27,7 +27,7 @@ VALIDITY = "validity"
 KEPT, KEPT_WITH_ROWS = 1024, 64
 # Pixels with one support, below which numpy's calls cost more than the arithmetic.
 FEW_PIXELS = 64
-# What is left of a spectrum, as a share of its square, below which differences of products have lost their digits.
+# Squared residual of a spectrum, as a share of its square, below which differences of products have lost their digits.
 LITTLE = 1e-8
 
 

@@ -13,9 +13,9 @@ from ...errors import DeviceError, UnmixError
 EACH = 2
 # Seconds to wait for a first worker, and between two looks at the scheduler.
 WORKER_SECONDS, LOOK = 600, 0.5
-# How long there may be no workers but those whose devices failed, in seconds: one may just be restarting.
+# Seconds for which all workers may be ones whose devices failed: one may just be restarting.
 GRACE = 30.0
-# How long a scheduler may take to answer before it is taken for lost, in seconds.
+# Seconds after which a scheduler that does not answer is taken for lost.
 FROZEN = 30.0
 
 

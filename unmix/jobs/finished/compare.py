@@ -31,7 +31,7 @@ BLOCK_BYTES = 2**24  # of each map, read at a time
 APART = 1e6
 # The maps that are compared.
 KINDS = ("abundance", "fraction", "abundance" + ORTHO, "fraction" + ORTHO)
-# What the names of a truth's files end in, as `unmix synth` writes them.
+# Suffixes of a truth's files, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
 
 

@@ -155,7 +155,7 @@ class Inputs:
     def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
         """Return the library, shade included, on the bands before windows of them are tied (`tie`); None where none are.
 
-        ``keep`` leaves of a library what a regression leaves.
+        ``keep`` returns the endmembers of a library that a regression selected.
         """
         scene, options = self.scene, self.options
         if not isinstance(scene, Tied) or options.endmembers is None:

@@ -46,7 +46,7 @@ from .rows import check_rows
 from .simplex import fault_of_simplex
 
 log = logging.getLogger("unmix")
-# How many lines of a placed map are compared.
+# Lines of a placed map that are compared.
 PLACED_LINES = 20
 # Two costs of a pixel are the same up to this share of |y|²: the rounding of maps in float32 changes them by 1e-15.
 SAME_COST = 1e-13
@@ -365,7 +365,7 @@ def as_good(
 
 
 def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the abundances (n, p) of which the largest were written, and for which pixels these are all that are not 0."""
+    """Expand written maps, also top-K ones, to (n, p); also return which pixels are complete."""
     full = np.zeros((len(values), p + 1), values.dtype)
     np.put_along_axis(full, np.clip(index, 0, p), values, axis=1)
     in_order = (np.diff(values, axis=1) <= 0).all(axis=1) & ((index >= 0) & (index <= p)).all(axis=1)

@@ -86,7 +86,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
 
 
 def nearest(said: Any, found: float, blur: float) -> float:
-    """Return the number nearest to a recorded one that a counted one may stand for, which may be so much off."""
+    """Clip the recorded number to the counted one ± ``blur``; the counted one where there is no blur."""
     return float(np.clip(said, found - blur, found + blur)) if blur and said is not None else found
 
 

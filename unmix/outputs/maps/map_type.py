@@ -27,7 +27,7 @@ class MapType:
     ----------
     dtype : dtype
     blank : float
-        What stands for no data, as stored.
+        Stored value of no data.
     step, offset : float
         A value is ``offset + step · stored``; a step of 0 means that values are stored as they are.
     """

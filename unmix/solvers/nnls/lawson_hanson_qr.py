@@ -13,7 +13,7 @@ from ...compiled.cooperative import Team
 
 # Share of a dependent column's length that is orthogonal to the passive columns, at most.
 DEPENDENT_COLUMN = 1e-13
-# A column that a projection shortens below this share is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
+# Share of its length below which a projected column is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
 ONCE_MORE = 0.7
 # A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual.
 ZERO_DUAL = 1e-14

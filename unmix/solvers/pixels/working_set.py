@@ -25,9 +25,9 @@ from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 CANDIDATES = 8
 # The most columns of a working set, and rounds of a pixel; beyond these the certificate shows what is missing.
 MOST_MEMBERS, MOST_ROUNDS = 256, 100
-# Up to so many endmembers all are in the tableau at once.
+# Most endmembers that are all in the tableau at once.
 ALL_AT_ONCE = 48
-# A place of the tableau that holds no column that could enter.
+# State of an unused place of the tableau.
 ABSENT = 3
 # A dual below this, relative to |e_j| and the pixel's scale, is rounding of its price.
 LEAST_DUAL = 4e-15

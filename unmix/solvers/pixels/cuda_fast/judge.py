@@ -29,7 +29,7 @@ IN_SHARED, MOST_COLUMNS = 40, 96
 
 @functools.cache
 def verdict_kernel() -> Any:
-    """Return the kernel that computes κ, δ and the terms of every solved pixel that κ and δ so far leave open, a thread for each.
+    """Return the kernel that computes κ, δ and the terms of solved pixels that are not yet certified, one thread each.
 
     Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the
     block.

@@ -49,7 +49,7 @@ class Library(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the search leaves of N pixels."""
+    """Results of the search for N pixels."""
 
     a: Any  # (N, P) float64: Eᵀy on entry, the abundances after it; P >= p
     scale: Any  # (N,) float64: what the search divides by; 0 where the pixel is masked
@@ -332,8 +332,8 @@ def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
 
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
-    """Return the kernel that replaces ``Eᵀy`` by the abundances, in one stage, of every pixel, or unless it is ``first`` of those that
-    stages before have left. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
+    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later ones those that
+    ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
