@@ -1,4 +1,4 @@
-"""Prove pixels that are mixtures without noise, in float64: those whose residual is rounding.
+"""Prove, in float64, pixels that are mixtures without noise: their residual is rounding.
 
 There every dual is rounding, so that the certificate cannot say which endmembers an optimum may use, and double-double, which finds the
 support of the rounding of the pixel, takes twenty times as long as a pixel with noise. But the optimum a* fits as well as a, which says

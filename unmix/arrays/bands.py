@@ -100,7 +100,7 @@ def select_bands(
     validation : float, optional
         The share of samples, drawn at random, on which errors are measured.
     folds : int, optional
-        Use cross-validation with so many folds instead: each sample is predicted once, from the other folds. The default, with 5.
+        Number of folds of cross-validation, used instead: each sample is predicted once, from the other folds. The default, with 5.
     alpha : float
         Significance level of the F test; 0 keeps every band of the best prefix.
     regression : {"sequential", "gauss-jordan"}
@@ -169,7 +169,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
     Raises
     ------
     MethodError
-        If there are fewer bands, or any so many are collinear.
+        If there are fewer bands, or any ``count`` of them are collinear.
     """
     K = len(covariance)
     if not 1 <= count <= K:

@@ -169,7 +169,7 @@ def blocks_of(Y: np.ndarray) -> EachBlock:
 
 @dataclass
 class Sums:
-    """What one pass over all pixels sums, for the k endmembers with a scale above 0 and their abundances x.
+    """Sums of one pass over all pixels, for the k endmembers with a scale above 0 and their abundances x.
 
     With the residuals r of a pixel, ``w_j = e_jᵀr``.
     """

@@ -105,7 +105,7 @@ class Cuda:
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem, samples: int) -> Any:
-        """Return the class that solves blocks with lines of so many samples: the first that can."""
+        """Return the first class that can solve blocks with lines of ``samples``."""
         from ..solvers.pixels.cuda import GeneralSolver, ModelsSolver
 
         if problem.pixel == "qr":

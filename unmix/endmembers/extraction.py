@@ -155,7 +155,7 @@ def extract_bundles(
     scenes, how, budget, threads
         As in `extract_from`; of ``how`` count, outliers, restarts and seed.
     subsets : int
-        How many parts: of each, every so many of the pixels.
+        Number of parts, each of every ``subsets``-th pixel.
 
     Returns
     -------
@@ -291,14 +291,14 @@ def refuse_extraction(how: Extraction) -> None:
 
 
 def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:
-    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each, or an option needs a simplex."""
+    """Raise `MethodError` if bands or pixels are too few for ``p`` endmembers, or an option needs a simplex and ``p`` is 1."""
     L, pixels = len(scene_moments.mean), scene_moments.pixels
     if not 1 <= p <= min(L, pixels):
         raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
     if needs_simplex and p == 1:
         raise MethodError(f"`{needs_simplex}`: one endmember has no simplex")
     if p * smooth > pixels:
-        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are not so many for each of {p} endmembers")
+        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are too few for {p} endmembers")
 
 
 def capped(name: str, counts: Counts) -> int:

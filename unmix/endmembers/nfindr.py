@@ -202,7 +202,7 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
 
 
 def spanning_and_seeded(p: int, seed: int, restarts: int | None = None) -> Begin:
-    """Begin from the pixels of SPA and from those of VCA with so many seeds from ``seed`` on; by default 3 above six endmembers."""
+    """Begin from the pixels of SPA and from those of VCA with ``restarts`` seeds from ``seed`` on; by default 3 above 6 endmembers."""
     if restarts is None:
         restarts = RESTARTS if p > ONE_START else 0
     seeds = [(seed + k) % SEEDS for k in range(restarts)]

@@ -1,4 +1,4 @@
-"""Say whether endmembers that were extracted are good: what they leave of the scene, and how each of them is used."""
+"""Measure the quality of extracted endmembers: their residuals in the scene, and the use of each."""
 
 from typing import Any
 

@@ -125,7 +125,7 @@ def add_pixels(X, every, first, Q, smoothing, slopes, G, S):
 
 @dataclass(frozen=True)
 class Pixels:
-    """Every so many pixels of a scene, as what is minimised depends on them.
+    """Every n-th pixel of a scene, in the form that the cost depends on.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Pixels:
     deviations : array (p − 1,)
         What they are divided by.
     every : int
-        One of so many pixels counts.
+        One of ``every`` pixels counts.
     threads : int
     """
 
@@ -172,7 +172,7 @@ class Pixels:
         return sum(int(np.count_nonzero(~np.isnan(rows[first :: self.every, 0]))) for first, rows in firsts)
 
     def value(self, Q: np.ndarray, tau: float, smoothing: float) -> float:
-        """Return what is minimised, smoothed."""
+        """Return the smoothed cost."""
         return tau * self.total(Q, smoothing, False)[0] - float(np.linalg.slogdet(Q)[1])
 
     def slopes(self, Q: np.ndarray, tau: float, smoothing: float) -> tuple[float, np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ class First(Points):
 
 
 def thinned(moments: Moments, d: int, passes: Passes, budget: int) -> Points:
-    """Return d principal components of every so many pixels; a pass over the files."""
+    """Return d principal components of every n-th pixel; a pass over the files."""
     every = -(-passes.pixels // PIXELS)
     points = Points(-(-passes.pixels // every), d, budget)
     U = principal(moments.covariance, d)

@@ -1,4 +1,4 @@
-"""How far spectra are from what a scene holds: their distances to its signal subspace (MUSIC)."""
+"""Compute the distances of spectra to a scene's signal subspace (MUSIC)."""
 
 import numpy as np
 

@@ -12,7 +12,7 @@ from .missing import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
-# Of a larger scene: lines that are looked at, and pixels of each; from so many an RMS is right to 2 %. Few lines, because a part of a
+# Most lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %. Few lines, because a part of a
 # block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
 MOST_LINES, MOST_OF_LINE = 16, 128
 # The part of the golden ratio, by which the first pixels of lines are spread over all columns.

@@ -1,4 +1,4 @@
-"""Find what the endmembers of a scene lack: pixels with a spectrum in common that no mixture has, and which spectrum that is.
+"""Find pixels that share a spectrum which no mixture of the endmembers has, and name that spectrum.
 
 1. One product gives the unconstrained answer of all pixels of a sample, and a second what it leaves of each, over the pixel's length:
    brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either sign; a

@@ -192,7 +192,7 @@ def build_library(
     mean : bool
         Return the mean of each class in place of its pixels.
     most : int, optional
-        Of each class take at most so many pixels, evenly spread over it, line by line.
+        Most pixels of each class, evenly spread over it, line by line.
 
     Raises
     ------

@@ -160,6 +160,6 @@ def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | Non
         try:
             value.encode("utf-8", "surrogateescape")  # names of files may be any bytes
         except UnicodeEncodeError:
-            return "it holds a text that is none"
+            return "it holds text that is not valid Unicode"
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (plain_fault_of(one, depth + 1, finite) for one in inside)), None)

@@ -1,4 +1,4 @@
-"""Where the values of an HDF5 dataset lie in its file."""
+"""Find the places of an HDF5 dataset's values in its file."""
 
 import itertools
 import math

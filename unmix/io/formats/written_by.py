@@ -1,4 +1,4 @@
-"""Tell by what a file says of itself whether unmix wrote it."""
+"""Tell from a file's contents whether unmix wrote it."""
 
 import json
 import re

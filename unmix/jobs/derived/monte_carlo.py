@@ -1,4 +1,4 @@
-"""How sums by class scatter over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
+"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
 
 A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own. Each is solved
 exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone (`unmix.compiled.philox`), so the bytes
@@ -173,7 +173,7 @@ class MonteCarlo:
 
     @property
     def description(self) -> str:
-        """What the map is; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
+        """Description of the map; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
         n, spectra_drawn = self.choice.draws, len(self.draws.sets[0].columns)
         total = len(self.problem.endmembers.names) - self.problem.endmembers.has_shade
         what = [f"{spectra_drawn} of {total} spectra"] * (spectra_drawn < total) + ["noise"] * self.choice.has_noise

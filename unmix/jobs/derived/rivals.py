@@ -1,4 +1,4 @@
-"""What else a pixel could be: class fractions over all models that fit it nearly as well as the chosen one."""
+"""Derive class fractions over all models that fit a pixel nearly as well as the chosen one."""
 
 import math
 
@@ -44,7 +44,7 @@ class ModelSpread:
 
     @property
     def description(self) -> str:
-        """What the map is."""
+        """Description of the map."""
         which = "all models" if math.isinf(self.within) else f"models within {self.within:g} of the RMSE"
         return f"how many {which}, and class fractions over them,"
 

@@ -1,4 +1,4 @@
-"""How noise moves the abundances of a pixel: standard deviations from its support, and how far these can be trusted.
+"""Derive standard deviations of abundances from noise and each pixel's support, and tell how far to trust them.
 
 On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the support's spectra, or
 with the sum held at one that of their differences to the first, whose abundance is what the others leave. So noise of covariance Σ
@@ -141,7 +141,7 @@ def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values:
 
 @dataclass(frozen=True)
 class OfSupport:
-    """What all pixels with one support share, for noise of 1, or that which is given."""
+    """Values that all pixels with one support share, for noise of 1 or the given noise."""
 
     columns: np.ndarray  # (k,)
     sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
@@ -263,7 +263,7 @@ class Uncertainty:
 
     @property
     def description(self) -> str:
-        """What the map is."""
+        """Description of the map."""
         return "standard deviations"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`compare`: how the maps of two runs differ, or those of a run and a truth."""
+"""`compare`: measure the differences between the maps of two runs, or of a run and a truth."""
 
 import logging
 import os
@@ -210,7 +210,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         one.is_by_class or other.is_by_class,
     )
     if by_class and not set(one.names) & set(other.names):
-        raise InputError(f"{one.path}, {other.path}: classes and endmembers, of which none have the same name")
+        raise InputError(f"{one.path}, {other.path}: classes and endmembers, and none have the same name")
     if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
     elif angles is not None:
@@ -342,7 +342,7 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
 
 
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return counts of pixels, totals, and ``rows``: what is known of each pair."""
+    """Return counts of pixels, totals, and ``rows``, one for each pair."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     squares, sums, largest = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs))
     places: list[tuple[int, int] | None] = [None] * len(pairs)

@@ -50,7 +50,7 @@ log = logging.getLogger("unmix")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is solved, the maps that are made of abundances, and the number of bands of each map that is written."""
+    """Problem to solve, maps derived from abundances, and the number of bands of each map that is written."""
 
     problem: Problem
     derived: dict[str, DerivedMap]

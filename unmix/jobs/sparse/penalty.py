@@ -32,7 +32,7 @@ LAST = 1e-5
 
 @dataclass(frozen=True)
 class Penalty:
-    """What an abundance costs: λ times its weight.
+    """Cost of an abundance: λ times its weight.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ def path_of_scene(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, points: int = 20,
     l1_weights: str | os.PathLike[str] | None = None, memory: str | int = "1G", threads: int | None = None, **words: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what penalties make of a scene: how many endmembers, and what is left, over λ, on a sample of its pixels.
+    """Return the number of endmembers and the residual over λ, on a sample of a scene's pixels.
 
     Parameters
     ----------

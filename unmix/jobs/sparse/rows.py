@@ -31,7 +31,7 @@ log = logging.getLogger("unmix")
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of abundances cost: λ times the length of each.
+    """Penalty on rows of abundances: λ times the length of each.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Rows:
 
     @property
     def costs(self) -> np.ndarray:
-        """What half the square of an abundance costs each of them, ``λ / |x_j|``, (k,)."""
+        """Cost of half the square of an abundance, for each of them, ``λ / |x_j|``, (k,)."""
         assert self.found is not None and not isinstance(self.l21, str)
         return np.asarray(self.l21 / self.found.scales[self.used])
 

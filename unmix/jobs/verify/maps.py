@@ -1,4 +1,4 @@
-"""What a verification reads and finds: the maps of a run, and the verdict on them."""
+"""Read the maps of a run for verification, and collect the verdict on them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Count again from a run's maps what its record says of its pixels."""
+"""Recount from a run's maps the numbers of pixels in its record."""
 
 from collections.abc import Iterator
 from typing import Any

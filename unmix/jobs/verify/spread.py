@@ -62,7 +62,7 @@ def numbers_of(check: Any, fits: Fits, bound: float) -> tuple[int, np.ndarray]:
 
 
 def gap_of(fits: Fits, size: int) -> float:
-    """Return by how much the RMSE of the second best model of so many spectra is larger; `NODATA` if there is none."""
+    """Return by how much the RMSE of the second best model of ``size`` spectra is larger; `NODATA` without one."""
     fits = fits.take(fits.sizes == size)
     if size == 0 or not len(fits.rmse):
         return NODATA

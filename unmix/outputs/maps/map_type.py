@@ -1,4 +1,4 @@
-"""How the values of a map are stored: float32, or integers that a step and an offset make values of."""
+"""Types of a map's stored values: float32, or integers with a step and an offset."""
 
 import math
 from dataclasses import dataclass

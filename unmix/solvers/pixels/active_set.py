@@ -257,7 +257,7 @@ def sweep_function(ops: Width) -> Any:
 
 @functools.cache
 def pivots_function(ops: Width) -> Any:
-    """Return ``pivots``, which searches all lanes in ``alive``, with at most so many steps and exchanges; it returns the steps.
+    """Return ``pivots``, which searches all lanes in ``alive``, with bounds on steps and exchanges; it returns the steps.
 
     A column with a pivot of at most ``near`` is exchanged for another one, if that comes first.
 

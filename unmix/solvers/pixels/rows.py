@@ -1,4 +1,4 @@
-"""What the pixels of collaborative sparse regression add to the sums of a pass (`unmix.arrays.collaborative`)."""
+"""Add the pixels of collaborative sparse regression to the sums of a pass (`unmix.arrays.collaborative`)."""
 
 import numpy as np
 

@@ -337,7 +337,7 @@ class FastSolver:
 
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
+        """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
         fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS and problem.ridge is None
         return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 

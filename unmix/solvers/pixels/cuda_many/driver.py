@@ -180,7 +180,7 @@ class ManySolver(FastSolver):
 
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
+        """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
         # The bands of a ridge are of no file; here a row of E belongs to a band of the file.
         is_ours = problem.pixel == "active_set" and problem.ridge is None
         return FastSolver.is_capable() and is_ours and samples <= PART

@@ -34,7 +34,7 @@ LEAVING, PLACE = 1 << 30, 255
 
 
 class Library(NamedTuple):
-    """What all pixels share; p endmembers, float64."""
+    """Constants that all pixels share; p endmembers, float64."""
 
     U: Any  # (p, p) Gram matrix of the columns at unit length; under Σa = 1 after a row and a column of the ones
     norms: Any  # (p,)
@@ -323,7 +323,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
 
 def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
-    """Return the stages of a search for so many endmembers, with the row of ones, and whether the first takes the whole library."""
+    """Return the stages of a search for ``columns``, endmembers and the row of ones, and whether the first takes the whole library."""
     for stage in WHOLE:
         if columns <= stage.most:
             return (stage,), True

@@ -1,4 +1,4 @@
-"""Find what else a pixel could be: the models whose RMSE is nearly that of the model that was chosen."""
+"""Find the rivals of a pixel's chosen model: models whose RMSE is nearly as small."""
 
 import functools
 from typing import Any, NamedTuple
