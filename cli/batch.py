@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from unmix.errors import DeviceError
-from unmix.jobs.distributed.scheduling import PATIENCE
+from unmix.jobs.distributed.scheduling import WORKER_SECONDS
 
 from . import archive, options, unmixing
 from .help import Grouped
@@ -57,7 +57,7 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option(
     "--unit", default="1G", metavar="SIZE", show_default=True, help="Amount of a scene that a worker gets at a time."
 )
-@click.option("--patience", type=click.FloatRange(0), default=PATIENCE, metavar="SECONDS", show_default=True,
+@click.option("--patience", type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS", show_default=True,
               help="How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.")  # fmt: skip
 @unmixing.every
 @archive.reporting

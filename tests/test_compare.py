@@ -33,7 +33,7 @@ def abundances(stem):
 
 @pytest.mark.parametrize("block", [2**24, 13 * 4 * 4 * 3])
 def test_against_numpy(tmp_path, scene, monkeypatch, block):
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
     unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b", lines="0:11")
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_rmse.hdr")

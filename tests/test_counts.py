@@ -73,16 +73,16 @@ def test_against_the_host(samples):
 def test_integers_are_those_of_the_host(samples, step, offset):
     from unmix.compiled.cuda import cuda
     from unmix.solvers.pixels.cuda_totals.encode import Checker, encode
-    from unmix.steps import BLANK, LARGEST, to_integers
+    from unmix.steps import BLANK, MOST_STEPS, to_integers
 
     random, n, p = np.random.default_rng(samples), 3, 5
-    values = (offset + step * random.uniform(0, LARGEST, (n, p, samples))).astype(np.float32)
+    values = (offset + step * random.uniform(0, MOST_STEPS, (n, p, samples))).astype(np.float32)
     halves = offset + step * (
-        random.integers(0, LARGEST, p) + 0.5
+        random.integers(0, MOST_STEPS, p) + 0.5
     )  # half a step from two integers, as near as float32 has it
     values[0, :, 0] = halves
     values[1, 0, 0] = NODATA
-    odd = [-np.inf, np.inf, np.nan, offset - step, offset + step * (LARGEST + 2)]
+    odd = [-np.inf, np.inf, np.nan, offset - step, offset + step * (MOST_STEPS + 2)]
     values[2, :, -1] = odd
     expected, misfits = np.empty(values.shape, np.uint16), []
     for line in range(n):

@@ -143,7 +143,7 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
     probe.survives(tmp_path, lambda: 1 / 0)
     with pytest.raises(unmix.CubeError, match="crashes on opening it \\(signal 6\\)"):
         probe.survives(tmp_path, crash)
-    monkeypatch.setattr(probe, "PATIENCE", 0.2)
+    monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 0.2)
     with pytest.raises(unmix.CubeError, match="does not come back"):
         probe.survives(tmp_path, lambda: time.sleep(60))
 

@@ -182,7 +182,7 @@ FAULTS = {
     "missing key": "no 'bands'",
     "open brace": "'wavelength' on line 8 is never closed",
     "wavelengths": "'wavelength' has 3 entries for 6 bands",
-    "interleave": "none of bip, bil and bsq",
+    "interleave": "is not bip, bil or bsq",
     "offset": "negative",
     "folder": "is a folder",
     "nothing": "no such file",

@@ -14,7 +14,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.io import open_cube
-from unmix.io.identity import BLOCK, BLOCKS, SMALL, identity_of, pieces
+from unmix.io.identity import BLOCK_BYTES, BLOCKS, SMALL, identity_of, pieces
 from unmix.jobs.synth import Scene, synthesise
 from unmix.jobs.verify import verify
 from unmix.library import load
@@ -309,7 +309,9 @@ def test_identity_is_of_what_is_opened(here):
 def test_a_large_file_is_known_by_blocks_over_all_of_it(tmp_path):
     size = SMALL + 12345
     places = pieces(size)
-    assert places[0] == (0, BLOCK) and places[-1] == (size - BLOCK, BLOCK) and len(set(places)) == BLOCKS
+    assert (
+        places[0] == (0, BLOCK_BYTES) and places[-1] == (size - BLOCK_BYTES, BLOCK_BYTES) and len(set(places)) == BLOCKS
+    )
     assert max(b - a for (a, _), (b, _) in itertools.pairwise(places)) <= size // (BLOCKS - 1) + 1
     assert pieces(SMALL) == [(0, SMALL)] and pieces(0) == [(0, 0)]
     path = write_cube(tmp_path / "s.hdr", np.zeros((1000, 200, 20), np.uint8))
@@ -469,7 +471,7 @@ def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):
     def half_way(step):
         if 200 <= step.done < 300:
             with open(image, "r+b") as file:
-                file.seek(pieces(image.stat().st_size)[40][0] + BLOCK + 50)
+                file.seek(pieces(image.stat().st_size)[40][0] + BLOCK_BYTES + 50)
                 file.write(bytes(200))
 
     before = identity_of(open_cube(image))

@@ -157,6 +157,10 @@ CALL_BOTH = {
     "nnls/systems.py",  # one system: solved, then proved
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
+# Names of constants that do not say what they bound.
+BARE = {
+    "LARGEST", "MOST", "FEW", "FEWEST", "SMALLEST", "LEAST", "NOTHING", "ROUNDING", "TOLERANCE", "BLOCK", "DEPENDENT", "PATIENCE",
+}  # fmt: skip
 MOST_MODULES, MOST_LINES, LONGEST_FUNCTION = 13, 460, 80
 # Functions with more lines (docstrings not counted), and why they are one.
 LONG = {
@@ -270,6 +274,19 @@ def test_files_and_functions_stay_readable():
                 if lines > LONGEST_FUNCTION:
                     long[node.name] = (str(path), lines)
     assert set(long) == set(LONG), long
+
+
+def bare_names(path):
+    """The constants of a module, alone or in a tuple, whose names are bare adjectives."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in getattr(node, "targets", None) or [node.target]:
+                yield from BARE & {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def test_a_constant_says_what_it_bounds():
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]
+    assert [(str(path), name) for path in files for name in bare_names(path)] == []
 
 
 def test_solvers_and_certificate_share_nothing():

@@ -923,7 +923,7 @@ def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     import numba
 
     caplog.set_level("INFO", "unmix")
-    monkeypatch.setattr(watch, "PATIENCE", 0.0)
+    monkeypatch.setattr(watch, "SECONDS_BEFORE_MESSAGE", 0.0)
     monkeypatch.setattr(watch.WATCH, "said", False)
     before = seconds_compiling()
     inner = numba.njit(lambda x: x + 1)

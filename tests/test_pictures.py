@@ -179,7 +179,7 @@ def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
     whole = views_of(cube, range(4), "abcd", 11)
-    monkeypatch.setattr("unmix.pictures.views.BLOCK", 7 * 40 * 4 * 4)
+    monkeypatch.setattr("unmix.pictures.views.BLOCK_BYTES", 7 * 40 * 4 * 4)
     for one, other in zip(whole, views_of(cube, range(4), "abcd", 11)):
         np.testing.assert_array_equal(one.picture, other.picture)
         np.testing.assert_array_equal(one.counts, other.counts)

@@ -777,7 +777,7 @@ def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest
     """A line on which no answer arrives within the time of one request: what arrived is kept."""
     from unmix.io.remote import store
 
-    monkeypatch.setattr(store, "PATIENCE", 1)
+    monkeypatch.setattr(store, "REQUEST_SECONDS", 1)
     store.store_of.cache_clear()
     with serving(large, validators=validators, rate=2.5e6) as server:
         began = time.monotonic()
@@ -791,7 +791,7 @@ def test_line_that_is_silent(large: Path, validators: tuple[str, ...], monkeypat
     """A server that says nothing any more is given up, with what it did say."""
     from unmix.io.remote import store
 
-    monkeypatch.setattr(store, "PATIENCE", 0.3)
+    monkeypatch.setattr(store, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(store, "PERSEVERANCE", 1)
     monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
     store.store_of.cache_clear()

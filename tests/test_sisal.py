@@ -98,8 +98,8 @@ def test_memory_and_threads_do_not_change_a_byte(tmp_path, monkeypatch):
     module = sys.modules["unmix.endmembers.sisal"]  # the package has the function by this name
 
     monkeypatch.setattr(module, "TOGETHER", 256)
-    monkeypatch.setattr(module, "FEW", 300)
-    monkeypatch.setattr(module, "FEWEST", 10)
+    monkeypatch.setattr(module, "MOST_FIRST_PIXELS", 300)
+    monkeypatch.setattr(module, "FEWEST_PIXELS_PER_ENDMEMBER", 10)
     monkeypatch.setattr(module.Points, "ROWS", 512)
     Y, _ = mixtures(2, 3, 0.01)
     Y[3, 5] = Y[20] = -1
@@ -108,7 +108,7 @@ def test_memory_and_threads_do_not_change_a_byte(tmp_path, monkeypatch):
     other = unmix.extract(cube, count=3, extract="sisal", memory="20k", threads=1)
     np.testing.assert_array_equal(one.matrix, other.matrix)
     assert one.simplex == other.simplex and one.quality == other.quality
-    monkeypatch.setattr(module, "FEW", 10**6)  # all at once: the same minimum
+    monkeypatch.setattr(module, "MOST_FIRST_PIXELS", 10**6)  # all at once: the same minimum
     np.testing.assert_allclose(unmix.extract(cube, count=3, extract="sisal").matrix, one.matrix, atol=1e-6)
 
 

@@ -26,8 +26,7 @@ MOST_DELTA = 1e-4
 # A pixel with a larger δ is solved and certified again in double-double arithmetic, even if its κ is small: nearly collinear
 # endmembers hide large errors behind a small κ.
 FARTHEST = 1e-6
-# The unit roundoff of float64, a hundredth larger to cover all terms of second order.
-ROUNDING = 1.01 * 2.0**-53
+UNIT_ROUNDOFF = 1.01 * 2.0**-53  # of float64, a hundredth larger to cover all terms of second order
 # Added to the square of the violation, so that terms that underflow are not counted as zero.
 UNDERFLOW = 1e-280
 # κ is at least this times the duality gap over ½ s²: κ ≤ 1e-10 then implies that the gap is at most 1e-12 of ½ s².
@@ -140,12 +139,12 @@ def verdict_function(ops: Width) -> Any:
             excess = total - 1.0
             excess = select(excess > 0.0, excess, zero - excess)
             worst = excess / select(absolute_sum > 1.0, absolute_sum, one)
-            sum_error = excess + absolute_sum * (p * ROUNDING)  # upper bound of |Σa − 1|
+            sum_error = excess + absolute_sum * (p * UNIT_ROUNDOFF)  # upper bound of |Σa − 1|
         if not nonnegative:  # E a may then be a difference of terms far larger than the pixel, and rounds like these
             scale = select(term_sum > scale, term_sum, scale)
         # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2 in Eᵀr,
         # and the error of the sum.
-        rounding = (r_norm * (L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)) * ROUNDING + sum_error * longest
+        rounding = (r_norm * (L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)) * UNIT_ROUNDOFF + sum_error * longest
         violation, largest_ratio, most_negative = zero, zero, zero
         highest_dual, weighted_duals, slope = zero, zero, zero
         gaps = slopes.shape[0] > 0
@@ -359,7 +358,7 @@ def face_function(team: Team) -> Any:
                     weighted += a[j] * bound
                     longest = max(longest, sizes[j])
             if k > 0:
-                curvature = 0.98 / inverse_square - k * (k + 12.0) * ROUNDING
+                curvature = 0.98 / inverse_square - k * (k + 12.0) * UNIT_ROUNDOFF
             if not curvature > 0.0:
                 return np.inf, np.inf
             reach = math.sqrt(violation / curvature) * (1.0 + 1e-10)

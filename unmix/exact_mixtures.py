@@ -1,4 +1,4 @@
-"""Prove pixels that are mixtures without noise, in float64: those whose residual is rounding.
+"""Prove, in float64, pixels that are mixtures without noise: their residual is rounding.
 
 There every dual is rounding, so that the certificate cannot say which endmembers an optimum may use, and double-double, which finds the
 support of the rounding of the pixel, takes twenty times as long as a pixel with noise. But the optimum a* fits as well as a, which says
@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from .certificate import CERTIFIED, GAP_WEIGHT, ROUNDING, UNDERFLOW, extend_function
+from .certificate import CERTIFIED, GAP_WEIGHT, UNDERFLOW, UNIT_ROUNDOFF, extend_function
 from .compiled.cooperative import ALONE
 from .compiled.jit import allocating, compiled
 from .compiled.simd import WIDE
@@ -21,7 +21,7 @@ from .problem import Problem
 from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of, solve_range, tiles_in
 from .solvers.pixels.gather import gather_function
 
-# A pixel of which less than this share of its length is left may be a mixture without noise.
+# Residual, as a share of the pixel's length, below which it may be a mixture without noise.
 NO_NOISE = 1e-12
 # How far a pixel is moved, as a share of its length: far more than rounding, and less than an abundance that matters.
 MOVED = 1e-4
@@ -91,7 +91,7 @@ def find_face(plan, x, q, length, face):
             if not inverse_square < np.inf:
                 return k, 0.0
             k += 1
-    return k, 0.98 / inverse_square - k * (k + 12.0) * ROUNDING if k > 0 else 0.0
+    return k, 0.98 / inverse_square - k * (k + 12.0) * UNIT_ROUNDOFF if k > 0 else 0.0
 
 
 @compiled
@@ -134,11 +134,11 @@ def bound(plan, a, q, multiplier, length, k, curvature, size, left, face):
     """Return κ and δ of abundances on K; infinite where nothing follows."""
     L, p = plan.E.shape
     longest, terms, total, shortest, shortest_inside = 0.0, 0.0, 0.0, np.inf, np.inf
-    along, away, share = 0.0, np.inf, ROUNDING * (L + 2.0) * length
+    along, away, share = 0.0, np.inf, UNIT_ROUNDOFF * (L + 2.0) * length
     for j in range(p):
         longest = max(longest, plan.sizes[j])
         shortest = min(shortest, plan.norms[j])
-        margin = share + 2.0 * ROUNDING * (abs(q[j]) + 2.0 * abs(multiplier)) / plan.norms[j]
+        margin = share + 2.0 * UNIT_ROUNDOFF * (abs(q[j]) + 2.0 * abs(multiplier)) / plan.norms[j]
         if face.inside[j]:
             terms += plan.sizes[j] * a[j]
             total += a[j]
@@ -148,10 +148,10 @@ def bound(plan, a, q, multiplier, length, k, curvature, size, left, face):
             away = min(away, q[j] / plan.norms[j] - margin)
     sum_error, height, scale = 0.0, 0.0, size
     if plan.sum_to_one:
-        sum_error = abs(total - 1.0) + p * ROUNDING * total
+        sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
         height, scale = math.sqrt(plan.lift), max(size, longest)
     # What is left of the pixel, at most, by abundances that are feasible; and of E d, with the constant band.
-    left = left * (1.0 + L * ROUNDING) + ROUNDING * (k + 2.0) * (size + terms) + longest * sum_error
+    left = left * (1.0 + L * UNIT_ROUNDOFF) + UNIT_ROUNDOFF * (k + 2.0) * (size + terms) + longest * sum_error
     apart = 2.0 * left + height * sum_error
     kappa = max(max(2.0 * left / scale, GAP_WEIGHT * (left / scale) ** 2), sum_error)
     sigma = math.sqrt(curvature)

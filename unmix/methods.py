@@ -47,8 +47,7 @@ class Solver:
 
 # What a fraction may be beyond a limit of MESMA: a pixel that is a spectrum of the library has a shade of 0 or of -2e-16.
 ALLOWANCE = 1e-9
-# Thresholds are below this, so that their squares are numbers.
-LARGEST = 1e100
+LARGEST_THRESHOLD = 1e100  # its square is a number
 # What a record has of how models are chosen only where it is asked for: a record without it is of a run without it.
 WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 # The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
@@ -127,10 +126,11 @@ class ModelChoice(ModelSettings):
                 raise MethodError(
                     f"`{name}` rejects models under `limits` viper; exact has fractions from 0 to a sum of 1"
                 )
-        if not 0 <= self.fusion < LARGEST or (self.max_rmse is not None and not 0 <= self.max_rmse < LARGEST):
-            raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST:g} or more")
-        if self.max_residual is not None and not 0 < self.max_residual < LARGEST:
-            raise MethodError(f"`max_residual` must be above 0, and below {LARGEST:g}")
+        thresholds = self.fusion, 0.0 if self.max_rmse is None else self.max_rmse
+        if not all(0 <= threshold < LARGEST_THRESHOLD for threshold in thresholds):
+            raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST_THRESHOLD:g} or more")
+        if self.max_residual is not None and not 0 < self.max_residual < LARGEST_THRESHOLD:
+            raise MethodError(f"`max_residual` must be above 0, and below {LARGEST_THRESHOLD:g}")
         if self.residual_bands < 1:
             raise MethodError(f"`residual_bands` {self.residual_bands}: must be at least 1")
         if self.max_residual is None and self.residual_bands != defaults["residual_bands"]:
@@ -364,5 +364,5 @@ def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:
         raise MethodError(f"`l1` is for `method` nnls, whose abundances are not negative, not {method.name}")
     if solver.name != "active-set":
         raise MethodError(f"`l1` is for `solver` active-set, not {solver.name}")
-    if not 0.0 <= l1 < LARGEST:
-        raise MethodError(f"`l1` {l1:g}: must be at least 0, and below {LARGEST:g}")
+    if not 0.0 <= l1 < LARGEST_THRESHOLD:
+        raise MethodError(f"`l1` {l1:g}: must be at least 0, and below {LARGEST_THRESHOLD:g}")

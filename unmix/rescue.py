@@ -17,7 +17,7 @@ CHUNK_BYTES = 2**20
 # Blocks are written by several threads, of which the first computes a problem's constants: from Python 3.12 on a cached property does
 # not wait, and sixteen threads computed them all.
 _CONSTANTS = threading.Lock()
-# A search whose constants have no table of a tableau's entries: with 529 endmembers it takes 4 ms, and is not used here.
+# Solver whose plan has no `packed_index`, which the rescue does not need and which takes 4 ms with 529 endmembers.
 NO_TABLEAU = "working_set"
 
 
@@ -62,8 +62,8 @@ def rescue(
         How many pixels reached κ ≤ 1e-10 that had not before.
     """
     most = farthest(limit)
-    # No arithmetic tells a spectrum from itself; and `qr` on a GPU has no bound but that by all endmembers, which would send every
-    # pixel here.
+    # No precision tells duplicate endmembers apart; and `qr` on a GPU has only the bound by all endmembers, which would send all pixels
+    # here.
     lost = problem.has_duplicates or (problem.pixel == "qr" and problem.curvature == 0.0)
     hopeless = np.inf if lost else -1.0
     kappa, delta = results["kappa"], results["delta"]

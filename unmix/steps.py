@@ -7,9 +7,9 @@ import numpy as np
 from .certificate import NODATA
 from .compiled.jit import compiled
 
-# The largest integer that stands for a value, and what stands for no data.
-LARGEST, BLANK = 65_534, 65_535
-# What `integer_of` returns where no integer stands for a value.
+# Largest integer that stands for a value, and the one for no data.
+MOST_STEPS, BLANK = 65_534, 65_535
+# `integer_of` returns this where no integer stands for a value.
 MISFIT = -1
 
 
@@ -19,8 +19,8 @@ def integer_of(value: Any, step: float, offset: float) -> int:
     if value == NODATA:
         return BLANK
     number = (np.float64(value) - offset) / step
-    # `LARGEST` is even, so half a step above it is rounded to it; NaN fits nowhere.
-    if not -0.5 <= number <= LARGEST + 0.5:
+    # `MOST_STEPS` is even, so half a step above it is rounded to it; NaN fits nowhere.
+    if not -0.5 <= number <= MOST_STEPS + 0.5:
         return MISFIT
     return round(number)
 

@@ -11,7 +11,7 @@ from .compiled.jit import compiled
 
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
-# Fields of `Summary`: those that are added, those of which the maximum is kept, and those that are None before the first block.
+# Fields of `Summary` that are summed; maxima; arrays (None until the first block).
 ADDED = (
     "solved",
     "masked",
@@ -312,7 +312,7 @@ class Summary:
         return cls(**fields | arrays | counted | {"failures": failures, "steps": steps})
 
     def refuse_other(self, endmembers: int, bands: int) -> None:
-        """Raise `ValueError` if the totals are not of so many endmembers and bands, or the residuals are of no pixels."""
+        """Raise `ValueError` if the totals are of other numbers of endmembers or bands, or the residuals are of no pixels."""
         shapes = {name: (3, bands) if name == "residuals" else (endmembers,) for name in ARRAYS}
         for name, shape in shapes.items():
             value = getattr(self, name)

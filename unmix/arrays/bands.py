@@ -20,14 +20,11 @@ REGRESSIONS = {
     "sequential": "each prefix is updated from the one before, by one band",
     "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as de Paula et al. 2013 have it",
 }
-# The most bands of a chain, and the number of folds, unless the caller sets them.
-MOST = 100
-FOLDS = 5
+MOST_BANDS, FOLDS = 100, 5  # defaults
 # Significance level of the F test: an error counts as no worse if the test does not reject that at this level (Galvão et al. 2008).
 ALPHA = 0.25
-LARGEST = 1e140  # of samples and target: float64 holds the squares of such values and their sums
-# The fewest validation samples from which an error is estimated.
-FEWEST = 3
+LARGEST_SAMPLE = 1e140  # and target: float64 holds the squares of such values and their sums
+FEWEST_VALIDATION_SAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def select_bands(
     validation : float, optional
         The share of samples, drawn at random, on which errors are measured.
     folds : int, optional
-        Use cross-validation with so many folds instead: each sample is predicted once, from the other folds. The default, with 5.
+        Number of folds of cross-validation, used instead: each sample is predicted once, from the other folds. The default, with 5.
     alpha : float
         Significance level of the F test; 0 keeps every band of the best prefix.
     regression : {"sequential", "gauss-jordan"}
@@ -133,7 +130,7 @@ def select_bands(
     highest = min(fewest - 1, X.shape[1])
     if most is not None and not 1 <= most <= highest:
         raise MethodError(f"`most` {most}: must be from 1 to {highest} (calibration samples less one, bands)")
-    most = min(highest, MOST) if most is None else most
+    most = min(highest, MOST_BANDS) if most is None else most
     with chain_engine(device, threads) as (engine, name):
         calibration = parts[0][0] if validation is not None else np.arange(len(X))
         centred = X[calibration] - X[calibration].mean(axis=0)
@@ -172,7 +169,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
     Raises
     ------
     MethodError
-        If there are fewer bands, or any so many are collinear.
+        If there are fewer bands, or any ``count`` of them are collinear.
     """
     K = len(covariance)
     if not 1 <= count <= K:
@@ -205,9 +202,9 @@ def check(
         if not np.all(np.isfinite(values)):
             row = int(np.argwhere(~np.isfinite(values))[0, 0])
             raise InputError(f"{name} values that are not finite, first in row {row + 1}")
-    if max(np.abs(X).max(), np.abs(y).max()) > LARGEST:
+    if max(np.abs(X).max(), np.abs(y).max()) > LARGEST_SAMPLE:
         raise InputError(
-            f"samples or target hold values above {LARGEST:g}, whose squares float64 does not hold; rescale them"
+            f"samples or target hold values above {LARGEST_SAMPLE:g}, whose squares float64 does not hold; rescale them"
         )
     if not np.ptp(y) > 0:
         raise InputError("the target is constant; there is nothing to predict")
@@ -232,9 +229,10 @@ def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[
     else:
         parts = [np.sort(order[: max(1, round(validation * N))])]
     pairs = [(np.setdiff1d(np.arange(N), part), part) for part in parts]
-    if validation is not None and len(parts[0]) < FEWEST:
+    if validation is not None and len(parts[0]) < FEWEST_VALIDATION_SAMPLES:
         raise MethodError(
-            f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; at least {FEWEST} are needed"
+            f"`validation` {validation:g}: leaves {len(parts[0])} of {N} samples to measure errors on; at least"
+            f" {FEWEST_VALIDATION_SAMPLES} are needed"
         )
     if min(len(calibration) for calibration, _ in pairs) < 2:
         raise InputError(f"{N} samples are too few: a regression needs at least two beside those that it predicts")

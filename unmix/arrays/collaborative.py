@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..blocks import cores
-from ..certificate import ROUNDING
+from ..certificate import UNIT_ROUNDOFF
 from ..errors import CubeError, MethodError
 from ..library import Endmembers
-from ..methods import LARGEST, choose
+from ..methods import LARGEST_THRESHOLD, choose
 from ..problem import Problem, plan_problem
 from ..problem.ridge import with_ridge
 from ..solvers.pixels.rows import add_pixels
@@ -28,17 +28,17 @@ MOST_PASSES = 60
 LONGER = 2.0
 # The same where λ is chosen: its estimate of the error is not as exact.
 CHOSEN_TO = 1e-3
-# Pixels that are solved and summed at a time, and into how many sums: neither may follow from memory or threads, which round otherwise.
-BLOCK, SUMS = 4096, 8
-# Rows that may enter in one pass: at least so many, or half as many as there are.
+# Pixels solved and summed at a time, and number of sums: both fixed, because a change with memory or threads would round otherwise.
+BLOCK_PIXELS, SUMS = 4096, 8
+# Rows that may enter in one pass: this number, or half of those in the support if that is more.
 ENTERING = 16
-# What is added to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
+# Addend to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
 # The unit is λ² / η_j, the second derivative of a row alone.
 RIDGE, LEAST_DAMPING, DAMPING_STEP, LARGEST_DAMPING = 1e-10, 1e-6, 10.0, 1e6
-# The smallest λ that is tried, as a share of that from which on all is 0: below, the second derivatives are rounding.
-SMALLEST = 1e-6
-LEAST = 1e-9  # the smallest λ that may be asked for, as such a share
-# Of the λ that are tried, each is so much smaller than the one before; the search ends after so many that are worse than the best.
+# Shares of the λ from which on all abundances are 0: below the first, second derivatives are rounding.
+SMALLEST_TRIED_SHARE = 1e-6
+SMALLEST_ALLOWED_SHARE = 1e-9
+# Ratio between successive λ; number of λ without improvement after which the search ends.
 RATIO, WORSE = 2.0, 3
 # Values up to 2 to the power of this, and down to its inverse, have fourth powers that are numbers.
 ORDINARY = 64
@@ -150,25 +150,26 @@ def warn_of_gap(found: Collaborative, source: object) -> None:
 
 def refuse_small(l21: float, largest: float) -> None:
     """Raise `MethodError` where λ is so far below that from which on all is 0 that second derivatives would be rounding."""
-    if 0 < l21 < LEAST * largest:
+    if 0 < l21 < SMALLEST_ALLOWED_SHARE * largest:
         raise MethodError(
-            f"`l21` {l21:g}: is below {LEAST:g} of {largest:.4g}, from which on all abundances are 0; without it the answer is the same"
+            f"`l21` {l21:g}: is below {SMALLEST_ALLOWED_SHARE:g} of {largest:.4g}, from which on all abundances are 0;"
+            " without it the answer is the same"
         )
 
 
 def blocks_of(Y: np.ndarray) -> EachBlock:
-    """Return a function that passes pixels (n, L) to another, `BLOCK` at a time."""
+    """Return a function that passes pixels (n, L) to another, `BLOCK_PIXELS` at a time."""
 
     def each_block(visit: Visit) -> None:
-        for first in range(0, len(Y), BLOCK):
-            visit(Y[first : first + BLOCK])
+        for first in range(0, len(Y), BLOCK_PIXELS):
+            visit(Y[first : first + BLOCK_PIXELS])
 
     return each_block
 
 
 @dataclass
 class Sums:
-    """What one pass over all pixels sums, for the k endmembers with a scale above 0 and their abundances x.
+    """Sums of one pass over all pixels, for the k endmembers with a scale above 0 and their abundances x.
 
     With the residuals r of a pixel, ``w_j = e_jᵀr``.
     """
@@ -223,8 +224,8 @@ def search(
     MethodError
         Where λ is not above 0, beyond the range of numbers, or, without ``start``, as `refuse_small` has it.
     """
-    if not 0 < l21 < LARGEST:
-        raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST:g}")
+    if not 0 < l21 < LARGEST_THRESHOLD:
+        raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST_THRESHOLD:g}")
     squares = np.square(E).sum(axis=0)
     scales = np.zeros(E.shape[1]) if start is None else start
     sums = one_pass(each_block, E, scales, l21, threads)
@@ -271,7 +272,7 @@ def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | Non
     largest = largest_l21(blocks_of(Y), E, threads)
     l21 = largest / RATIO
     least, best, scales, worse = np.inf, l21, None, 0
-    while worse < WORSE and l21 > SMALLEST * largest:
+    while worse < WORSE and l21 > SMALLEST_TRIED_SHARE * largest:
         found = search(blocks_of(Y), E, l21, threads, scales, CHOSEN_TO)
         scales, risk = found.scales, found.left + 2.0 * variance * found.freedom
         least, best, worse = (risk, l21, 0) if risk < least else (least, best, worse + 1)
@@ -297,8 +298,9 @@ def proof(sums: Sums, squares: np.ndarray, l21: float) -> tuple[float, int]:
     further than ``√(2 gap)`` from it, so a row whose ``|max(e_jᵀΘ, 0)| + |e_j| √(2 gap)`` is below λ is zero (Ndiaye et al. 2017).
     """
     # Each sum is right to ``share`` of its terms: a part of a block adds this many one after the other, and then come the parts.
-    terms = min(sums.pixels, BLOCK // SUMS) * (len(squares) + sums.bands) + sums.pixels / (BLOCK // SUMS) + 100.0
-    share = ROUNDING * terms
+    together = BLOCK_PIXELS // SUMS
+    terms = min(sums.pixels, together) * (len(squares) + sums.bands) + sums.pixels / together + 100.0
+    share = UNIT_ROUNDOFF * terms
     lengths = np.sqrt(sums.duals) * (1.0 + share) + np.sqrt(squares * sums.dual_errors) * (1.0 + share)
     s = min(1.0, l21 / float(lengths.max(initial=l21)))
     left, price = 0.5 * sums.left * (1.0 - s) ** 2, l21 * float(np.sqrt(sums.rows).sum())
@@ -359,7 +361,7 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
     G = np.ascontiguousarray(columns[used] @ columns[used].T)
     totals = Sums(0.0, 0.0, 0.0, 0, len(E), 0.0, 0.0, 0.0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
     parts = np.zeros((SUMS, 6)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
-    step, problem, highest = BLOCK // SUMS, problem_of(E, scales, l21), 0.0
+    step, problem, highest = BLOCK_PIXELS // SUMS, problem_of(E, scales, l21), 0.0
 
     def visit(Y: np.ndarray) -> None:
         nonlocal highest

@@ -16,16 +16,15 @@ from ..solvers.nmf.updates import LOSSES
 
 log = logging.getLogger("unmix")
 # The defaults of scikit-learn, and its rule for when to stop.
-MOST_STEPS, TOLERANCE = 200, 1e-4
+MOST_STEPS, DEFAULT_TOLERANCE = 200, 1e-4
 EVERY = 25  # steps between evaluations of the loss (Arun Kumar et al.)
 # Endmembers begin with at least this share of their mean: updates would leave a zero at zero.
 FLOOR = 1e-4
-# The largest pixel value: squares of values, and sums of them, are float32 too.
-LARGEST = 1e15
+LARGEST_PIXEL_VALUE = 1e15  # squares of values, and sums of them, are float32 too
 # If the largest endmember value lies in this range, endmembers and pixels are not rescaled.
 USUAL = 2.0**-4, 2.0**20
-# A relative rise of the loss up to this may be rounding.
-ROUNDING = 1e-5
+# Relative rise of the loss that may be rounding.
+LOSS_ROUNDING = 1e-5
 Progress = Callable[[Step], None]
 # Pixels and abundances of a block, in the shapes that the engine needs.
 Block = tuple[np.ndarray, np.ndarray]
@@ -71,7 +70,7 @@ class Plan:
     loss: str = "kl"
     sum_to_one: bool = False
     steps: int = MOST_STEPS
-    tol: float = TOLERANCE
+    tol: float = DEFAULT_TOLERANCE
     every: int = EVERY
 
     def __post_init__(self) -> None:
@@ -89,7 +88,7 @@ def nmf(
     loss: str = "kl",
     sum_to_one: bool = False,
     steps: int = MOST_STEPS,
-    tol: float = TOLERANCE,
+    tol: float = DEFAULT_TOLERANCE,
     every: int = EVERY,
     device: str = "cpu",
     threads: int | None = None,
@@ -150,8 +149,8 @@ def nmf(
     for name, values in (("X", X), ("E", E), ("A", A)):
         if not (values.min() >= 0 and values.max() < np.inf):  # NaN is neither
             raise InputError(f"{name} holds values that are negative or not finite")
-    if X.max() > LARGEST:
-        raise InputError(f"X holds values above {LARGEST:g}, too large for float32's squares")
+    if X.max() > LARGEST_PIXEL_VALUE:
+        raise InputError(f"X holds values above {LARGEST_PIXEL_VALUE:g}, too large for float32's squares")
     unit = unit_of(E)
     with (
         one_device(device, threads) as machine,
@@ -267,7 +266,7 @@ def descend(
             raise InputError(
                 "the loss is not finite: does the input hold nodata values, or values that are far too large?"
             )
-        risen = loss - previous > ROUNDING * previous
+        risen = loss - previous > LOSS_ROUNDING * previous
         if risen:
             log.warning(
                 f"the loss rose from {previous:.6g} to {loss:.6g} by step {steps_made}: the pixels' values "

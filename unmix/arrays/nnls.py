@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
 from .engines import groups_on
 
-# From so many systems on AᵀA is computed and shared: it costs as much as some dozen steps.
+# Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
 SHARING = 4
 # Columns whose largest entry is between 2 to the power of minus this and of this are used as they are: their fourth powers are numbers.
 ORDINARY = 64

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..certificate import CERTIFIED, ROUNDING, UNDERFLOW
+from ..certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ..devices import one_device
 from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
@@ -19,8 +19,7 @@ from .supports import descent_direction, recession_direction, solve_support
 EIGENVALUES = 2000
 # Up to this size a dense linear programme takes half a second; one of 1000 takes 23 s.
 QUICK_PROGRAMME = 300
-# Half of it is the rounding of a number that is too small for float64.
-SMALLEST = float(np.finfo(float).smallest_subnormal)
+SMALLEST_SUBNORMAL = float(np.finfo(float).smallest_subnormal)  # twice the rounding below float64's range
 # The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
 # the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
 TRIES = 20
@@ -126,7 +125,8 @@ def nnqp(
             X, steps_taken, directions = solve_batch(Q, H, engine, steps, not least)
     kappa, delta, cost = certify(Q, H, X, least or 0.0)
     with np.errstate(over="ignore", under="ignore"):
-        X, delta = np.ldexp(X, sizes[:, None] - size), np.ldexp(delta, sizes - size) + len(Q.diagonal()) * SMALLEST
+        X = np.ldexp(X, sizes[:, None] - size)
+        delta = np.ldexp(delta, sizes - size) + len(Q.diagonal()) * SMALLEST_SUBNORMAL
         cost = np.ldexp(cost, 2 * sizes - size)
     beyond = ~(np.isfinite(X).all(axis=1) & (delta >= 0.0))
     kappa[beyond], delta[beyond] = np.inf, np.inf
@@ -170,7 +170,7 @@ def least_curvature(Q: Any) -> float | None:
     """
     diagonal = Q.diagonal()
     sums = np.asarray(abs(Q).sum(axis=1)).ravel()
-    circles = float((2 * diagonal - sums * (1.0 + (len(diagonal) + 2.0) * ROUNDING)).min())
+    circles = float((2 * diagonal - sums * (1.0 + (len(diagonal) + 2.0) * UNIT_ROUNDOFF)).min())
     if circles > 0:
         return circles
     if len(diagonal) > EIGENVALUES:
@@ -295,7 +295,8 @@ def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndar
     if not least > 0:
         return kappa, np.full(len(H), np.inf), cost
     terms = np.diff(Q.indptr).max() if scipy.sparse.issparse(Q) else len(lengths)
-    margin = (terms + 2.0) * ROUNDING * (np.asarray((abs(Q) @ np.abs(X).T).T) + np.abs(H))
+    margin = (terms + 2.0) * UNIT_ROUNDOFF * (np.asarray((abs(Q) @ np.abs(X).T).T) + np.abs(H))
     bound = np.where(X > 0, np.abs(dual) + margin, np.maximum(dual + margin, 0.0))
-    delta = np.sqrt(np.square(bound).sum(axis=1) + UNDERFLOW) / least * (1.0 + 4.0 * (len(lengths) + 4.0) * ROUNDING)
+    rounding = 1.0 + 4.0 * (len(lengths) + 4.0) * UNIT_ROUNDOFF
+    delta = np.sqrt(np.square(bound).sum(axis=1) + UNDERFLOW) / least * rounding
     return kappa, np.where(np.isfinite(delta) & (X >= 0).all(axis=1), delta, np.inf), cost

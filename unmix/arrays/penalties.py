@@ -8,15 +8,14 @@ import numpy as np
 from ..problem import Problem
 from .pixels import solve_pixels
 
-# The smallest λ that is tried, as a share of that which makes all pixels 0; how many are tried, and then between the neighbours of the
-# best.
-SMALLEST, COARSE, FINE = 1e-7, 15, 7
-# A pixel that leaves so many times as much as the median one, without a penalty, is no mixture of the library: it says nothing of λ.
+# Smallest λ tried, as a share of the one that makes all pixels 0; number of λ tried, and then between the neighbours of the best.
+SMALLEST_TRIED_SHARE, COARSE, FINE = 1e-7, 15, 7
+# Largest residual without a penalty, in medians: a pixel with more is no mixture of the library and says nothing of λ.
 FOREIGN = 4.0
 
 
 class Trials:
-    """What every λ leaves of some pixels.
+    """Residuals of some pixels for each λ.
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class Trials:
 
     def sparse_from(self, count: int, l1: float) -> float | None:
         """Return the λ above ``l1``, to 3 %, from which on the median pixel has at most ``count`` endmembers; None where none does."""
-        low, high = max(l1, self.highest * SMALLEST), self.highest
+        low, high = max(l1, self.highest * SMALLEST_TRIED_SHARE), self.highest
         if not (0 < low < high and self.median_count(high) <= count):
             return None
         while high > low * 1.03:
@@ -94,7 +93,7 @@ def by_risk(trials: Trials, noise: float) -> float:
     def risk(left: np.ndarray, A: np.ndarray) -> float:
         return float((left[own] / variance + 2.0 * (A[own] > 0).sum(axis=1)).mean())
 
-    tried = np.geomspace(trials.highest * SMALLEST, trials.highest, COARSE)
+    tried = np.geomspace(trials.highest * SMALLEST_TRIED_SHARE, trials.highest, COARSE)
     found = {float(l1): risk(*trials.at(float(l1))) for l1 in tried}
     best = int(np.argmin(list(found.values())))
     near = np.geomspace(tried[max(best - 1, 0)], tried[min(best + 1, COARSE - 1)], FINE + 2)
@@ -114,7 +113,7 @@ def by_discrepancy(trials: Trials, noise: float) -> float:
     highest = trials.highest
     if len(trials.Y) == 0 or highest <= 0 or left(0.0) >= noise:
         return 0.0
-    low, high = highest * SMALLEST, highest
+    low, high = highest * SMALLEST_TRIED_SHARE, highest
     if left(high) <= noise:
         return float(f"{high:.4g}")
     while high > low * (1.0 + 1e-3):

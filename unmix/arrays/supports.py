@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 
 # Up to this size a singular dense system is solved by its singular values: 1 s.
 SINGULAR = 1000
-# A sparse system is factored if its band, after reordering, has at most so many entries and takes so many products: 1 GB, 10 s.
+# Most entries, and most products, of the reordered band of a sparse system that is factored: 1 GB, 10 s.
 MOST_IN_BAND, MOST_PRODUCTS = 2**27, 2**35
 # Steps of conjugate gradients for a sparse system with a wider band.
 MOST_GRADIENTS = 2000

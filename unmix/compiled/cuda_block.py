@@ -126,7 +126,7 @@ def counted_by_warps(holds, reduction_buffer):
 total = called_on_gpu(total_by_tree if SIMULATED else total_by_warps)
 best = called_on_gpu(best_by_tree)
 counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
-BLOCK = Team("block", called_on_gpu, rank, size, sync, total, best, counted)
+BLOCK_TEAM = Team("block", called_on_gpu, rank, size, sync, total, best, counted)
 
 
 @functools.cache
@@ -135,7 +135,7 @@ def group_kernel(make_body: Callable[[Team], Any], single: bool, threads: int, r
 
     Its arguments are the number of systems, what they share and the groups' scratch. With ``single`` each thread is a group.
     """
-    body, buffer_size = make_body(ALONE if single else BLOCK), 2 * threads
+    body, buffer_size = make_body(ALONE if single else BLOCK_TEAM), 2 * threads
 
     def threads_alone(count, arguments, scratch):
         reduction_buffer = cuda.local.array(2, np.float64)

@@ -11,7 +11,7 @@ from .cuda import cuda
 
 
 class CudaGraph:
-    """What ``enqueue`` puts into a stream, recorded without being run; it must have run once before, so that it is compiled."""
+    """Record of what ``enqueue`` puts into a stream, not run; it must have run once before, so that it is compiled."""
 
     def __init__(self, stream: Any, enqueue: Callable[[], None]) -> None:
         from cuda.bindings import driver

@@ -16,9 +16,9 @@ from numba.extending import intrinsic
 from .jit import compiled
 from .simd import WIDE, fma_wide
 
-# Bound of the relative rounding error of one operation. The error of a scalar product of L terms by `product_function` is at most L²
+# Relative rounding error of one operation, at most. The error of a scalar product of L terms by `product_function` is at most L²
 # times this, relative to the product of the vectors' lengths (Ogita, Rump and Oishi 2005, Proposition 5.5).
-ROUNDING = 2.0**-104
+OPERATION_ROUNDING = 2.0**-104
 
 
 def split_product_error(a: float, b: float) -> float:

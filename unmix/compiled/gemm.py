@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 ROWS, LANES = 8, 16
 FLOAT, WORD, PLACE = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
-NOTHING = ir.Constant(VECTOR, ir.Undefined)
+UNDEFINED_VECTOR = ir.Constant(VECTOR, ir.Undefined)
 
 
 def tile_function(vectors: int) -> Any:
@@ -58,9 +58,9 @@ def tile_function(vectors: int) -> Any:
                 columns = [builder.load(vector_at(right, place, s), align=4) for s in range(vectors)]
                 for r, row in enumerate(sums):
                     at = builder.add(row_of(a_, by_row_, r), builder.mul(loop.index, by_turn_))
-                    first = builder.insert_element(NOTHING, builder.load(builder.gep(left, [at])), PLACE(0))
+                    first = builder.insert_element(UNDEFINED_VECTOR, builder.load(builder.gep(left, [at])), PLACE(0))
                     entry = builder.shuffle_vector(
-                        first, NOTHING, ir.Constant(ir.VectorType(PLACE, LANES), [0] * LANES)
+                        first, UNDEFINED_VECTOR, ir.Constant(ir.VectorType(PLACE, LANES), [0] * LANES)
                     )
                     for column, into in zip(columns, row):
                         builder.store(builder.call(fma, [entry, column, builder.load(into)]), into)

@@ -105,7 +105,7 @@ class Cuda:
             log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
 
     def solver_for(self, problem: Problem, samples: int) -> Any:
-        """Return the class that solves blocks with lines of so many samples: the first that can."""
+        """Return the first class that can solve blocks with lines of ``samples``."""
         from ..solvers.pixels.cuda import GeneralSolver, ModelsSolver
 
         if problem.pixel == "qr":
@@ -126,8 +126,7 @@ class Cuda:
     def limit_of_counts(self, problem: Problem, line: Line) -> float | None:
         """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the host does.
 
-        Of a solver that is not exact, or of endmembers that are there twice, nearly every line has such a pixel, so that the host
-        would count it again.
+        Not worth it with inexact solvers or duplicate endmembers: the host would count nearly every line again.
         """
         if line.counted is None or not counts_here() or not self.solver_for(problem, line.samples).countable:
             return None

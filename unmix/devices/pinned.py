@@ -55,7 +55,7 @@ class PinnedMemory:
 
 
 def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
-    """Return so many bytes of page-locked memory, and the object that keeps them locked."""
+    """Return ``size`` bytes of page-locked memory, and the object that keeps them locked."""
     pages = new_pages(math.ceil(size / PAGE) * PAGE)
     share = math.ceil(pages.size / MOST_THREADS / PAGE) * PAGE
 

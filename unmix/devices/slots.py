@@ -17,7 +17,7 @@ class Line:
 
     ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is that
     of the stored values. ``home`` names the results that are always copied back from a GPU. If ``counted`` is a δ, a GPU may count
-    what `unmix.summary.Summary` adds up; the other results are then copied back only for blocks with a pixel whose δ is above it
+    for `unmix.summary.Summary`; the other results are then copied back only for blocks with a pixel whose δ is above it
     or whose κ is not certified. Such a GPU also makes the integers of results that are stored as such: ``steps`` has their step and
     offset (`unmix.steps`), by name. Where abundances become fractions, ``normalization`` says how: they are float64 then, and a GPU
     that counts makes the fractions, and counts these.

@@ -17,7 +17,7 @@ FOUND = 0.5
 
 
 class EveryOther(Points):
-    """Every so many of the projected pixels, from one on; the others are as if they were masked.
+    """Every n-th projected pixel, from one on; the others are as if they were masked.
 
     Parameters
     ----------

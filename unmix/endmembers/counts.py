@@ -18,7 +18,7 @@ SIGNAL = 2.0
 REGRESSION_RIDGE = 1e-10
 # Added to both covariances of MNF, relative to the mean power of a band: directions without noise and signal have a ratio of 1 then.
 RIDGE = 1e-12
-# Pairs of neighbours from which the noise of a band is known to a tenth; and, for each band, from which that of all directions is.
+# Fewest pairs of neighbours that give the noise to 10 %: of a band; and, per band, of all directions.
 FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
 
 

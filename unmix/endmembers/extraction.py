@@ -32,18 +32,18 @@ EXTRACTORS = {
     ("sisal", True): sisal, ("cone", True): cone,
 }  # fmt: skip
 SEEDED = ("vca", "nfindr", "sisal", "cone")
-# Pixels of which an extracted endmember is the mean: their places are in ``run.json``.
+# Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Parts of a scene that have endmembers of their own.
 MOST_SUBSETS = 1000
-# Those that end in the largest simplex.
+# Extractors that support `smooth`.
 SMOOTHED = (("vca", True), ("nfindr", True))
 # Sets of pixels that exchanges begin from, beside the first.
 MOST_RESTARTS = 1000
-# A spectrum that is below 0 by less than this share of the largest value is 0.
-ROUNDING = 1e-9
-# Largest count that "auto" uses: abundances of so many endmembers mean little.
-MOST = 30
+# Negative values up to this share of the largest value are rounding of 0.
+NEGATIVE_ROUNDING = 1e-9
+# Most endmembers that "auto" counts: abundances of more mean little.
+MOST_ENDMEMBERS_COUNTED = 30
 
 
 def extract_endmembers(
@@ -130,7 +130,8 @@ def extract_from(
 def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, threads: int | None) -> Counts:
     """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
     by = Counts.of(scene_moments).by
-    return Counts(count(Passes(scenes, budget, threads or cores()), MOST, filter(None, by.values())) | by)
+    passes = Passes(scenes, budget, threads or cores())
+    return Counts(count(passes, MOST_ENDMEMBERS_COUNTED, filter(None, by.values())) | by)
 
 
 def of_which(
@@ -154,7 +155,7 @@ def extract_bundles(
     scenes, how, budget, threads
         As in `extract_from`; of ``how`` count, outliers, restarts and seed.
     subsets : int
-        How many parts: of each, every so many of the pixels.
+        Number of parts, each of every ``subsets``-th pixel.
 
     Returns
     -------
@@ -227,7 +228,7 @@ def enclosing_library(
     """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
     cube, bands, _ = scenes[0]
     names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
-    below = (found.spectra < -ROUNDING * np.abs(found.spectra).max()).sum(axis=0)
+    below = (found.spectra < -NEGATIVE_ROUNDING * np.abs(found.spectra).max()).sum(axis=0)
     if below.any():
         j = int(found.spectra.min(axis=0).argmin())
         log.warning(
@@ -290,22 +291,22 @@ def refuse_extraction(how: Extraction) -> None:
 
 
 def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:
-    """Raise `MethodError` where there cannot be so many endmembers, or so many pixels for each, or an option needs a simplex."""
+    """Raise `MethodError` if bands or pixels are too few for ``p`` endmembers, or an option needs a simplex and ``p`` is 1."""
     L, pixels = len(scene_moments.mean), scene_moments.pixels
     if not 1 <= p <= min(L, pixels):
         raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
     if needs_simplex and p == 1:
         raise MethodError(f"`{needs_simplex}`: one endmember has no simplex")
     if p * smooth > pixels:
-        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are not so many for each of {p} endmembers")
+        raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are too few for {p} endmembers")
 
 
 def capped(name: str, counts: Counts) -> int:
-    """Return the count of scenes, at most `MOST`, and log it; ``name`` is what the message begins with."""
-    taken = min(counts.auto, MOST)
-    if counts.auto > MOST:
+    """Return the count of scenes, at most `MOST_ENDMEMBERS_COUNTED`, and log it; ``name`` is what the message begins with."""
+    taken = min(counts.auto, MOST_ENDMEMBERS_COUNTED)
+    if counts.auto > MOST_ENDMEMBERS_COUNTED:
         log.warning(
-            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {MOST} are used: set `count`"
+            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {taken} are used: set `count`"
         )
     elif not counts.is_clear:
         log.warning(

@@ -19,14 +19,13 @@ from .vca import Points, corners, farthest, principal, vca
 
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
-# Above so many endmembers the exchanges end in different simplices, and are begun from `RESTARTS` more sets of pixels.
+# Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
 # Seeds are below this.
 SEEDS = 2**63
-# A squared residual up to this share of the mean square is rounding (1e-14 of values in float32): those before span all
-# others.
-NOTHING = 1e-12
-# Sets of pixels, and what makes them: of the components of all pixels, their root mean square, and the pixels of SPA.
+# Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked span the rest.
+RESIDUAL_ROUNDING = 1e-12
+# Begin: (points, rms, SPA's pixels) → sets of pixels to start from.
 Starts = list[list[int]]
 Begin = Callable[[Points, float, list[int]], Starts]
 
@@ -126,7 +125,7 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
             n, square = largest_residual(rows, constant, Q, np.empty(points.d + 1))
             if square > most:
                 best, most = first + int(n), square
-        if best < 0 or (picked and most <= NOTHING * constant**2):
+        if best < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
             break
         picked.append(best)
         if constant == 0:
@@ -203,7 +202,7 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
 
 
 def spanning_and_seeded(p: int, seed: int, restarts: int | None = None) -> Begin:
-    """Begin from the pixels of SPA and from those of VCA with so many seeds from ``seed`` on; by default 3 above six endmembers."""
+    """Begin from the pixels of SPA and from those of VCA with ``restarts`` seeds from ``seed`` on; by default 3 above 6 endmembers."""
     if restarts is None:
         restarts = RESTARTS if p > ONE_START else 0
     seeds = [(seed + k) % SEEDS for k in range(restarts)]

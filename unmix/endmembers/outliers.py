@@ -21,10 +21,10 @@ log = logging.getLogger("unmix")
 
 # Pixels at less than this distance are ordinary.
 LEAST_DISTANCE = 2.0
-# A direction with less of the variance than this is rounding.
-NOTHING = 1e-12
-# Pixels left out whose places are recorded, and, as a share of all, beyond which they are no outliers.
-PLACES, MOST = 100, 0.1
+# Share of the variance in a direction that is rounding.
+VARIANCE_ROUNDING = 1e-12
+# Most outliers whose places are recorded; largest share of all pixels that may be outliers.
+PLACES, LARGEST_OUTLIER_SHARE = 100, 0.1
 # Places in a message.
 NAMED = 5
 
@@ -79,7 +79,7 @@ def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
 def whitening(moments: Moments) -> np.ndarray:
     """Return the matrix (L, d) that makes the covariance of all pixels the identity, without directions that have no variance."""
     values, vectors = np.linalg.eigh(moments.covariance)
-    some = values > NOTHING * np.trace(moments.second)
+    some = values > VARIANCE_ROUNDING * np.trace(moments.second)
     return np.ascontiguousarray(vectors[:, some] / np.sqrt(values[some]))
 
 
@@ -122,7 +122,7 @@ def without_outliers(
     if W.shape[1]:
         passes.project(W, W.T @ moments.mean, visit)
     far = np.concatenate([np.empty(0, np.int64), *found])
-    if len(far) > MOST * moments.pixels:
+    if len(far) > LARGEST_OUTLIER_SHARE * moments.pixels:
         raise CubeError(
             f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these are no outliers"
         )

@@ -1,4 +1,4 @@
-"""The access to scenes that extraction algorithms have: passes over all pixels, each of which reads all files, and single spectra."""
+"""Give extraction algorithms access to scenes: passes over all pixels, each reading all files, and single spectra."""
 
 import functools
 import logging

@@ -1,4 +1,4 @@
-"""Say whether endmembers that were extracted are good: what they leave of the scene, and how each of them is used."""
+"""Measure the quality of extracted endmembers: their residuals in the scene, and the use of each."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from ..compiled.jit import compiled
 from .statistics import Moments
 from .vca import Points, principal
 
-# A pixel is outside of the simplex where a coordinate is below 0 by more than so many deviations of its noise.
+# Standard deviations of noise by which a coordinate is below 0 where a pixel is outside of the simplex.
 DEVIATIONS = 3.0
 # The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
 # the middle of a bin.
 LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
-# The share of pixels whose coordinate `largest` may be below.
-MOST = 0.999
+# Share of the pixels whose coordinate is below `largest`.
+SHARE_BELOW_LARGEST = 0.999
 
 
 @compiled
@@ -90,7 +90,7 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     for _, rows in points.pieces():
         counted = count_use(rows, inverse, limits, bins, leads, beyond)
         valid, outside = valid + counted[0], outside + counted[1]
-    below = (np.cumsum(bins, axis=1) < MOST * valid).sum(axis=1)
+    below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {
             "leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),

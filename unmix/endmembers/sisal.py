@@ -32,8 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Pixels of the first round, which only has to come near, and of which there have to be so many for each endmember.
-FEW, FEWEST = 2**16, 100
+# Most pixels of the first, approximate round, and fewest of them per endmember.
+MOST_FIRST_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 100
 # The second round begins here.
 NEAR = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
@@ -125,7 +125,7 @@ def add_pixels(X, every, first, Q, smoothing, slopes, G, S):
 
 @dataclass(frozen=True)
 class Pixels:
-    """Every so many pixels of a scene, as what is minimised depends on them.
+    """Every n-th pixel of a scene, in the form that the cost depends on.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Pixels:
     deviations : array (p − 1,)
         What they are divided by.
     every : int
-        One of so many pixels counts.
+        One of ``every`` pixels counts.
     threads : int
     """
 
@@ -172,7 +172,7 @@ class Pixels:
         return sum(int(np.count_nonzero(~np.isnan(rows[first :: self.every, 0]))) for first, rows in firsts)
 
     def value(self, Q: np.ndarray, tau: float, smoothing: float) -> float:
-        """Return what is minimised, smoothed."""
+        """Return the smoothed cost."""
         return tau * self.total(Q, smoothing, False)[0] - float(np.linalg.slogdet(Q)[1])
 
     def slopes(self, Q: np.ndarray, tau: float, smoothing: float) -> tuple[float, np.ndarray, np.ndarray]:
@@ -273,13 +273,13 @@ def sisal(
         Q, steps, each = (
             np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]),
             0,
-            max(1, moments.pixels // FEW),
+            max(1, moments.pixels // MOST_FIRST_PIXELS),
         )
         tau = p * (p - 1) / (outside * moments.pixels)
         everything = Pixels(points, deviations, 1, passes.threads)
         few = replace(everything, every=each)
         count = few.count() if each > 1 else 0
-        if count > FEWEST * p:  # a mask may leave out nearly all of these
+        if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
             Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
         Q, decrement, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
         below = sum(

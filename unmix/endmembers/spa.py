@@ -18,8 +18,8 @@ import numpy as np
 from .passes import Passes
 from .statistics import Moments
 
-# A squared residual up to this share of the longest pixel's square is nothing but rounding.
-NOTHING = 1e-12
+# Squared residual, as a share of the longest pixel's square, that is rounding.
+RESIDUAL_ROUNDING = 1e-12
 
 
 def spa(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
@@ -42,7 +42,7 @@ def spa(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: P
     picked: list[int] = []
     while True:
         best, largest = farthest(residuals)
-        if picked and largest <= NOTHING * 2 * square:
+        if picked and largest <= RESIDUAL_ROUNDING * 2 * square:
             return picked
         picked.append(best)
         if len(picked) == p or square == 0:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .nfindr import NOTHING, exchanged
+from .nfindr import RESIDUAL_ROUNDING, exchanged
 from .passes import Passes
 from .statistics import Moments
 from .vca import Points, corners, principal
 
-# Numbers that are tried, random starts of each, and pixels that are looked at, every so many of them.
-MOST, STARTS, PIXELS = 15, 8, 2**18
+# Largest count tried; random starts per count; most pixels sampled.
+MOST_ENDMEMBERS_TRIED, STARTS, PIXELS = 15, 8, 2**18
 # Simplices are the same if the logarithms of their volumes differ by less.
 SAME = 1e-6
 
@@ -32,7 +32,7 @@ class First(Points):
 
 
 def thinned(moments: Moments, d: int, passes: Passes, budget: int) -> Points:
-    """Return d principal components of every so many pixels; a pass over the files."""
+    """Return d principal components of every n-th pixel; a pass over the files."""
     every = -(-passes.pixels // PIXELS)
     points = Points(-(-passes.pixels // every), d, budget)
     U = principal(moments.covariance, d)
@@ -71,13 +71,13 @@ def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int 
     int or None
         1 where not even two corners are stable; None where there are fewer than three bands or pixels.
     """
-    most = min(MOST, len(moments.mean), moments.pixels - 1)
+    most = min(MOST_ENDMEMBERS_TRIED, len(moments.mean), moments.pixels - 1)
     if most < 2:
         return None
     points, values = thinned(moments, most - 1, passes, budget), np.linalg.eigvalsh(moments.covariance)[::-1]
     try:
         for p in range(2, most + 1):
-            if values[p - 2] <= NOTHING * values[0]:
+            if values[p - 2] <= RESIDUAL_ROUNDING * values[0]:
                 return p - 1
             some, size = First(points, p - 1), float(np.sqrt(max(values[: p - 1].sum(), 0.0)))
             found = [exchanged(some, corners(some, size, p, seed + k)) for k in range(STARTS)]

@@ -181,7 +181,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         )
     stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
     total, sums, pixels, pairs = np.zeros(L), np.zeros((2, L, L)), 0, 0
-    # Of neighbours, every so many lines are enough; which ones depends on the scene alone. Masks may leave some of them empty.
+    # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
     # Lines summed at a time: each has its own matrices.
     lines_at_once = max(1, min(2 * threads, int(budget / (size * (1.0 + 1.0 / each)))))

@@ -1,4 +1,4 @@
-"""How far spectra are from what a scene holds: their distances to its signal subspace (MUSIC)."""
+"""Compute the distances of spectra to a scene's signal subspace (MUSIC)."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from .counts import Counts
 from .passes import signal_of
 from .statistics import Moments
 
-# Dimensions that a signal subspace has at least: one too small lacks rare materials, one too large holds a little noise.
-FEWEST = 15
+# Fewest dimensions of a signal subspace: one too small lacks rare materials, one too large holds a little noise.
+FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
@@ -60,7 +60,7 @@ def distances_of(
         As from `unmix.scene.open_scene`.
     dimensions : int, optional
         Of the signal subspace; default is the number of endmembers that the scene is taken to have, and, where it has more bands, at
-        least `FEWEST`.
+        least `FEWEST_DIMENSIONS`.
     budget : int
         Bytes of memory for blocks.
     threads : int, optional
@@ -79,5 +79,5 @@ def distances_of(
     moments = signal_of(cube, bands, nodata, budget, threads or cores())
     if dimensions is None:
         count = Counts.of(moments).auto
-        dimensions = max(FEWEST, count) if len(bands.index) > FEWEST else count
+        dimensions = max(FEWEST_DIMENSIONS, count) if len(bands.index) > FEWEST_DIMENSIONS else count
     return distances_to(moments, library.matrix, dimensions)

@@ -30,7 +30,7 @@ DTYPES: dict[int, np.dtype] = {
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
 
 
-# What a header says of the acquisition; outputs copy it verbatim.
+# Header fields of the acquisition; outputs copy them verbatim.
 ACQUISITION = ("acquisition time", "sensor type", "sun azimuth", "sun elevation", "cloud cover", "security tag")
 # All other fields that we write have a meaning in ENVI; the rest say where a map comes from, and go into every format.
 OF_ENVI = (

@@ -17,8 +17,8 @@ from .remote.store import fill
 from .window import Window
 
 log = logging.getLogger("unmix")
-# The digest of a file up to SMALL bytes covers all of it; that of a larger file covers BLOCKS blocks of BLOCK bytes.
-SMALL, BLOCKS, BLOCK = 2**20, 64, 4096
+# The digest of a file up to SMALL bytes covers all of it; that of a larger file covers BLOCKS blocks of BLOCK_BYTES bytes.
+SMALL, BLOCKS, BLOCK_BYTES = 2**20, 64, 4096
 # Hexadecimal digits of a digest.
 DIGITS = 16
 # Attributes of a cube that belong to its identity; its fields, its storage and its placement do, too.
@@ -102,7 +102,7 @@ def pieces(size: int) -> list[tuple[int, int]]:
     """Return the pieces ``(offset, bytes)`` of a file of that size that its digest covers."""
     if size <= SMALL:
         return [(0, size)]
-    return [(k * (size - BLOCK) // (BLOCKS - 1), BLOCK) for k in range(BLOCKS)]
+    return [(k * (size - BLOCK_BYTES) // (BLOCKS - 1), BLOCK_BYTES) for k in range(BLOCKS)]
 
 
 def is_older(identity: dict[str, Any]) -> bool:

@@ -8,8 +8,7 @@ import numpy as np
 from ..errors import CubeError
 from .read import brief
 
-# Entries at or above this are fill: no swath has as many lines or samples.
-LARGEST = 2.0**31
+SMALLEST_FILL = 2.0**31  # no swath has as many lines or samples
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Placement:
         """
         try:
             tables = (table[lines] for table in (self.line, self.sample))
-            y, x = (np.abs(np.where(np.abs(table) < LARGEST, table, 0).astype(np.int64)) for table in tables)
+            y, x = (np.abs(np.where(np.abs(table) < SMALLEST_FILL, table, 0).astype(np.int64)) for table in tables)
         except Exception as error:  # h5py raises many kinds of errors for a damaged file
             raise CubeError(
                 f"lookup table, lines {lines.start + 1} to {lines.stop}: cannot be read: {brief(error)}"

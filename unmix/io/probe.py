@@ -17,8 +17,7 @@ from typing import Any
 
 from ..errors import CubeError
 
-# Seconds that the child may take.
-PATIENCE = 20.0
+MOST_CHILD_SECONDS = 20.0
 
 
 def survives(path: Path, function: Callable[[], Any]) -> None:
@@ -50,8 +49,8 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
 
 
 def wait_for(child: int) -> int | None:
-    """Return the exit status of a child, or None where it was killed after `PATIENCE`; an exception here kills it, too."""
-    end, pause = time.monotonic() + PATIENCE, 5e-4
+    """Return the exit status of a child, or None where it was killed after `MOST_CHILD_SECONDS`; an exception here kills it, too."""
+    end, pause = time.monotonic() + MOST_CHILD_SECONDS, 5e-4
     try:
         while time.monotonic() < end:
             ended, status = os.waitpid(child, os.WNOHANG)

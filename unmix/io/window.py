@@ -225,7 +225,7 @@ class Tied(Window):
 
 
 def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
-    """Return the header fields of a part that begins so many lines and samples later; the tie point keeps its place on the map."""
+    """Return the header fields of a part that begins ``lines`` and ``samples`` later; the tie point keeps its place on the map."""
     fields = dict(fields)
     if lines == samples == 0:
         return fields

@@ -1,4 +1,4 @@
-"""Add up, on a sample of the pixels of a run, what the model leaves of each band."""
+"""Add up the residuals of each band on a sample of the pixels of a run."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from .missing import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
-# Of a larger scene: lines that are looked at, and pixels of each; from so many an RMS is right to 2 %. Few lines, because a part of a
+# Most lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %. Few lines, because a part of a
 # block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
 MOST_LINES, MOST_OF_LINE = 16, 128
 # The part of the golden ratio, by which the first pixels of lines are spread over all columns.
@@ -32,7 +32,7 @@ def bands_of_scene(problem: Problem) -> int:
 
 
 class BandResiduals:
-    """What is left of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
+    """Residuals of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
     The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
     abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.jobs.missing`.
@@ -71,7 +71,7 @@ class BandResiduals:
         results : mapping of arrays
             ``abundance`` (n, p, samples) and ``rmse`` (n, samples), `NODATA` where a pixel is not solved.
         integers : array (n, p, samples), uint16, or None
-            What stands for the abundances, where a device has not brought these home.
+            Quantized abundances, where a device did not copy back the abundances.
         fractions : mapping of arrays
             Where a device made fractions of the abundances: ``abundance`` (n, p, samples), for which ``integers`` may stand, and
             ``scale`` (n, samples).

@@ -36,7 +36,7 @@ log = logging.getLogger("unmix")
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
 # Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
-# How many bands are chosen by default without a target.
+# Bands chosen by default without a target.
 COUNT = 10
 
 
@@ -278,7 +278,7 @@ def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target:
         unmatched = sorted(set(row_of) ^ set(names))
         fault = f"'{unmatched[0]}' is in one of them only" if unmatched else "one comes twice"
         raise LibraryError(
-            f"{target}: its names are not those of {source}: {fault}; leave them out where the order is the same"
+            f"{target}: its names differ from those of {source}: {fault}; leave them out where the order is the same"
         )
     return np.array([values["value"][row_of[name]] for name in names])
 

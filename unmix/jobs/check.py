@@ -155,7 +155,7 @@ def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
         findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
     if fwhm is not None and not np.all((fwhm[used.index] > 0.05) & (fwhm[used.index] < 500)):
         findings.warning(
-            "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm is none of an imaging spectrometer"
+            "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm cannot be an imaging spectrometer's"
         )
 
 
@@ -341,7 +341,7 @@ def check_what_is_missing(
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
-    """Return a message if p endmembers are too many for L bands or so many pixels, else None."""
+    """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
     for count, noun in ((L, "band"), (round(pixels), "pixel")):
         if p > 1 and 0 < count <= p / CROWD:
             return (

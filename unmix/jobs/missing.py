@@ -1,4 +1,4 @@
-"""Find what the endmembers of a scene lack: pixels with a spectrum in common that no mixture has, and which spectrum that is.
+"""Find pixels that share a spectrum which no mixture of the endmembers has, and name that spectrum.
 
 1. One product gives the unconstrained answer of all pixels of a sample, and a second what it leaves of each, over the pixel's length:
    brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either sign; a
@@ -29,7 +29,7 @@ from ..summary import POOR, Summary
 
 # Pixels that are read where a run has not kept its own (resumed ones, `check`).
 MOST_READ = 2048
-# Fewest pixels of a sample of which anything is said; most endmembers: more explain any spectrum.
+# Fewest pixels of a sample that is judged; most endmembers: more explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # The part of the pixels with the direction that may be chance, and the pixels that begin the search for it, of all.
 FALSE, BEGIN, ROUNDS = 0.05, 0.1, 5

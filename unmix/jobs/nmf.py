@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays.nmf import (
+    DEFAULT_TOLERANCE,
     EVERY,
     FLOOR,
-    LARGEST,
+    LARGEST_PIXEL_VALUE,
     MOST_STEPS,
-    TOLERANCE,
     Block,
     Plan,
     Progress,
@@ -63,7 +63,7 @@ def nmf_scene(
     loss: str = "kl",
     sum_to_one: bool = False,
     steps: int = MOST_STEPS,
-    tol: float = TOLERANCE,
+    tol: float = DEFAULT_TOLERANCE,
     every: int = EVERY,
     out_dir: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -284,9 +284,9 @@ class Pixels:
         below = sum(self.pool.map(convert_line, range(n)))
         masked = np.isnan(out[:, 0])
         out[masked] = 0.0
-        if float(out.max()) > LARGEST * self.unit:
+        if float(out.max()) > LARGEST_PIXEL_VALUE * self.unit:
             raise CubeError(
-                f"{self.scene.path}: holds values above {LARGEST:g}; if these mean no data, name them with `nodata`"
+                f"{self.scene.path}: holds values above {LARGEST_PIXEL_VALUE:g}; if these mean no data, name them with `nodata`"
             )
         if not self.counted:
             self.below += below

@@ -25,7 +25,7 @@ from ..problem import some_of
 log = logging.getLogger("unmix")
 # Spectra of a library, unless fewer are asked for.
 MOST_SPECTRA = 10_000
-# How files of polygons begin that are not GeoJSON, and what they are.
+# First bytes of polygon files that are not GeoJSON, and their formats.
 OTHER_POLYGONS = {
     b"\x00\x00\x27\x0a": "a shapefile", b"SQLite format 3": "a GeoPackage", b"PK\x03\x04": "a ZIP or KMZ file",
     b"<?xml": "KML or GML", b"<kml": "KML",
@@ -163,7 +163,7 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     return Regions(pixels_inside(numbered, str(crs), scene), tuple(kinds))
 
 
-# What names pixels, by the options of the command.
+# Readers of pixels, by the options of the command.
 SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": regions_of_polygons}
 
 
@@ -192,7 +192,7 @@ def build_library(
     mean : bool
         Return the mean of each class in place of its pixels.
     most : int, optional
-        Of each class take at most so many pixels, evenly spread over it, line by line.
+        Most pixels of each class, evenly spread over it, line by line.
 
     Raises
     ------

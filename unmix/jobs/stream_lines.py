@@ -28,7 +28,7 @@ from .derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
-# The results of which a GPU that counts makes the CRC-32 of lines, the residual only where it is wanted.
+# Results whose lines a GPU that counts checks by CRC-32; the residual only where it is wanted.
 CHECKED = ("abundance", "rmse", "residual")
 
 

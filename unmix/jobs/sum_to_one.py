@@ -1,4 +1,4 @@
-"""Test on a sample whether the sum of abundances to one is what costs the fit of a scene, by solving without it beside it."""
+"""Test on a sample whether the sum of abundances to one costs a scene its fit, by solving with and without it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a fraction is: abundances times weights over the sum of these (`normalize`), how far it is proved, and back."""
+"""Turn abundances into fractions, abundances times weights over their sum (`normalize`), and back; bound their errors."""
 
 import math
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Normalization:
 
     @property
     def description(self) -> str:
-        """What the fractions are."""
+        """Description of the fractions."""
         return DESCRIPTIONS[self.kind]
 
     def of_abundances(self, A: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

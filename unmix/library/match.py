@@ -9,7 +9,7 @@ from ..errors import LibraryError, MethodError
 from .fit import EQUAL, FINER, nearest, resample, spacing
 from .spectra import Endmembers, each_once
 
-# Of the channels of a spectrum, the share that a library's spectrum must have to be compared.
+# Least share of a spectrum's channels that a library's spectrum must have to be compared.
 LEAST_SHARE = 0.5
 # A match is ambiguous if the next one's distance is at most this much as large.
 AMBIGUOUS = 1.1

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import LibraryError, MethodError
 from .spectra import Endmembers
 
-# Share of the spectra, the nearest to a scene, of which only near copies are left out.
+# Share of the spectra, nearest to a scene, that stay unless they are near copies.
 NEAREST = 0.05
 
 

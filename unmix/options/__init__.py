@@ -12,7 +12,7 @@ from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
 from ..library.fractions import Normalization
 from ..methods import (
-    LARGEST,
+    LARGEST_THRESHOLD,
     WITHOUT_METHOD,
     DrawChoice,
     Extraction,
@@ -139,7 +139,7 @@ class Options(RunSettings):
             number = float(self.within) if is_number and "_" not in str(self.within) else math.nan
         except ValueError:
             return math.nan
-        return number if 0 <= number < LARGEST else math.nan
+        return number if 0 <= number < LARGEST_THRESHOLD else math.nan
 
     @property
     def tags(self) -> dict[str, str]:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
 from ..io.remote import is_remote
-from ..methods import CHOSEN_BY, LARGEST, OF_EXCHANGES, Extraction, refuse_at_most, refuse_normalization, refuse_penalty
+from ..methods import (
+    CHOSEN_BY,
+    LARGEST_THRESHOLD,
+    OF_EXCHANGES,
+    Extraction,
+    refuse_at_most,
+    refuse_normalization,
+    refuse_penalty,
+)
 from ..settings import settings_of
 from ..settings.run import RunSettings
 
@@ -155,7 +163,7 @@ def refuse_models(options: "Options") -> None:
         raise MethodError("`within` says which models the `uncertainty` of mesma is over; add that")
     if math.isnan(options.rmse_within):
         raise MethodError(
-            f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST:g} or more, or all"
+            f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
         )
 
 
@@ -197,8 +205,8 @@ def refuse_rows(options: "Options") -> None:
         return
     if isinstance(options.l21, str) and options.l21 != "auto":
         raise MethodError(f"`l21` '{options.l21}': must be a number, or auto")
-    if not isinstance(options.l21, str) and not 0 < options.l21 < LARGEST:
-        raise MethodError(f"`l21` {options.l21:g}: must be above 0, and below {LARGEST:g}")
+    if not isinstance(options.l21, str) and not 0 < options.l21 < LARGEST_THRESHOLD:
+        raise MethodError(f"`l21` {options.l21:g}: must be above 0, and below {LARGEST_THRESHOLD:g}")
     if options.method != "nnls" or options.solver_spec.name != "active-set":
         raise MethodError(
             f"`l21` is for `method` nnls and `solver` active-set, not {options.method} {options.solver or ''}".rstrip()

@@ -1,1 +1,1 @@
-"""What is written: whole or not there, journalled, locked, and what it says of itself."""
+"""Write outputs: whole or not at all, journalled, locked, and self-describing."""

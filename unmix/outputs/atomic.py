@@ -21,7 +21,7 @@ from ..io.opening import write_new
 from .ours import WITNESSES, Identity, identity_of, nobody, replaceable
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
-# Of making a workplace, which another process removes only in the microseconds before it is locked.
+# Most attempts to make a workplace: another process removes one only in the microseconds before it is locked.
 MOST_TRIES = 100
 
 

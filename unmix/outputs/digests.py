@@ -29,7 +29,7 @@ def file_digest(path: Path) -> str:
 
 
 def image_digest(path: Path, lines: int) -> str:
-    """Return the digest of a finished image, read line by line; that of no lines where it cannot have so many."""
+    """Return the digest of a finished image, read line by line; that of no lines where it cannot have ``lines``."""
     size = path.stat().st_size
     if not 0 < lines <= size:
         return digest_of(np.zeros(0, np.uint32))

@@ -141,7 +141,7 @@ def refuse_headers_of_others(outputs: Iterable[Path]) -> None:
 
 
 def folder_for(out_dir: str | os.PathLike[str] | None, beside: Path | None = None) -> Path:
-    """Return the folder for outputs on this machine: the one that is named, or that of the file ``beside`` which they shall lie.
+    """Return the folder for outputs on this machine: ``out_dir``, or the folder of ``beside``.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from ..errors import OutputError
 from ..io.read import brief
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
-# How deep the lists and objects of a record may lie in each other; those of unmix do so to a depth of 6.
+# Deepest nesting of lists and objects in a record; unmix's own have a depth of 6.
 DEEPEST = 32
 # Integers that a record may hold are below this: those of JSON have any number of digits.
 INTEGER_BOUND = 2**63
@@ -160,6 +160,6 @@ def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | Non
         try:
             value.encode("utf-8", "surrogateescape")  # names of files may be any bytes
         except UnicodeEncodeError:
-            return "it holds a text that is none"
+            return "it holds text that is not valid Unicode"
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (plain_fault_of(one, depth + 1, finite) for one in inside)), None)

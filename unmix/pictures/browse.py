@@ -10,11 +10,10 @@ from ..io.export import NODATA
 from .colours import colour_of
 from .png import png
 
-# The longest side of a browse image, in pixels.
-MOST = 1024
+LONGEST_SIDE = 1024  # of a browse image, in pixels
 
 
-def thinned(lines: int, samples: int, most: int = MOST) -> tuple[slice, slice]:
+def thinned(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[slice, slice]:
     """Return every k-th line and sample, from the middle of the first k, so that neither side has more than ``most``."""
     step = max(1, -(-max(lines, samples) // most))
     return slice((min(step, lines) - 1) // 2, lines, step), slice((min(step, samples) - 1) // 2, samples, step)
@@ -98,7 +97,7 @@ def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[st
 
 
 def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
-    """Return the browse image of a run, at most `MOST` pixels wide and high: of larger scenes every k-th line and sample.
+    """Return the browse image of a run, at most `LONGEST_SIDE` pixels wide and high: of larger scenes every k-th line and sample.
 
     Parameters
     ----------

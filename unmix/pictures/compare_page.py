@@ -1,4 +1,4 @@
-"""The page of a comparison: how far two maps are apart, where, and in which endmembers."""
+"""The page of a comparison: the distances of two maps, their places, and endmembers."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# How each style begins; any QGIS 3 reads it.
+# Begin of each style; any QGIS 3 reads it.
 HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n<qgis version=\"3.22\">\n <pipe>\n"
 END = "  </rasterrenderer>\n </pipe>\n</qgis>\n"
 COLOURS = ("red", "green", "blue")

@@ -21,11 +21,11 @@ from .colours import MAGMA, VIRIDIS, colour_of, ramp
 from .png import png
 from .views import View, thin_bands, views_of
 
-# The longest sides of a map's picture, for so many maps at most, and of the picture of three maps: a page stays below 2 MB, even of
-# noise, which cannot be compressed.
+# Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
+# even of noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
-# Of the table of endmembers; the last three of those that were extracted.
+# Columns of the table of endmembers; the last three only for extracted ones.
 COLUMNS = (
     "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
 )  # fmt: skip
@@ -230,7 +230,7 @@ def missing_section(run: FinishedRun) -> str:
         return ""
     values = np.column_stack([found["spectrum"], found["unexplained"]])
     at, gap, axis = axis_of(run.endmembers().wavelengths, len(values))
-    colours, names = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)], ("mean of these pixels", "what is left of it")
+    colours, names = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)], ("mean of these pixels", "its residual")
     chart = lines(at, values, names, colours, axis, gap, "spectrum that is missing")
     keys = "".join(f'<span class="key" style="color:{colour}"></span>{name} ' for colour, name in zip(colours, names))
     rows = "".join(
@@ -383,7 +383,7 @@ def scene_page(run: FinishedRun) -> str:
         )
         sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
     if run.has("scale"):
-        what = "What fractions are divided by: the brightness of a pixel beside that of the spectra."
+        what = "The divisor of fractions: the brightness of a pixel beside that of the spectra."
         sections.append(f'<h2>Scale</h2><p class="quiet">{what}</p>{common_figure(run, "scale", "scale", 1.0)}')
     try:
         spectra = missing_section(run) + residual_section(run) + spectra_section(run)

@@ -11,8 +11,7 @@ from .browse import thinned
 
 # Bins of a histogram.
 BINS = 50
-# Bytes that are read at a time.
-BLOCK = 2**25
+BLOCK_BYTES = 2**25  # read at a time
 
 
 @dataclass
@@ -110,7 +109,7 @@ def views_of(
     """
     canvas = Canvas(cube.lines, cube.samples, most)
     views = [canvas.view(name, low, high) for name in [*names, *["sum of the abundances"] * summed]]
-    together = min(cube.lines, max(1, BLOCK // bytes_per_line(cube)))
+    together = min(cube.lines, max(1, BLOCK_BYTES // bytes_per_line(cube)))
     together = max(together, min(cube.lines, cube.lines_together))
     buffer = np.empty(together * bytes_per_line(cube), np.uint8)
     for first in range(0, cube.lines, together):

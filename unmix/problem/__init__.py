@@ -158,7 +158,7 @@ class Problem:
         return replace(self, penalty=l1 * weights)
 
     def limited(self, at_most: int) -> "Problem":
-        """Return the problem with at most so many endmembers in each pixel; `MethodError` where that cannot be."""
+        """Return the problem with at most ``at_most`` endmembers in each pixel; `MethodError` if that is impossible."""
         refuse_at_most(self.method, self.solver, at_most)
         p = len(self.endmembers.names)
         if at_most > p:
@@ -235,7 +235,7 @@ class Problem:
 
     @functools.cached_property
     def models(self) -> Any:
-        """What a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else ``at_most``, (0, 0) without it."""
+        """Models that a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else ``at_most``, (0, 0) without it."""
         if self.at_most is not None:
             return self.at_most
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables

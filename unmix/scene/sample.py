@@ -21,15 +21,15 @@ log = logging.getLogger("unmix")
 SCALE_RANGE = (0.02, 50.0)
 # Pixels of a sample of the scene.
 SAMPLE = 100_000
-# Pixels that are enough to check the scale: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
-FEW = 10_000
+# Pixels on which the scale is checked: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
+SCALE_PIXELS = 10_000
 # From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # The same of a chunked file on a server: of 100 MB over 1 Gbit/s the larger sample took as long as the run.
 MOST_FETCHED = 32 * 2**20
 # Blocks of a sample that are read from a server at once, and their bytes.
 MOST_AHEAD, MOST_READ_AHEAD = 16, 64 * 2**20
-# A scene is taken to be reflectance if most bands are mostly below this value; a band that is mostly above it is then faulty.
+# Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then faulty.
 BRIGHTEST = 1.2
 
 
@@ -172,7 +172,7 @@ def warn_of_fill(cube: Cube, bands: Bands, nodata: float | None) -> None:
     if isinstance(cube, Tied):
         scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
     constants = ConstantPixels(scene, bands, nodata)
-    for part in sampled(scene, FEW):
+    for part in sampled(scene, SCALE_PIXELS):
         constants.add(part)
     constants.warn()
 
@@ -189,7 +189,7 @@ def scale_fault(
     CubeError
         If all values of the sample are 0: every solution would then be certified as optimal.
     """
-    lengths = lengths_of(cube, bands, nodata, FEW, constants)
+    lengths = lengths_of(cube, bands, nodata, SCALE_PIXELS, constants)
     if not lengths.any():
         lengths = lengths_of(cube, bands, nodata, SAMPLE)
     if len(lengths) == 0:

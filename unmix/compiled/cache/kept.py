@@ -133,7 +133,7 @@ def settings() -> tuple[str, ...]:
 
 
 def _safe(cache_class: type, folder: str, shared: Any = None) -> type:
-    """Return a Numba cache class that keeps code in ``folder``, and loads from the cache ``shared`` what is not there.
+    """Return a Numba cache class that keeps code in ``folder``, and loads missing code from the cache ``shared``.
 
     Its keys of closures are the same in the next process.
     """

@@ -10,7 +10,7 @@ from .folders import given_folder
 
 # Days without a process that looks for code in a folder; seconds in one.
 UNUSED, DAY = 90, 86400.0
-# What `key_of` returns, and how code is called; ``.nbi`` were indices.
+# Form of what `key_of` returns; suffixes of code and, in older versions, indices.
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")
 
 

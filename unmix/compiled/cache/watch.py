@@ -11,7 +11,7 @@ from .folders import cache_folder, common_folder
 
 log = logging.getLogger("unmix")
 # Seconds of compiling after which a message tells the user why it takes so long.
-PATIENCE = 1.0
+SECONDS_BEFORE_MESSAGE = 1.0
 # How long a command compiles that finds nothing compiled. Seconds of one core: `nmf` 9, `check` 14, `run` 17, and 22 with a
 # library of 498 spectra; `count`, with 2, ends before it would matter.
 USUALLY = "which takes 10 to 25 s, longer where other programs use the processor"
@@ -48,7 +48,7 @@ class Watch(event.Listener):
         self.stop_timer()
         self.since = time.perf_counter()
         if not self.said:
-            self.timer = threading.Timer(max(0.0, PATIENCE - self.seconds), self.say)
+            self.timer = threading.Timer(max(0.0, SECONDS_BEFORE_MESSAGE - self.seconds), self.say)
             self.timer.daemon = True
             self.timer.start()
 

@@ -221,7 +221,7 @@ def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, i
 
 
 def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
-    """Return the first cones (p, p) of a list that differ from those before, so many at most."""
+    """Return the first cones (p, p) of a list that differ from those before, at most ``most``."""
     found: list[np.ndarray] = []
     for W in ways:
         if len(found) < most and all((W.T @ V).max(axis=1).min() < np.cos(ALIKE) for V in found):

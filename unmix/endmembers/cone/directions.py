@@ -21,7 +21,7 @@ MOST_PIXELS = 2**14
 MOST_LINES, FEWEST_TOGETHER = 256, 16
 # The part of the golden ratio that spreads the first samples of these lines evenly.
 GOLDEN = 0.6180339887498949
-# Pairs of neighbours from which on they tell the noise, and the classes of brightness in which they do.
+# Fewest pairs of neighbours that tell the noise, and number of classes of brightness in which they do.
 FEWEST_PAIRS, BRIGHTNESSES = 100, 20
 # Added to the variance of neighbours' differences in each band, relative to the mean over the bands. From 0.001 to 0.1 the subspaces
 # were equally good.

@@ -27,8 +27,7 @@ LONELY, NEAREST = 0.6, 0.95
 MOST_HALVINGS, ENOUGH = 10, 1e-5
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 SOFT = 0.5
-# The least squared distance: the logarithm of a mean of zeros has no value.
-LEAST = 1e-13
+LEAST_SQUARED_DISTANCE = 1e-13  # the logarithm of a mean of zeros has no value
 
 # A dual below this, relative to the pixel, is zero, as in `unmix.problem.Problem.dual_tolerance` for well-conditioned E.
 DUAL_TOLERANCE = 1e-12
@@ -146,7 +145,7 @@ def fitted(data: Weighed, W: np.ndarray) -> Fitted:
     W = W / np.linalg.norm(W, axis=0)
     A = amounts(W, data.T)
     R = data.T - A @ W.T
-    return Fitted(W, A, R, (np.square(R).sum(axis=1) + data.outside) * data.weights + LEAST)
+    return Fitted(W, A, R, (np.square(R).sum(axis=1) + data.outside) * data.weights + LEAST_SQUARED_DISTANCE)
 
 
 def solid_angle(W: np.ndarray) -> float:

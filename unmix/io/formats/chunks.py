@@ -1,4 +1,4 @@
-"""Where the values of an HDF5 dataset lie in its file."""
+"""Find the places of an HDF5 dataset's values in its file."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ MOST_PLACES = 100_000
 
 @dataclass(frozen=True)
 class Layout:
-    """How a dataset lies in its file. The library is not asked again: it would let nobody in while it inflates for another block.
+    """How a dataset lies in its file. HDF5 is not asked again: its global lock is held while it inflates another block.
 
     Attributes
     ----------

@@ -61,7 +61,7 @@ class Decoder:
 
     @classmethod
     def of(cls, data: Any) -> "Decoder":
-        """Ask the library for all this once: it lets nobody in while it reads."""
+        """Ask HDF5 for all this once: its global lock is held while it reads."""
         return cls(data, data.shape, data.chunks or slab(data), data.dtype, filters_of(data) if data.chunks else None)
 
     @property

@@ -204,7 +204,7 @@ def open_pair(path: Path) -> Cube:
         if packed and head[:2] != GZIP_MAGIC:
             raise CubeError(f"{data}: is not gzip-compressed, though {header.name} says so; set 'file compression = 0'")
     if interleave not in INTERLEAVES:
-        raise CubeError(f"{header}: interleave '{interleave[:20]}' is none of bip, bil and bsq")
+        raise CubeError(f"{header}: interleave '{interleave[:20]}' is not bip, bil or bsq")
     code = whole(fields, "data type", header)
     if code not in DTYPES:
         kind = "complex" if code in (6, 9) else "unknown"

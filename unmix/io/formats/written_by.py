@@ -1,4 +1,4 @@
-"""Tell by what a file says of itself whether unmix wrote it."""
+"""Tell from a file's contents whether unmix wrote it."""
 
 import json
 import re
@@ -9,14 +9,14 @@ from ...errors import UnmixError
 from ..probe import survives
 from .header import read_header
 
-# How every page begins.
+# Begin of every page.
 PAGE_HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     '<meta name="generator" content="unmix">'
 )
 # The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
-# As descriptions and titles of ours have it; others may speak of unmixing, too.
+# Words of our descriptions and titles; others may speak of unmixing, too.
 WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 
 

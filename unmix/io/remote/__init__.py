@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .path import VERSIONS, RemotePath, files_named, sizes_in
 
-# Those that can be read also with one slash, because `Path` makes one of two; others so that no folder ``gs:`` is made of one.
+# URLs: readable ones also with one slash, because `Path` makes one of two; others, so that none becomes a folder ``gs:``.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 

@@ -16,12 +16,12 @@ from ...errors import MethodError
 if TYPE_CHECKING:
     from .file import Pages
 
-# What the names of buckets and servers consist of, for each kind of URL; a server may have a port.
+# Names of buckets and servers, for each kind of URL; a server may have a port.
 SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
-# What `Version.identity` may be called in a record.
+# Names of `Version.identity` in a record.
 VERSIONS = ("etag", "last_modified", "unversioned")
-# What a query holds that gives its bearer rights; other ? may be a part of a key.
+# Queries that give their bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
 
 
@@ -32,7 +32,7 @@ def is_port(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Version:
-    """What a server says of an object: which version of it there is.
+    """Version of an object, as its server reports it.
 
     Attributes
     ----------

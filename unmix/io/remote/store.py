@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 # Bytes of a request, and requests at a time: a store answers each after some 50 ms and then sends some 50 MB/s.
 PIECE, AT_ONCE = 4 * 2**20, 24
-# A server that sends less than it was asked for is asked for halves, down to this, and unmix gives up after so many times in a row.
+# Smallest request, in bytes, of a server that sends less than asked for and is asked for halves; most such answers in a row.
 SMALLEST_PIECE, MOST_SHORT = 512, 12
-# Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `PATIENCE` at 1.1 kB/s.
+# Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `REQUEST_SECONDS` at 1.1 kB/s.
 CHUNK = 64 * 2**10
-# Seconds after which a request is made again from where it ended; for one that fails to be repeated in; and for the first one to a
-# server, whose name may be wrong.
-PATIENCE, PERSEVERANCE, FIRST_PERSEVERANCE = 60, 180, 10
+# Seconds before a request is made again from where it ended; in which a failing one is repeated; and in which the first one to a server
+# is, whose name may be wrong.
+REQUEST_SECONDS, PERSEVERANCE, FIRST_PERSEVERANCE = 60, 180, 10
 # A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
 MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
 ROLES = "169.254.169.254"
-# How servers may pack an object, and the ends of names of objects that are so packed themselves.
+# Encodings that servers may apply to an object; suffixes of objects that are themselves so encoded.
 ENCODINGS, ENCODED = (
     ("gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"),
     (".gz", ".tgz", ".zst", ".br", ".z"),
@@ -84,7 +84,7 @@ def store_of(place: str, perseverance: int = PERSEVERANCE) -> "S3Store | HTTPSto
     endpoint = endpoint_of(place)
     plain = scheme == "http" or (scheme == "s3" and endpoint.startswith("http:"))
     how: dict[str, Any] = {
-        "client_options": {"allow_http": plain, "timeout": timedelta(seconds=PATIENCE)},
+        "client_options": {"allow_http": plain, "timeout": timedelta(seconds=REQUEST_SECONDS)},
         "retry_config": {
             "max_retries": 1000,
             "retry_timeout": timedelta(seconds=perseverance),

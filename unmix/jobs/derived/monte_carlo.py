@@ -1,4 +1,4 @@
-"""How sums by class scatter over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
+"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
 
 A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own. Each is solved
 exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone (`unmix.compiled.philox`), so the bytes
@@ -27,8 +27,8 @@ from .uncertainty import map_of_solved, residual_noise
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
-# A spectrum of which less than this share is no mixture of those before it adds nothing to their basis but rounding.
-DEPENDENT = 1e-9
+# Share of a spectrum outside the span of those before it, below which it adds only rounding to their basis.
+DEPENDENT_SPECTRUM = 1e-9
 Solve = Callable[[np.ndarray, Problem], np.ndarray]
 
 
@@ -105,7 +105,7 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np
         rest = e - basis @ (basis.T @ e)
         rest = rest - basis @ (basis.T @ rest)
         length = float(np.linalg.norm(rest))
-        if length > DEPENDENT * float(np.linalg.norm(e)):
+        if length > DEPENDENT_SPECTRUM * float(np.linalg.norm(e)):
             basis = np.column_stack([basis, rest / length])
     if not has_noise or not basis.shape[1]:
         return np.zeros((len(E), 1))
@@ -173,7 +173,7 @@ class MonteCarlo:
 
     @property
     def description(self) -> str:
-        """What the map is; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
+        """Description of the map; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
         n, spectra_drawn = self.choice.draws, len(self.draws.sets[0].columns)
         total = len(self.problem.endmembers.names) - self.problem.endmembers.has_shade
         what = [f"{spectra_drawn} of {total} spectra"] * (spectra_drawn < total) + ["noise"] * self.choice.has_noise

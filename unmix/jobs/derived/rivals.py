@@ -1,4 +1,4 @@
-"""What else a pixel could be: class fractions over all models that fit it nearly as well as the chosen one."""
+"""Derive class fractions over all models that fit a pixel nearly as well as the chosen one."""
 
 import math
 
@@ -11,8 +11,7 @@ from ...library.classes import SHADE, each_once
 from ...problem import Problem
 from .uncertainty import map_of_solved, squares_of_residuals
 
-# An RMSE above all others, whose square is a number.
-LARGEST = 1e140
+LARGEST_RMSE = 1e140  # its square is a number
 
 
 class ModelSpread:
@@ -45,7 +44,7 @@ class ModelSpread:
 
     @property
     def description(self) -> str:
-        """What the map is."""
+        """Description of the map."""
         which = "all models" if math.isinf(self.within) else f"models within {self.within:g} of the RMSE"
         return f"how many {which}, and class fractions over them,"
 
@@ -71,7 +70,7 @@ class ModelSpread:
             sizes = np.count_nonzero(used, axis=1)
             is_shade_alone = (squares < models.most_error) & is_exact
             sizes[(sizes == 0) & ~is_shade_alone] = -1
-            reach = min(self.within, LARGEST) * math.sqrt(L)
+            reach = min(self.within, LARGEST_RMSE) * math.sqrt(L)
             bounds = np.square(np.sqrt(errors) + reach) + SAME_ERROR * squares
             bounds = np.where(sizes < 0, -1.0, np.minimum(bounds, models.most_error))
             chosen = np.argsort(~used, axis=1, kind="stable")[:, :3]

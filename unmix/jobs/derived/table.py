@@ -70,7 +70,7 @@ class Unweighted:
 
     @property
     def description(self) -> str:
-        """What the map is."""
+        """Description of the map."""
         return "RMSE of the bands without their weights"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How noise moves the abundances of a pixel: standard deviations from its support, and how far these can be trusted.
+"""Derive standard deviations of abundances from noise and each pixel's support, and tell how far to trust them.
 
 On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the support's spectra, or
 with the sum held at one that of their differences to the first, whose abundance is what the others leave. So noise of covariance Σ
@@ -26,8 +26,8 @@ VALIDITY = "validity"
 # Supports whose matrices are kept; fewer where each has rows of all bands.
 KEPT, KEPT_WITH_ROWS = 1024, 64
 # Pixels with one support, below which numpy's calls cost more than the arithmetic.
-FEW = 64
-# What is left of a spectrum, as a share of its square, below which differences of products have lost their digits.
+FEW_PIXELS = 64
+# Squared residual of a spectrum, as a share of its square, below which differences of products have lost their digits.
 LITTLE = 1e-8
 
 
@@ -141,7 +141,7 @@ def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values:
 
 @dataclass(frozen=True)
 class OfSupport:
-    """What all pixels with one support share, for noise of 1, or that which is given."""
+    """Values that all pixels with one support share, for noise of 1 or the given noise."""
 
     columns: np.ndarray  # (k,)
     sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
@@ -263,7 +263,7 @@ class Uncertainty:
 
     @property
     def description(self) -> str:
-        """What the map is."""
+        """Description of the map."""
         return "standard deviations"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
@@ -285,7 +285,7 @@ class Uncertainty:
             supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
             together = np.argsort(which.ravel(), kind="stable")
             for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
-                with np.errstate(over="ignore"), self.alone if len(some) < FEW else contextlib.nullcontext():
+                with np.errstate(over="ignore"), self.alone if len(some) < FEW_PIXELS else contextlib.nullcontext():
                     of_bands = None if variances is None else variances[some]
                     out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some], of_bands)
             if variances is not None and isinstance(self.noise, NoiseCube):

@@ -12,7 +12,7 @@ from ...io.remote import located
 from ...options import Options
 from ..executor import Progress
 from ..run import unmix_scene
-from .scheduling import PATIENCE, ClusterLost, Stopping
+from .scheduling import WORKER_SECONDS, ClusterLost, Stopping
 
 
 class ProgressWatcher(Protocol):
@@ -32,7 +32,7 @@ def batch(
     workers: int | None = None,
     dashboard: int | None = None,
     unit: str | int = "1G",
-    patience: float = PATIENCE,
+    patience: float = WORKER_SECONDS,
     watch: ProgressWatcher | None = None,
     command: Sequence[str] | None = None,
     **options: Any,

@@ -27,7 +27,7 @@ from ...blocks import cores
 from ...devices import count_gpus
 from ...errors import DeviceError, MethodError
 from ...io.read import brief
-from .scheduling import LOOK, PATIENCE
+from .scheduling import LOOK, WORKER_SECONDS
 
 log = logging.getLogger("unmix")
 CONNECTING = 30.0  # seconds that a scheduler may take to answer the first time
@@ -65,7 +65,7 @@ class Access:
     tls_ca: Any = None
     tls_cert: Any = None
     tls_key: Any = None
-    patience: float = PATIENCE
+    patience: float = WORKER_SECONDS
 
     @property
     def is_own(self) -> bool:

@@ -11,11 +11,11 @@ from ...errors import DeviceError, UnmixError
 
 # Units that a worker has at a time: one to work on, and one to start as soon as that is done.
 EACH = 2
-# How long to wait for a worker when there is none, and between two looks at the scheduler, in seconds.
-PATIENCE, LOOK = 600, 0.5
-# How long there may be no workers but those whose devices failed, in seconds: one may just be restarting.
+# Seconds to wait for a first worker, and between two looks at the scheduler.
+WORKER_SECONDS, LOOK = 600, 0.5
+# Seconds for which all workers may be ones whose devices failed: one may just be restarting.
 GRACE = 30.0
-# How long a scheduler may take to answer before it is taken for lost, in seconds.
+# Seconds after which a scheduler that does not answer is taken for lost.
 FROZEN = 30.0
 
 

@@ -53,7 +53,7 @@ class MapFile:
 
 @dataclass(frozen=True)
 class SceneTask:
-    """What a worker needs to know about a scene.
+    """Task of a worker: a scene and its settings.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class WorkUnit:
 
 
 class WorkerState:
-    """What a worker's process keeps between units: its device, and the last scene with the device's buffers for it."""
+    """State that a worker's process keeps between units: its device, and the last scene with the device's buffers for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # one unit at a time: it uses all threads and the whole device

@@ -1,1 +1,1 @@
-"""What is made of finished runs: comparisons, other formats, STAC items."""
+"""Products of finished runs: comparisons, other formats, STAC items."""

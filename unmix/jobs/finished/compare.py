@@ -1,4 +1,4 @@
-"""`compare`: how the maps of two runs differ, or those of a run and a truth."""
+"""`compare`: measure the differences between the maps of two runs, or of a run and a truth."""
 
 import logging
 import os
@@ -27,13 +27,12 @@ from ...settings.maps import MAPS, ORTHO
 
 log = logging.getLogger("unmix")
 
-# Bytes of each map that are read at a time.
-BLOCK = 2**24
-# What a pair costs that cannot be one: more than any sum of angles.
+BLOCK_BYTES = 2**24  # of each map, read at a time
+# Cost of a forbidden pair in the assignment: more than any sum of angles.
 APART = 1e6
 # The maps that are compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
-# What the names of a truth's files end in, as `unmix synth` writes them.
+# Suffixes of a truth's files, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
 
 
@@ -212,7 +211,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         one.is_by_class or other.is_by_class,
     )
     if by_class and not set(one.names) & set(other.names):
-        raise InputError(f"{one.path}, {other.path}: classes and endmembers, of which none have the same name")
+        raise InputError(f"{one.path}, {other.path}: classes and endmembers, and none have the same name")
     if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
     elif angles is not None:
@@ -304,7 +303,7 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
     cubes = one.cube, other.cube
-    step = max(1, min(BLOCK // max(map(bytes_per_line, cubes)), cubes[0].lines))
+    step = max(1, min(BLOCK_BYTES // max(map(bytes_per_line, cubes)), cubes[0].lines))
     step = max(step, *(min(cube.lines_together, cube.lines) for cube in cubes))
     buffers = [np.empty(step * bytes_per_line(cube), np.uint8) for cube in cubes]
     for first in range(0, cubes[0].lines, step):
@@ -344,7 +343,7 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
 
 
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return counts of pixels, totals, and ``rows``: what is known of each pair."""
+    """Return counts of pixels, totals, and ``rows``, one for each pair."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     squares, sums, largest = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs))
     places: list[tuple[int, int] | None] = [None] * len(pairs)

@@ -19,7 +19,7 @@ from ...outputs.maps.plain_map import PlainMap, header_of, new_files
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 
-# What the files' names end in: components, or with `inverse` spectra; and the table of them.
+# Suffixes of the files: components, or with `inverse` spectra; and the table of them.
 IMAGE, AGAIN = "_mnf", "_denoised"
 
 

@@ -19,8 +19,8 @@ from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 
 IMAGE, TABLE = "_ppi", "_ppi.csv"
-# Directions of one pass over the file; the pixels that the table lists at most; and directions at most: more fit no counter.
-TOGETHER, LISTED, MOST = 256, 10_000, 1_000_000
+# Directions of one pass over the file; most pixels that the table lists; most directions: more fit no counter.
+TOGETHER, LISTED, MOST_SKEWERS = 256, 10_000, 1_000_000
 MASKED = -1
 
 
@@ -54,8 +54,8 @@ def ppi(
     CubeError, OutputError
         As there.
     """
-    if not 1 <= skewers <= MOST:
-        raise MethodError(f"`skewers` {skewers}: must be from 1 to {MOST}")
+    if not 1 <= skewers <= MOST_SKEWERS:
+        raise MethodError(f"`skewers` {skewers}: must be from 1 to {MOST_SKEWERS}")
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     budget, workers = parse_size(str(memory)), threads or cores()
     folder = folder_for(out_dir, scene.path)

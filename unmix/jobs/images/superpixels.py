@@ -109,7 +109,7 @@ def superpixels(
 
 
 def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the pixels of so many lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
+    """Yield the pixels of ``lines`` lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
     buffer = np.empty(min(lines, scene.lines) * bytes_per_line(scene), np.uint8)
     for first in range(0, scene.lines, lines):
         raw = scene.read(slice(first, min(first + lines, scene.lines)), buffer)

@@ -1,4 +1,4 @@
-"""What a run reads beside its scene: library, shade, noise and weights; what does not go with it is refused."""
+"""Read a run's inputs beside its scene: library, shade, noise and weights; refuse those that do not fit it."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ LIGHTEST = 1e-9
 
 
 class Inputs:
-    """What a run reads beside its scene, on the bands in use.
+    """Inputs of a run beside its scene, on the bands in use.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Inputs:
     def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
         """Return the library, shade included, on the bands before windows of them are tied (`tie`); None where none are.
 
-        ``keep`` leaves of a library what a regression leaves.
+        ``keep`` returns the endmembers of a library that a regression selected.
         """
         scene, options = self.scene, self.options
         if not isinstance(scene, Tied) or options.endmembers is None:

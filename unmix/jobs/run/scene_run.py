@@ -50,7 +50,7 @@ log = logging.getLogger("unmix")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is solved, the maps that are made of abundances, and the number of bands of each map that is written."""
+    """Problem to solve, maps derived from abundances, and the number of bands of each map that is written."""
 
     problem: Problem
     derived: dict[str, DerivedMap]
@@ -209,7 +209,7 @@ class SceneRun:
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
         """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all.
 
-        Of these a penalty on rows leaves some, which may be found here.
+        With `l21`, keep only the endmembers that the scene needs; finding them may take passes.
         """
         scene, options, library = self.scene, self.options, self.inputs.library
         if resume is not None:
@@ -360,7 +360,7 @@ def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:
 
 
 def refuse_names(endmembers: Endmembers, options: Options) -> None:
-    """Raise `MethodError` where a browse image is to show what there is not: before all the work."""
+    """Raise `MethodError` if `rgb` names something that does not exist; checked before the work."""
     if options.rgb is not None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
 

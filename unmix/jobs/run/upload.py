@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .scene_run import SceneRun
 
 log = logging.getLogger("unmix")
-# What follows the stem in the name of an empty object by which the right to write is tried.
+# Suffix of the empty object that tests write permission.
 TRIAL = "_upload.tmp"
 
 
@@ -154,7 +154,7 @@ def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
     """Upload a finished run, its record last, and delete it from this machine; return the report.
 
     Before that, outputs of an older run that the new one does not have are deleted from the store, then its record: from then on it
-    does not count as finished, and nothing of it is left that no record would list.
+    does not count as finished, and no file remains without a record that lists it.
     """
     with Lock(work / (stem + LOCK)):
         try:
@@ -181,7 +181,7 @@ def clear(work: Path, stem: str) -> None:
 
 
 def remove(work: Path, names: Iterable[str]) -> None:
-    """Remove files, the record last: as long as there is one, it says what else there is."""
+    """Remove files, the record last: it lists the other files."""
     for name in names:
         (work / name).unlink(missing_ok=True)
 

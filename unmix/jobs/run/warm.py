@@ -23,7 +23,7 @@ from ..synth import Scene, synthesise
 from . import run
 
 log = logging.getLogger("unmix")
-# A scene of so few pixels is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
+# Size of a scene that is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
 LINES, SAMPLES = 4, 40
 EXTRACTED = 4
 # Seconds of compiling below which a case counts as there before.
@@ -129,7 +129,7 @@ def factorised(path: Path, library: Path, device: str) -> dict[str, Any]:
     return nmf_scene(path, endmembers=library, device=device, steps=1, overwrite=True)
 
 
-# What runs, by the method that `warm` is asked for.
+# Functions that `warm` runs, by method.
 WARMED: dict[str, Callable[[Path, Path, str], dict[str, Any]]] = {
     **{name: partial(unmixed, method=name) for name in METHODS},
     "fractions": unmixed,

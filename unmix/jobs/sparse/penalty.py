@@ -24,15 +24,15 @@ from ..derived.noise import read_numbers
 
 log = logging.getLogger("unmix")
 
-# Pixels of the sample that λ is chosen on: 500 spectra take 0.1 s for each λ that is tried.
-FEW = 2000
+# Pixels of the sample on which λ is chosen: 500 spectra take 0.1 s for each λ tried.
+SAMPLE_PIXELS = 2000
 # The smallest λ of a scene's path, as a share of the first.
 LAST = 1e-5
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """What an abundance costs: λ times its weight.
+    """Cost of an abundance: λ times its weight.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ def finite_median(values: np.ndarray) -> float | None:
     return middle if np.isfinite(middle) else None
 
 
-def some_pixels(scene: Cube, bands: Bands, nodata: float | None, most: int = FEW) -> np.ndarray:
+def some_pixels(scene: Cube, bands: Bands, nodata: float | None, most: int = SAMPLE_PIXELS) -> np.ndarray:
     """Return the pixels of a sample of a scene that have values in all bands, (N, L), scaled."""
     found = [np.empty((0, len(bands.index)))]
     for part in sampled(scene, most):
@@ -159,7 +159,7 @@ def path_of_scene(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, points: int = 20,
     l1_weights: str | os.PathLike[str] | None = None, memory: str | int = "1G", threads: int | None = None, **words: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what penalties make of a scene: how many endmembers, and what is left, over λ, on a sample of its pixels.
+    """Return the number of endmembers and the residual over λ, on a sample of a scene's pixels.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Regression:
-    """What a run does with its penalties; without any, nothing.
+    """Penalties of a run; without any, a regression changes nothing.
 
     Attributes
     ----------

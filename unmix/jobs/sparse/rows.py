@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.collaborative import (
-    BLOCK,
+    BLOCK_PIXELS,
     Collaborative,
     Visit,
     blocks_of,
@@ -31,7 +31,7 @@ log = logging.getLogger("unmix")
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of abundances cost: λ times the length of each.
+    """Penalty on rows of abundances: λ times the length of each.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Rows:
 
     @property
     def costs(self) -> np.ndarray:
-        """What half the square of an abundance costs each of them, ``λ / |x_j|``, (k,)."""
+        """Cost of half the square of an abundance, for each of them, ``λ / |x_j|``, (k,)."""
         assert self.found is not None and not isinstance(self.l21, str)
         return np.asarray(self.l21 / self.found.scales[self.used])
 
@@ -149,7 +149,7 @@ class Rows:
 
 
 class Blocks:
-    """The pixels of a scene that have values in all bands, `BLOCK` at a time, however many lines memory holds."""
+    """The pixels of a scene that have values in all bands, `BLOCK_PIXELS` at a time, however many lines memory holds."""
 
     def __init__(self, scene: Cube, used: Bands, nodata: float | None, budget: int) -> None:
         self.scene, self.used, self.nodata, self.budget = scene, used, nodata, budget
@@ -163,9 +163,9 @@ class Blocks:
             nonlocal kept
             good = ~missing(raw, scene.interleave, self.used, self.nodata)
             kept = np.concatenate([kept, spectra(raw, scene.interleave, self.used)[good]])
-            while len(kept) >= BLOCK:
-                visit(np.ascontiguousarray(kept[:BLOCK]))
-                kept = kept[BLOCK:]
+            while len(kept) >= BLOCK_PIXELS:
+                visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
+                kept = kept[BLOCK_PIXELS:]
 
         walk(scene, self.budget, add, 4 * 8 * L * scene.samples)
         if len(kept):

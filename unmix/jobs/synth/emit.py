@@ -68,7 +68,7 @@ def axis() -> np.ndarray:
 
 
 def library_of(of_each: int, random: np.random.Generator) -> Endmembers:
-    """Return so many spectra of each class: smooth, with one absorption each of a random place, depth and width."""
+    """Return spectra of each class, as many as asked: smooth, with one absorption each of a random place, depth and width."""
     waves, coarse = axis(), np.arange(381, 2600, 150)
     spectra, names, kinds = [], [], []
     for kind, values in CLASSES.items():

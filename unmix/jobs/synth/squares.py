@@ -19,7 +19,7 @@ log = logging.getLogger("unmix")
 
 # Side of DC1 in pixels, and of its cells, in each of which lies a square.
 SIDE, CELL, SQUARE = 75, 15, 5
-# What the five materials have of the pixels between the squares.
+# Fractions of the five materials between the squares.
 BACKGROUND = (0.1149, 0.0741, 0.2003, 0.2055, 0.4051)
 # Side and materials of DC2.
 SIDE_2, MATERIALS_2 = 100, 9

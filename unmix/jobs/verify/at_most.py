@@ -1,4 +1,4 @@
-"""Check pixels with at most K endmembers against what they are defined by: no addition and no exchange lowers the misfit."""
+"""Check pixels with at most K endmembers against their definition: no addition and no exchange lowers the misfit."""
 
 import numpy as np
 from scipy.optimize import nnls

@@ -16,7 +16,7 @@ from ...scene import ReadOptions, name_for
 from ..derived.noise import NoiseCube
 from .deviations import wrong_deviations
 from .draws import DrawCheck
-from .maps import NODATA, TOLERANCE, Maps, Verdict
+from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .references import reference
 
 
@@ -72,7 +72,7 @@ def check_unweighted(
     truth = np.sqrt(np.square(Y - best @ weighting.endmembers.matrix.T).mean(axis=1))
     off = np.abs(maps.line("unweighted", line)[0, places] - truth)
     # Abundances within the tolerance may leave a residual of that size where weights are small.
-    limit = 1e-6 * truth + TOLERANCE * np.abs(weighting.endmembers.matrix).max() * np.maximum(
+    limit = 1e-6 * truth + MAP_TOLERANCE * np.abs(weighting.endmembers.matrix).max() * np.maximum(
         1, np.abs(best).sum(axis=1)
     )
     verdict.accuse(maps.stem, line, places[~(off <= limit)], "its RMSE without weights does not match the cube")
@@ -92,7 +92,7 @@ def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict
     sums = maps.line("fraction", line)[:count, places].astype(float)
     chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
     of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
-    limit = TOLERANCE * np.maximum(1, np.abs(most)) + 2 * maps.blur("fraction")
+    limit = MAP_TOLERANCE * np.maximum(1, np.abs(most)) + 2 * maps.blur("fraction")
     wrong = np.where(chosen > 0, of_chosen < most - limit, most > limit)
     verdict.accuse(maps.stem, line, places[wrong | (chosen > count)], "its class has not the largest sum")
 
@@ -116,6 +116,6 @@ def check_fractions(
     expected = np.vstack([expected, *rest])
     compared = np.ones_like(expected, bool)
     compared[: len(sums)] = lit | (not is_normalized)
-    tolerance = np.where(lit, TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), TOLERANCE) * len(kinds)
+    tolerance = np.where(lit, MAP_TOLERANCE / np.minimum(np.where(lit, brightness, 1), 1), MAP_TOLERANCE) * len(kinds)
     off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected)) + maps.blur("fraction")
     verdict.accuse(maps.stem, line, places[(off & compared).any(axis=0)], "its sums by class do not match the cube")

@@ -11,7 +11,7 @@ from ...methods import Method
 
 # Abundances below this may belong to the support of one solution, and not to that of another.
 CLEAR = 1e-6
-TOLERANCE = 1e-4
+DEVIATION_TOLERANCE = 1e-4
 # Above this condition of a support its deviations are not known to the tolerance.
 ALIKE = 1e6
 # A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
@@ -104,5 +104,5 @@ def wrong_deviations(
             for c in np.flatnonzero(~seen):  # as if one of its spectra were there, at nearly 0
                 expected[c] = (w * alone)[list(sums.members[c])].max() / (total if sums.normalized else 1.0)
             found, expected = found[~np.isnan(expected)], expected[~np.isnan(expected)]
-        wrong[n] = np.any(np.abs(found - expected) > TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0))
+        wrong[n] = np.any(np.abs(found - expected) > DEVIATION_TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0))
     return wrong

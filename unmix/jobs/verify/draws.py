@@ -17,7 +17,7 @@ from ..derived.monte_carlo import MonteCarlo, plan_draws
 # Systems that are solved again, a minute's work, unless all pixels are asked for.
 MOST_SYSTEMS = 20_000
 # Relative, and absolute: abundances of two solvers differ by 1e-9, and their deviations may be no larger.
-TOLERANCE, LEAST = 1e-5, 2e-7
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 2e-7
 
 
 class DrawCheck:
@@ -90,5 +90,5 @@ class DrawCheck:
         Y, A = np.ascontiguousarray(Y[some]), np.ascontiguousarray(A[some])
         expected = self.map.of_pixels(Y, A, lines[some], samples[some], solve_again)
         off = np.abs(written[:, some].T - expected)
-        wrong[some] = clear & ~(off <= TOLERANCE * np.abs(expected) + LEAST + blur).all(axis=1)
+        wrong[some] = clear & ~(off <= RELATIVE_TOLERANCE * np.abs(expected) + ABSOLUTE_TOLERANCE + blur).all(axis=1)
         return wrong

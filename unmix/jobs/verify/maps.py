@@ -1,4 +1,4 @@
-"""What a verification reads and finds: the maps of a run, and the verdict on them."""
+"""Read the maps of a run for verification, and collect the verdict on them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ import numpy as np
 from ...io import Cube, bytes_per_line
 from ...outputs.run_files.finished import FinishedRun
 
-# A written abundance is the float32 rounding (6e-8) of a solution within δ of the optimum, and so is the one found here.
-TOLERANCE = 2e-6
+# Difference of two correct abundances: the written and the found one are float32 roundings (6e-8) of solutions within δ of the optimum.
+MAP_TOLERANCE = 2e-6
 NODATA = np.float32(-9999)
 # Faults of pixels that are listed.
 MOST_FAULTS = 100

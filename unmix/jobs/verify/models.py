@@ -18,7 +18,7 @@ MOST_FITS = 2_000_000
 MOST_KEPT = 20_000
 # Models fitted at a time.
 TOGETHER = 4096
-TOLERANCE = 2e-6
+FRACTION_TOLERANCE = 2e-6
 # A model is refused where `apart` is no larger (`unmix.solvers.pixels.mesma.tables.TOO_ALIKE`).
 TOO_ALIKE = 1e-8
 # The search knows an RMSE to this share of the pixel's, since it is the root of a difference: a limit may fall either way.
@@ -177,7 +177,7 @@ class ModelCheck:
         expected = self.sums.fractions(a[None, :, None], none)[0, :, 0]
         numbers = self.sums.models(a[None, :, None], none)[0, :, 0]
         off = float(np.abs(written["fraction"] - expected).max())
-        near = off <= TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
+        near = off <= FRACTION_TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
         if abs(float(written["rmse"][0]) - rmse) > 1e-6 * rmse + 2e-8 * size:
             return np.inf
         if near and np.array_equal(numbers, written["model"]):
@@ -196,7 +196,7 @@ class ModelCheck:
             a[columns] = fitted
             expected = self.sums.fractions(a[None, :, None], np.zeros((1, 1), bool))[0, :, 0]
             is_as_good = float(np.sqrt(np.square(y - A @ fitted).mean())) <= rmse + SAME_RMSE * size
-            limit = TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
+            limit = FRACTION_TOLERANCE * max(1.0, float(np.abs(expected).max())) + self.blur
             if is_as_good and np.abs(fractions - expected).max() <= limit:
                 return True
         return False

@@ -38,7 +38,7 @@ from .derived import (
     with_weighted_noise,
 )
 from .draws import DrawCheck
-from .maps import NODATA, TOLERANCE, Maps, Verdict
+from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .recount import differs, recounted
 from .references import has_others, reference
@@ -46,7 +46,7 @@ from .rows import check_rows
 from .simplex import fault_of_simplex
 
 log = logging.getLogger("unmix")
-# How many lines of a placed map are compared.
+# Lines of a placed map that are compared.
 PLACED_LINES = 20
 # Two costs of a pixel are the same up to this share of |y|²: the rounding of maps in float32 changes them by 1e-15.
 SAME_COST = 1e-13
@@ -288,22 +288,22 @@ def check_line(
     off, whole = ((each / size_a).max(axis=1, initial=0) for each in (beyond(apart, blur), apart))
     off = off if "index" not in maps else np.maximum(off, elsewhere.max(axis=1, initial=0))
     if penalty is not None and "index" not in maps and shares is None:
-        off[(off > TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
+        off[(off > MAP_TOLERANCE) & as_good(Y[~masked], E, found_a.astype(float), best, penalty, blur)] = 0.0
     rmse_off = np.abs(rmse[~masked] - truth)
     if shares is not None:
         written_a = shares.back(written_a, written_scale[~masked].astype(float), 1)
-    unclear = has_others(Y[~masked], E, method, solver, ((off > TOLERANCE) | ~complete) & (most is None), penalty)
+    unclear = has_others(Y[~masked], E, method, solver, ((off > MAP_TOLERANCE) | ~complete) & (most is None), penalty)
     fits = is_answer(written_a.astype(float), complete, Y[~masked][:, :L], E[:L], method, rmse[~masked], blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written_a, best)
     if shares is not None:
         size_s = np.maximum(scale, float(shares.weights.max(initial=0.0)))
-        wrong[~masked] |= ~unclear & ~(off_scale <= len(E.T) * TOLERANCE * size_s)
+        wrong[~masked] |= ~unclear & ~(off_scale <= len(E.T) * MAP_TOLERANCE * size_s)
     dropped = unclear & ~complete
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
     # What overflows or is not a number is no match, unless the map says so as well.
-    wrong[~masked] |= ~(off <= TOLERANCE) | (rmse_off > limit) | (np.isfinite(rmse[~masked]) & ~np.isfinite(truth))
+    wrong[~masked] |= ~(off <= MAP_TOLERANCE) | (rmse_off > limit) | (np.isfinite(rmse[~masked]) & ~np.isfinite(truth))
     wrong[masked] |= (abundance[masked] != NODATA).any(axis=1)
     wrong[~masked] |= (found_a < 0).any(axis=1) if method is None else False
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
@@ -365,7 +365,7 @@ def as_good(
 
 
 def dense(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the abundances (n, p) of which the largest were written, and for which pixels these are all that are not 0."""
+    """Expand written maps, also top-K ones, to (n, p); also return which pixels are complete."""
     full = np.zeros((len(values), p + 1), values.dtype)
     np.put_along_axis(full, np.clip(index, 0, p), values, axis=1)
     in_order = (np.diff(values, axis=1) <= 0).all(axis=1) & ((index >= 0) & (index <= p)).all(axis=1)
@@ -379,7 +379,7 @@ def is_answer(
     """Return which abundances (n, p), ``blur`` off at most, are feasible and, where all are known, leave the RMSE that was written."""
     if method is None:
         return np.ones(len(A), bool)
-    limit = TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1)) + blur * A.shape[1]
+    limit = MAP_TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1)) + blur * A.shape[1]
     good = np.isfinite(A).all(axis=1)
     good &= (A.min(axis=1) >= -limit) if method.nonnegative else True
     over = A.sum(axis=1) - 1

@@ -1,4 +1,4 @@
-"""Count again from a run's maps what its record says of its pixels."""
+"""Recount from a run's maps the numbers of pixels in its record."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +10,8 @@ from ...io.export import NODATA
 from ...summary import THERE
 from .maps import Maps
 
-# Relative: sums of float32 are taken in another order, and maps hold float32 of the record's float64.
-TOLERANCE = 1e-5
+# Relative difference of two correct numbers: float32 sums are taken in another order, and maps hold float32 of the record's float64.
+RECOUNT_TOLERANCE = 1e-5
 
 
 def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
@@ -75,7 +75,8 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         kappa, delta = np.concatenate(kappas), np.concatenate(deltas)
         yield "worst_kappa", report["worst_kappa"], float(kappa.max(initial=0))
         yield "worst_delta", report["worst_delta"], float(delta.max(initial=0))
-        for edge in (1 - TOLERANCE, 1 + TOLERANCE):  # a pixel at the limit may be on either side of it in float32
+        # A pixel at the limit may be on either side of it in float32.
+        for edge in (1 - RECOUNT_TOLERANCE, 1 + RECOUNT_TOLERANCE):
             kappa_small = kappa <= CERTIFIED * edge
             both_small = kappa_small & (delta <= report["max_delta"] * edge)
             low = edge < 1
@@ -85,7 +86,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
 
 
 def nearest(said: Any, found: float, blur: float) -> float:
-    """Return the number nearest to a recorded one that a counted one may stand for, which may be so much off."""
+    """Clip the recorded number to the counted one ± ``blur``; the counted one where there is no blur."""
     return float(np.clip(said, found - blur, found + blur)) if blur and said is not None else found
 
 
@@ -95,4 +96,4 @@ def differs(said: Any, found: Any) -> bool:
         return bool(np.isfinite(found))
     if isinstance(said, bool | int):
         return bool(said != found)
-    return not abs(float(said) - found) <= TOLERANCE * max(abs(found), 1e-30)
+    return not abs(float(said) - found) <= RECOUNT_TOLERANCE * max(abs(found), 1e-30)

@@ -11,8 +11,7 @@ from .maps import Maps, Verdict
 
 # The largest duality gap, relative to the cost.
 LARGEST_GAP = 1e-5
-# Of a number in float32.
-ROUNDING = 2.0**-24
+FLOAT32_ROUNDING = 2.0**-24
 
 
 def check_rows(
@@ -49,7 +48,7 @@ def fault_of_rows(maps: Maps, report: dict[str, Any], scene: Cube, ridge: Ridge)
     lengths = np.sqrt(rows)
     cost = 0.5 * left + l21 * float(lengths.sum())
     # Maps are float32: that moves the dual e_jᵀr of a row by no more than this, which is not small against a small λ.
-    blur = np.abs(E.T @ E) @ lengths * ROUNDING
+    blur = np.abs(E.T @ E) @ lengths * FLOAT32_ROUNDING
     s = min(1.0, l21 / max(l21, float((np.sqrt(duals) - blur).max(initial=0.0))))
     gap = 0.5 * left * (1.0 - s) ** 2 + l21 * float(lengths.sum()) - s * explained - float(lengths @ blur)
     if not gap <= LARGEST_GAP * cost:

@@ -18,8 +18,7 @@ from ...io.window import to_extract_from
 
 # Memory for blocks and components; more goes to a scratch file.
 BUDGET = 2**28
-# A ratio of volumes is right to this.
-ROUNDING = 1e-6
+SIMPLEX_TOLERANCE = 1e-6  # of ratios of volumes, ω and mean spectra, relative
 # Edges of a cone that is searched again differ by no more than this: a search ends by its last step, and BLAS rounds as it likes.
 EDGES = 1e-3
 # Shares of pixels that are counted again differ by less: a few pixels at a limit fall on the other side of it.
@@ -64,19 +63,19 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     try:
         M = matrix_of(points, places)
         volume = float(np.linalg.slogdet(M)[1])
-        if not abs(volume - found["simplex"]["log_volume"]) <= ROUNDING * max(1.0, abs(volume)):
+        if not abs(volume - found["simplex"]["log_volume"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(volume)):
             return f"the simplex of the endmembers has a volume of e^{volume:.9g}, not e^{found['simplex']['log_volume']:.9g}"
         inverse, omega = np.linalg.inv(M), 0.0
         for k in range(len(places)):
             best, ratio = best_exchange(points, inverse, k)
             omega = max(omega, ratio)
-            if ratio > 1.0 + ROUNDING:
+            if ratio > 1.0 + SIMPLEX_TOLERANCE:
                 line, sample = divmod(best, scene.samples)
                 return (
                     f"line {line + scene.origin[0]}, sample {sample + scene.origin[1]} in place of '{found['names'][k]}' "
                     f"makes the simplex {ratio:.6g} times as large"
                 )
-        if not abs(omega - found["simplex"]["omega"]) <= ROUNDING:
+        if not abs(omega - found["simplex"]["omega"]) <= SIMPLEX_TOLERANCE:
             return f"the best exchange multiplies the volume by {omega:.9g}, not {found['simplex']['omega']}"
         if not agrees(use_of(of_scene, points, M), found.get("quality")):
             return "how the scene uses the simplex of the endmembers is not what the record says"
@@ -112,7 +111,7 @@ def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
         mean = (Y / lengths).mean(axis=0)
         mean *= np.median(lengths) / np.linalg.norm(mean)
-        if not np.abs(mean - spectrum).max() <= ROUNDING * np.abs(mean).max():
+        if not np.abs(mean - spectrum).max() <= SIMPLEX_TOLERANCE * np.abs(mean).max():
             return f"{name} is not the mean of the pixels that the record lists"
     return None
 
@@ -146,7 +145,7 @@ def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix
         Q = np.linalg.inv(np.vstack([np.ones(p), Z / deviations[:, None]]))
         tau, pixels = found["simplex"]["tau"], Pixels(points, deviations, 1, cores())
         value = pixels.value(Q, tau, 0.0)
-        if not abs(value - found["simplex"]["value"]) <= ROUNDING * max(1.0, abs(value)):
+        if not abs(value - found["simplex"]["value"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(value)):
             return f"the simplex of the endmembers has a value of {value:.9g}, not {found['simplex']['value']:.9g}"
         decrement = newton_step(Q, pixels, tau, LAST)[2]
         if not decrement <= DECREMENT * max(1.0, abs(value)):

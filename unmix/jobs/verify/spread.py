@@ -6,12 +6,11 @@ import numpy as np
 
 from ...io.export import NODATA
 
-# A squared error is known to this share of the pixel's, and a fraction to this.
-ROUNDING, SAME_FRACTION = 1e-10, 1e-8
-# Abundances that differ by less are of the same model, and one that is less of their sum is none.
+# Rounding of a squared error, as a share of the pixel's square; largest difference of two equal fractions.
+ERROR_ROUNDING, SAME_FRACTION = 1e-10, 1e-8
+# Abundances closer than this are equal; smaller ones are zero.
 SAME_ABUNDANCE = 1e-6
-# The largest RMSE whose square is a number.
-LARGEST = 1e150
+LARGEST_RMSE = 1e150  # its square is a number
 
 
 class Fits(NamedTuple):
@@ -63,7 +62,7 @@ def numbers_of(check: Any, fits: Fits, bound: float) -> tuple[int, np.ndarray]:
 
 
 def gap_of(fits: Fits, size: int) -> float:
-    """Return by how much the RMSE of the second best model of so many spectra is larger; `NODATA` if there is none."""
+    """Return by how much the RMSE of the second best model of ``size`` spectra is larger; `NODATA` without one."""
     fits = fits.take(fits.sizes == size)
     if size == 0 or not len(fits.rmse):
         return NODATA
@@ -101,8 +100,8 @@ def is_spread(check: Any, y: np.ndarray, written: dict[str, np.ndarray], within:
     if not has_model:
         return bool(count == 0 and (np.delete(spread, 1) == NODATA).all())
     sure, maybe = all_fits(check, y, -SAME_FRACTION), all_fits(check, y, SAME_FRACTION)
-    bound = (rmse + min(within, LARGEST)) ** 2
-    slack = ROUNDING * size + 3e-7 * bound
+    bound = (rmse + min(within, LARGEST_RMSE)) ** 2
+    slack = ERROR_ROUNDING * size + 3e-7 * bound
     fewest, inner = numbers_of(check, sure, bound - slack)
     most, outer = numbers_of(check, maybe, bound + slack)
     if not fewest <= count <= most:
@@ -117,5 +116,6 @@ def is_spread(check: Any, y: np.ndarray, written: dict[str, np.ndarray], within:
     gaps = gap_of(sure, chosen), gap_of(maybe, chosen)
     if NODATA in gaps or spread[0] == NODATA:
         return gaps[0] != gaps[1] or spread[0] == gaps[0]
-    error = min(np.sqrt(ROUNDING * size), ROUNDING * size / max(rmse, 1e-300)) + 1e-6 * max(gaps) + 1e-7 * rmse
+    blur = ERROR_ROUNDING * size
+    error = min(np.sqrt(blur), blur / max(rmse, 1e-300)) + 1e-6 * max(gaps) + 1e-7 * rmse
     return bool(min(gaps) - error <= spread[0] <= max(gaps) + error)

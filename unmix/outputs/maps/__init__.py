@@ -1,1 +1,1 @@
-"""Maps: how their values are stored, and images that are written line by line."""
+"""Maps: the storage of their values, and images written line by line."""

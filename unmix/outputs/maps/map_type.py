@@ -1,4 +1,4 @@
-"""How the values of a map are stored: float32, or integers that a step and an offset make values of."""
+"""Types of a map's stored values: float32, or integers with a step and an offset."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ...io.export import NODATA
 from ...options import Options
 from ...problem import Problem
 from ...settings.maps import map_named
-from ...steps import BLANK, LARGEST
+from ...steps import BLANK, MOST_STEPS
 
 FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
 
@@ -25,7 +25,7 @@ class MapType:
     ----------
     dtype : dtype
     blank : float
-        What stands for no data, as stored.
+        Stored value of no data.
     step, offset : float
         A value is ``offset + step · stored``; a step of 0 means that values are stored as they are.
     """
@@ -38,7 +38,7 @@ class MapType:
     @property
     def ends(self) -> tuple[float, float]:
         """The least and the largest value that can be stored."""
-        return self.offset, self.offset + self.step * LARGEST
+        return self.offset, self.offset + self.step * MOST_STEPS
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
         """Return what stored integers stand for; see `values_of`."""
@@ -67,7 +67,7 @@ def type_of(name: str, quantize: float | None = None, signed: bool = False) -> M
         return MapType(np.dtype("u1"), 0)
     if quantize is None or not what.can_be_quantized:
         return MapType()
-    lowest = -quantize * (LARGEST // 2) if signed or what.may_be_negative else 0.0
+    lowest = -quantize * (MOST_STEPS // 2) if signed or what.may_be_negative else 0.0
     return MapType(UINT16, BLANK, quantize, lowest)
 
 

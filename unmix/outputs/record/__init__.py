@@ -1,1 +1,1 @@
-"""What outputs say of themselves: `run.json`, the headers of the maps, and a judgement of the model."""
+"""Describe outputs: `run.json`, the headers of the maps, and a judgement of the model."""

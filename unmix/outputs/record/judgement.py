@@ -19,8 +19,8 @@ from ...summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
 # say nothing. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
 # `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
-# Of a library of more spectra than this most are unused in any scene: nothing to warn of.
-FEW = 48
+# Largest library whose unused spectra are warned of: most of a larger one are unused in any scene.
+LARGEST_LIBRARY_JUDGED = 48
 MOST_NAMED = 5
 
 
@@ -263,7 +263,7 @@ def judge(
             + (f"; {without_sum(method)}" if helps else ", brighter or darker; an endmember is missing")
         )
     idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
-    if median <= POOR and idle and 1 < len(names) <= FEW:
+    if median <= POOR and idle and 1 < len(names) <= LARGEST_LIBRARY_JUDGED:
         single = len(idle) == 1
         sentences.append(
             f"{some_of(idle, MOST_NAMED)} {'is' if single else 'are'} nearly unused: abundance above 1 % in fewer than "

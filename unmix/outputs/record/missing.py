@@ -1,4 +1,4 @@
-"""What a record says of pixels that no mixture of the endmembers explains: how many, where, and which spectrum does."""
+"""Record the pixels that no mixture of the endmembers explains: their number, places, and the spectrum that explains them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol

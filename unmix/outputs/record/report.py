@@ -27,7 +27,7 @@ from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residua
 from .missing import Free, Missing, with_free
 
 log = logging.getLogger("unmix")
-# Of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
+# Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
 SCHEMA = 1
 # By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
 SHRUNK = 0.01

@@ -1,4 +1,4 @@
-"""What the entries of a journal hold, in the words of JSON Schema that `unmix.outputs.run_record.fault_of` reads."""
+"""Schema of a journal's entries, in the words of JSON Schema that `unmix.outputs.run_record.fault_of` reads."""
 
 import functools
 import json

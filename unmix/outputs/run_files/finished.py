@@ -109,7 +109,7 @@ class FinishedRun:
         return load(self.stem.with_name(f"{self.stem.name}_endmembers.sli"))
 
     def band_names(self, name: str, count: int) -> list[str]:
-        """Return the names of the bands of a map of abundances or of sums by class, of which there are so many."""
+        """Return the names of the ``count`` bands of a map of abundances or of sums by class."""
         names = [str(word) for word in self.report["endmembers"]["names"]]
         if name == "fraction":
             names = [str(one["name"]) for one in self.report["classes"]]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from ...compiled.cooperative import Team
 
-# A band is dependent if the chain leaves less than this share of its squared length: rounding has taken half the digits by then.
-DEPENDENT = 1e-12
+# Share of a dependent band's squared length that the chain leaves, at most: rounding has taken half the digits by then.
+DEPENDENT_BAND = 1e-12
 
 
 class Samples(NamedTuple):
@@ -75,7 +75,7 @@ def chain_function(team: Team) -> Any:
                 rows[m, i] /= root
                 residual = left[i] - rows[m, i] * rows[m, i]
                 # A band that depends on the chain can no longer be chosen.
-                left[i] = residual if i != j and residual > DEPENDENT * gram[i, i] else -1.0
+                left[i] = residual if i != j and residual > DEPENDENT_BAND * gram[i, i] else -1.0
                 if left[i] > value:
                     value, index = left[i], i
             if rank() == 0:

@@ -14,7 +14,7 @@ import numpy as np
 from ...compiled.barrier import new_barrier, wait
 from ...compiled.gemm import LANES, ROWS, TILES
 from ...compiled.jit import compiled
-from .updates import LEAST, LOSSES, on_simplex, padded, renew
+from .updates import LEAST_DIVISOR, LOSSES, on_simplex, padded, renew
 
 # Pixels that are updated together.
 GROUP = 64
@@ -47,7 +47,7 @@ def quotients(X, first, rows, L, Q, divergence):
         for b in range(L):
             model = Q[n, b]
             Q[n, b] = (
-                X[first + n, b] / (model if model > np.float32(LEAST) else np.float32(LEAST))
+                X[first + n, b] / (model if model > np.float32(LEAST_DIVISOR) else np.float32(LEAST_DIVISOR))
                 if divergence
                 else X[first + n, b]
             )
@@ -269,7 +269,7 @@ class CpuEngine:
     def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence infinite.
 
-        The loss is computed with a model of `LEAST` there: it is finite, and still falls.
+        The loss is computed with a model of `LEAST_DIVISOR` there: it is finite, and still falls.
         """
         X, A = block
         cuts = self.cut(len(X))
@@ -295,13 +295,13 @@ class CpuEngine:
 
 
 def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
-    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by `LEAST`.
+    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by `LEAST_DIVISOR`.
 
     Logarithms are in float32, of which numpy computes sixteen at a time.
     """
     if not divergence:
         return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0
-    positive = np.maximum(model, np.float32(LEAST))
+    positive = np.maximum(model, np.float32(LEAST_DIVISOR))
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = X * np.log(X / positive)
     missed = 0 if model.min(initial=1.0) > 0 else int(np.count_nonzero((X > 0) & (model <= 0)))

@@ -17,14 +17,14 @@ from ...compiled.cuda import cuda_kernel
 from ...compiled.cuda_block import SIMULATED, multiprocessors
 from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
-from .updates import LEAST, LOSSES, on_simplex, renew
+from .updates import LEAST_DIVISOR, LOSSES, on_simplex, renew
 
 # Rows of a warp, one per thread; warps of a block; rows of the other factor that are staged at a time.
 OWNED, WARPS = (2, 1) if SIMULATED else (32, 4)
 MET = 16
 THREADS = OWNED * WARPS
 PLAIN = 4 if SIMULATED else 128  # threads per block of the kernels with little work per thread
-FEW = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
+ROW_THREADS = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
 MOST_ENDMEMBERS = 256  # so that the rows fit into the shared memory of a block
 ADDING = 4 if SIMULATED else 1024  # threads per block of the kernel that adds up over all pixels
 # Blocks per multiprocessor: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice
@@ -38,7 +38,7 @@ def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
     tile, rows, shares = (WARPS, MET, OWNED + 1), (WARPS, MET, p), (WARPS, p, OWNED)
     # Loads of a lane, as compile-time constants, so that all of them are in flight at once.
     of_tile, of_rows = MET, -(-p * MET // OWNED)
-    least = np.float32(LEAST)
+    least = np.float32(LEAST_DIVISOR)
 
     @cuda_kernel
     def meet_all(X, own, other, sums):
@@ -204,7 +204,7 @@ def cost_kernel(p: int, divergence: bool) -> Any:
                 else:
                     loss += model - x
                     if x > 0.0:
-                        loss += x * math.log(x / max(model, LEAST))
+                        loss += x * math.log(x / max(model, LEAST_DIVISOR))
                         missed += 1.0 if model <= 0.0 else 0.0
             cost[n, 0], cost[n, 1] = loss, missed
 
@@ -273,7 +273,7 @@ class CudaEngine:
     def renew(self, launch: tuple[Any, int], factor: Any, sums: Any, below: Any) -> None:
         """Renew a factor from its numerators; ``launch`` is a kernel and its threads per row."""
         kernel, threads_of_row = launch
-        threads = PLAIN if threads_of_row > 1 else FEW
+        threads = PLAIN if threads_of_row > 1 else ROW_THREADS
         kernel[-(-threads_of_row * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
 
     def enqueue(self, block: Held, fresh: bool, turn: bool) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...compiled.jit import compiled
 
-# Replaces a divisor of 0, and a model below it: float32's machine epsilon, as in scikit-learn, with which results are compared.
-LEAST = 1.1920929e-07
+# Replaces divisors of 0, and smaller models: float32's machine epsilon, as in scikit-learn, with which results are compared.
+LEAST_DIVISOR = 1.1920929e-07
 # Entries up to this become zero.
 VANISHED = 2.2e-16
 # Most steps of Newton's method for the multiplier of the sum; it converges from one side, and quadratically.
@@ -22,7 +22,7 @@ TURNS = 60
 @compiled
 def renew(entry, numerator, denominator):
     """Return an entry after a step, in float32."""
-    new = entry * (numerator / (denominator if denominator > np.float32(0.0) else np.float32(LEAST)))
+    new = entry * (numerator / (denominator if denominator > np.float32(0.0) else np.float32(LEAST_DIVISOR)))
     return new if new > np.float32(VANISHED) else np.float32(0.0)
 
 
@@ -32,7 +32,7 @@ def part_of(multiplier, shift, a, up, down, divergence):
     if divergence:
         numerator, denominator = a * up, (down - shift) + multiplier
         return (numerator / denominator, -numerator / (denominator * denominator)) if numerator > 0.0 else (0.0, 0.0)
-    weight = a / max(down, LEAST)
+    weight = a / max(down, LEAST_DIVISOR)
     part = weight * (up - multiplier)
     return (part, -weight) if part > 0.0 else (0.0, 0.0)
 
@@ -51,7 +51,8 @@ def on_simplex(a, up, down, divergence):
     for k in range(p):
         share, numerator, denominator = float(a[k]), float(up[k]), float(down[k])
         if share > 0.0 and (numerator > 0.0 or not divergence):
-            bound = share * numerator - denominator if divergence else numerator - max(denominator, LEAST) / share
+            least = max(denominator, LEAST_DIVISOR)
+            bound = share * numerator - denominator if divergence else numerator - least / share
             if bound > start:
                 start = bound
                 multiplier, shift = (share * numerator, denominator) if divergence else (bound, 0.0)
@@ -80,4 +81,4 @@ def padded(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-__all__: list[Any] = ["LEAST", "LOSSES", "VANISHED", "on_simplex", "padded", "renew"]
+__all__: list[Any] = ["LEAST_DIVISOR", "LOSSES", "VANISHED", "on_simplex", "padded", "renew"]

@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 from ...compiled.cooperative import Team
 
-# A column is called dependent if its part orthogonal to the passive columns is shorter than this share of it.
-DEPENDENT = 1e-13
-# A column that a projection shortens below this share is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
+# Share of a dependent column's length that is orthogonal to the passive columns, at most.
+DEPENDENT_COLUMN = 1e-13
+# Share of its length below which a projected column is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
 ONCE_MORE = 0.7
 # A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual.
 ZERO_DUAL = 1e-14
 FREE, PASSIVE, BARRED = 0, 1, 2
-# Columns that are transposed at a time.
-BLOCK = 8
+BLOCK_COLUMNS = 8  # transposed at a time
 
 
 class Matrix(NamedTuple):
@@ -75,9 +74,9 @@ def layout_function(team: Team) -> Any:
     @team.compile
     def lay_out(rows, columns, norms):
         m, n = rows.shape
-        for first in range(0, n, BLOCK):  # blocked, so that source and target both stay in the cache
+        for first in range(0, n, BLOCK_COLUMNS):  # blocked, so that source and target both stay in the cache
             for i in range(rank(), m, size()):
-                for j in range(first, min(first + BLOCK, n)):
+                for j in range(first, min(first + BLOCK_COLUMNS, n)):
                     columns[j, i] = rows[i, j]
         sync()
         for j in range(rank(), n, size()):
@@ -199,9 +198,9 @@ def nnls_function(team: Team) -> Any:
             for i in range(rank(), m, size()):
                 square += work.column[i] * work.column[i]
             length = total(square, reduction_buffer) ** 0.5
-            if length > ONCE_MORE * previous or length <= DEPENDENT * full_length:
+            if length > ONCE_MORE * previous or length <= DEPENDENT_COLUMN * full_length:
                 break
-        if not length > DEPENDENT * full_length:
+        if not length > DEPENDENT_COLUMN * full_length:
             return False
         part = 0.0
         for i in range(rank(), m, size()):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
-from .inverse_update import DEPENDENT
+from .inverse_update import DEPENDENT_COLUMN
 from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
 # Exchanges of a pixel without a penalty; after these, columns that depend on the support are barred, for exchanges may go round in
@@ -192,7 +192,7 @@ def exchange(tableau, s, p):
                 leaving, step = i, tableau.a[i, s] / share
     # One that depends nearly may enter, if the optimum with it comes before an abundance is used up.
     d = tableau.pivot[j, s]
-    if leaving < 0 or (d > DEPENDENT and tableau.T[row_of(p) + j, s] < d * step):
+    if leaving < 0 or (d > DEPENDENT_COLUMN and tableau.T[row_of(p) + j, s] < d * step):
         return -1
     for i in range(p):
         if tableau.state[i, s] == PASSIVE:
@@ -257,7 +257,7 @@ def sweep_function(ops: Width) -> Any:
 
 @functools.cache
 def pivots_function(ops: Width) -> Any:
-    """Return ``pivots``, which searches all lanes in ``alive``, with at most so many steps and exchanges; it returns the steps.
+    """Return ``pivots``, which searches all lanes in ``alive``, with bounds on steps and exchanges; it returns the steps.
 
     A column with a pivot of at most ``near`` is exchanged for another one, if that comes first.
 
@@ -310,7 +310,7 @@ def pivots_function(ops: Width) -> Any:
                 d = pivot_of(tableau, k, p)
             # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that leaves right
             # after it entered is barred, too.
-            sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT))
+            sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT_COLUMN))
             stuck_now = select((sign < 0.0) & (k == entered) & (held == 0.0), one, zero)
             enters = select(sound, broadcast(PASSIVE), broadcast(BARRED))
             leaves = select(stuck_now > 0.0, broadcast(BARRED), broadcast(FREE))
@@ -330,7 +330,7 @@ def exchanges_of(plan, most_steps):
     """Return how many exchanges a pixel may take, and up to which pivot."""
     if plan.penalty.shape[0] > 0:
         return most_steps, NEARLY_DEPENDENT
-    return MOST_EXCHANGES, DEPENDENT
+    return MOST_EXCHANGES, DEPENDENT_COLUMN
 
 
 @functools.cache

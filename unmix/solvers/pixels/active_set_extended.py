@@ -13,7 +13,7 @@ import numpy as np
 
 from ...certificate import FARTHEST, UNDERFLOW, Face, certify_function, face_function, face_shapes
 from ...compiled.cooperative import ALONE
-from ...compiled.double_double import ROUNDING, add, divide, less_product, multiply, product_function, root
+from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from .gather import Stored, gather_function
@@ -222,7 +222,7 @@ def search(exact, work, size):
     double-double instead of float64's. The bound is infinite if the columns are dependent or an abundance is negative.
     """
     L, p = exact.E.shape
-    unit = (float(L * L) + 16.0 * (p + 4.0)) * ROUNDING
+    unit = (float(L * L) + 16.0 * (p + 4.0)) * OPERATION_ROUNDING
     steps = 0
     rounding = 0.0
     while True:
@@ -254,7 +254,7 @@ def search(exact, work, size):
         missing_high, missing_low = add(missing_high, missing_low, -work.x[j, 0], -work.x[j, 1])
         longest = max(longest, exact.norms[j])
         absolute += abs(work.x[j, 0])
-    sum_error = abs(missing_high) + p * ROUNDING * absolute if exact.sum_to_one else 0.0
+    sum_error = abs(missing_high) + p * OPERATION_ROUNDING * absolute if exact.sum_to_one else 0.0
     violation, second_halves = UNDERFLOW, 0.0
     for j in range(p):
         margin = (rounding + sum_error * longest) * exact.norms[j]

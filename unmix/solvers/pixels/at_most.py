@@ -240,7 +240,7 @@ def grow(U, search):
 
 @compiled
 def shrink(U, search, k, most):
-    """Let endmembers leave a support of k until there are at most so many, those first whose loss raises the misfit least."""
+    """Let endmembers leave a support of k until at most ``most`` are left, those first whose loss raises the misfit least."""
     _, x, _, _, H = search.grown
     while k > most:
         leaving, least = 0, np.inf

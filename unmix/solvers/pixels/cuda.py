@@ -95,7 +95,7 @@ def best_of_thread(best, t, n):
     )  # fmt: skip
 
 
-# What a thread of `block_kernel` is given as ``work``, for each solver; `work_of_thread` for the others.
+# Makers of a thread's ``work`` in `block_kernel`, by solver; `work_of_thread` for the others.
 WORK = {"given": answer_of_pixel, "mesma": best_of_thread}
 # The most registers of a thread of `block_kernel`, for solvers whose loops wait for memory unless more warps are at work: MESMA took
 # 24.6 ms with 168, 29.1 with 128 and 30.6 with 255 (H100, 250 000 pixels, three classes of 20).

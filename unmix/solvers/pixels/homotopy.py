@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.double_double import ROUNDING, add, divide, less_product, product_function
+from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, product_function
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from .active_set_extended import back_substitute, find_duals, solve_on_support
 from .scalar import BARRED, FREE, PASSIVE
 
-# A column whose part outside of the support's span has a square below this share of its own depends on it: 1e6 roundings of a pivot.
-DEPENDENT = 1e-24
+# Squared share of a dependent column outside the support's span, at most: 1e6 roundings of a pivot.
+DEPENDENT_COLUMN = 1e-24
 # Below this share of the first λ a breakpoint is λ = 0; an abundance below this share of the terms that it is a difference of is 0.
 NOTHING_LEFT = 1e-22
 # Duals count as zero up to this many times the bound of their rounding.
@@ -66,7 +66,7 @@ def solve_both(exact, work, ray):
     k = solve_on_support(exact, work)
     for i in range(k):
         j = work.support[i]
-        if not work.T[i, i, 0] ** 2 > DEPENDENT * exact.high[j, j]:
+        if not work.T[i, i, 0] ** 2 > DEPENDENT_COLUMN * exact.high[j, j]:
             return -1
         work.s[j, 0], work.s[j, 1] = ray.w[j], 0.0
     back_substitute(work.T, work.s, work.support, k)
@@ -209,7 +209,7 @@ def breakpoints(exact, work, ray, size, lambdas, abundances):
         −1 where there are more than fit, or the support became dependent.
     """
     L, p = exact.E.shape
-    unit = (float(L * L) + 16.0 * (p + 4.0)) * ROUNDING
+    unit = (float(L * L) + 16.0 * (p + 4.0)) * OPERATION_ROUNDING
     high, low = 0.0, 0.0
     for j in range(p):
         ray.a[j, 0], ray.a[j, 1] = 0.0, 0.0

@@ -6,9 +6,8 @@ functions cost O(k^2). After 2000 random steps the error of H is 3e-12 (p = 9) t
 
 from ...compiled.jit import compiled
 
-# A column whose distance from the span of the support is below sqrt(1e-14) of its length may not enter: the
-# inverse would have no correct digit left.
-DEPENDENT = 1e-14
+# Squared share of a dependent column outside the support's span, at most: with it the inverse would have no correct digit left.
+DEPENDENT_COLUMN = 1e-14
 
 
 @compiled
@@ -35,7 +34,7 @@ def add_column(G, H, support, k, j, u):
             total += H[i, m] * G[support[m], j]
         u[i] = total
         distance -= total * G[support[i], j]
-    if not distance > DEPENDENT * G[j, j]:
+    if not distance > DEPENDENT_COLUMN * G[j, j]:
         return k
     s = 1.0 / distance
     for i in range(k):

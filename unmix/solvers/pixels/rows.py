@@ -1,8 +1,8 @@
-"""What the pixels of collaborative sparse regression add to the sums of a pass (`unmix.arrays.collaborative`)."""
+"""Add the pixels of collaborative sparse regression to the sums of a pass (`unmix.arrays.collaborative`)."""
 
 import numpy as np
 
-from ...certificate import ROUNDING
+from ...certificate import UNIT_ROUNDOFF
 from ...compiled.jit import allocating
 
 
@@ -59,7 +59,7 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, totals, rows, duals, curv
             left += r[b] * r[b]
             length += Y[n, b] * Y[n, b]
         totals[0] += left
-        rounding = ROUNDING * ((L + 2.0) * np.sqrt(left) + (size + 2.0) * (np.sqrt(length) + reach))
+        rounding = UNIT_ROUNDOFF * ((L + 2.0) * np.sqrt(left) + (size + 2.0) * (np.sqrt(length) + reach))
         totals[3] += rounding * rounding
         totals[4] += rounding * reach
         for j in range(p):

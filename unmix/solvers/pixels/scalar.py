@@ -18,7 +18,7 @@ from .inverse_update import add_column, remove_column
 STEPS_PER_ENDMEMBER = 6
 # Multiplicative updates: entries up to this share of the largest (each times |e_j|) are left out of the support that is solved.
 SMALL_ENTRY = 1e-3
-# If no dual of the solved support is above this, relative to |e_j||y|, the search ends: a tenth of what is certified.
+# Largest dual, relative to |e_j||y|, at which the search ends: a tenth of what is certified.
 ENOUGH = 1e-11
 # Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
 FIRST_TRIAL, MOST_STEPS = 16, 10_000

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
-from .active_set import DEPENDENT, Tableau, exchanges_of, pivots_function, row_of, sweep_function
+from .active_set import DEPENDENT_COLUMN, Tableau, exchanges_of, pivots_function, row_of, sweep_function
 from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
 # Columns that join the support in a round: 40, 45 and 60 us a pixel with 8, 16 and 32 at p = 240 (two cores), 80, 91 and 112 at p =
@@ -25,9 +25,9 @@ from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 CANDIDATES = 8
 # The most columns of a working set, and rounds of a pixel; beyond these the certificate shows what is missing.
 MOST_MEMBERS, MOST_ROUNDS = 256, 100
-# Up to so many endmembers all are in the tableau at once.
+# Most endmembers that are all in the tableau at once.
 ALL_AT_ONCE = 48
-# A place of the tableau that holds no column that could enter.
+# State of an unused place of the tableau.
 ABSENT = 3
 # A dual below this, relative to |e_j| and the pixel's scale, is rounding of its price.
 LEAST_DUAL = 4e-15
@@ -184,12 +184,12 @@ def working_set_function(ops: Width) -> Any:
             at = row_of(place) + i if i <= place else row_of(i) + place
             store(tableau.pivot, i, load(tableau.T, at))
         d = load(tableau.pivot, place)
-        enters = (load(work.alive, 0) > 0.0) & (load(tableau.state, place) == PASSIVE) & (d > DEPENDENT)
+        enters = (load(work.alive, 0) > 0.0) & (load(tableau.state, place) == PASSIVE) & (d > DEPENDENT_COLUMN)
         enters = enters | ((load(tableau.state, place) == ABSENT) & (d < 0.0))
         inverse = select(enters, broadcast(1.0) / select(enters, d, broadcast(1.0)), broadcast(0.0))
         sweep(tableau, k, d, inverse, broadcast(1.0), columns)
         # A member that depends on those before it is only a candidate.
-        lost = (load(tableau.state, place) == PASSIVE) & (d <= DEPENDENT)
+        lost = (load(tableau.state, place) == PASSIVE) & (d <= DEPENDENT_COLUMN)
         store(tableau.state, place, select(lost, broadcast(FREE), load(tableau.state, place)))
         store(tableau.a, place, select(lost, broadcast(0.0), load(tableau.a, place)))
 

@@ -22,7 +22,7 @@ from numba import float64, int32
 
 from ....compiled.cuda import ALL_LANES, cuda, on_gpu
 from ....compiled.ptx import rough_reciprocal
-from ..inverse_update import DEPENDENT
+from ..inverse_update import DEPENDENT_COLUMN
 
 MOST_ENDMEMBERS = 32
 # States of a row.
@@ -259,7 +259,7 @@ def search_function(p: int, sum_to_one: bool, longest_run: int) -> Any:
                             if k == first_row + r:
                                 shared[pivot_row + j] = T[r, j]
                     # A column that depends on the support may not enter: no pivot.
-                    sound = leaving or d > DEPENDENT
+                    sound = leaving or d > DEPENDENT_COLUMN
                     shared[pivot_row + k] = d - sign
                     shared[pivot_row + ones] = v
                     shared[pivot_row + last] = b

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, int64
 
-from ....certificate import GAP_WEIGHT, MASKED, PARTLY, ROUNDING, SOLVED, UNDERFLOW
+from ....certificate import GAP_WEIGHT, MASKED, PARTLY, SOLVED, UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ..tile import NODATA, Results
 from .active_set import MOST_ENDMEMBERS, group_of, run_of, search_function, shared_doubles
@@ -36,10 +36,10 @@ WARPS = 2
 # Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of another's: 111 000
 # pixels on an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
 PARTS = 4
-# Bounds on the registers per thread, for p up to `FEW` (True) and above (False); fewer registers let more warps be resident. Compared
-# with no bound, 4 million pixels, H200: search from 2.6 ms to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from 4.2 to 3.7,
-# while the search has no register to spare.
-FEW = 16
+# Bounds on the registers per thread, for p up to `FEW_ENDMEMBERS` (True) and above (False); fewer registers let more warps be resident.
+# Compared with no bound, 4 million pixels, H200: search from 2.6 ms to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from
+# 4.2 to 3.7, while the search has no register to spare.
+FEW_ENDMEMBERS = 16
 SEARCH_REGISTERS = {True: 128, False: None}
 CERTIFY_REGISTERS = {True: 96, False: 128}
 # cond(E) above which pixels are certified again by their own columns (`judge`): below it no δ comes near 1e-6.
@@ -101,7 +101,7 @@ def search_kernel(p: int, sum_to_one: bool, run: int) -> Any:
     stretch = group_of(p, run).pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
-    @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW])
+    @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW_ENDMEMBERS])
     def search_block(plan, work, steps):
         shared = cuda.shared.array(doubles, float64)
         lines, samples = steps.shape
@@ -137,7 +137,7 @@ def certify_kernel(
     duals_shape = dual_blocks, 4
     step = np.dtype(kind).itemsize if wide else 1
 
-    @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW])
+    @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW_ENDMEMBERS])
     def certify_block(stored, plan, work, results):
         offsets = cuda.local.array(ROWS, int64)
         squares = cuda.local.array(ROWS, float64)
@@ -233,8 +233,9 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
             multiplier = over_quad(multiplier)
             multiplier = multiplier / total if total != 0.0 else 0.0
             worst = abs(total - 1.0) / max(total, 1.0)
-            sum_error = abs(total - 1.0) + p * ROUNDING * total
-        rounding = (r_norm * (plan.L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)) * ROUNDING + sum_error * plan.longest  # fmt: skip
+            sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
+        roundings = r_norm * (plan.L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)
+        rounding = roundings * UNIT_ROUNDOFF + sum_error * plan.longest
         violation = 0.0
         largest_ratio = 0.0
         highest_dual = 0.0
@@ -336,7 +337,7 @@ class FastSolver:
 
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
+        """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
         fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS and problem.ridge is None
         return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 

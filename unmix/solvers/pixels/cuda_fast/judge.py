@@ -13,7 +13,7 @@ from numba import float64, int64
 
 from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ....compiled.cuda_block import BLOCK, SIMULATED, multiprocessors
+from ....compiled.cuda_block import BLOCK_TEAM, SIMULATED, multiprocessors
 from ....compiled.simd import ONE
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
@@ -29,7 +29,7 @@ IN_SHARED, MOST_COLUMNS = 40, 96
 
 @functools.cache
 def verdict_kernel() -> Any:
-    """Return the kernel that computes κ, δ and the terms of every solved pixel that κ and δ so far leave open, a thread for each.
+    """Return the kernel that computes κ, δ and the terms of solved pixels that are not yet certified, one thread each.
 
     Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the
     block.
@@ -61,7 +61,7 @@ def face_kernel(most: int) -> Any:
     Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the results; the factors
     of ``most`` columns lie in shared memory, unless it is 0.
     """
-    settle = settle_function(BLOCK)
+    settle = settle_function(BLOCK_TEAM)
     buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
 
     @cuda_kernel

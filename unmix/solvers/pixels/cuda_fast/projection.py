@@ -41,7 +41,7 @@ class StoredBlock(NamedTuple):
 
 
 class FastPlan(NamedTuple):
-    """What all pixels share; p endmembers, float64."""
+    """Constants that all pixels share; p endmembers, float64."""
 
     E: int  # the address of E in the order of lanes (`lane_order`)
     U: Any  # (p, p) Gram matrix of the columns at unit length
@@ -60,7 +60,7 @@ class FastPlan(NamedTuple):
 
 
 class FastWork(NamedTuple):
-    """What the three kernels hand on, for N pixels."""
+    """Arrays that the three kernels hand on, for N pixels."""
 
     a: Any  # (N, p) Eᵀy, then the abundances
     size: Any  # (N,) |y|, from the mean endmember under Σa = 1

@@ -14,7 +14,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import columns_of, cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import multiprocessors
-from ..active_set import DEPENDENT, MOST_EXCHANGES, NEARLY_DEPENDENT
+from ..active_set import DEPENDENT_COLUMN, MOST_EXCHANGES, NEARLY_DEPENDENT
 from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
 from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
@@ -105,7 +105,7 @@ def library_of(problem: Any) -> Library:
         U = np.block([[np.zeros((1, 1)), least * weights[None, :]], [least * weights[:, None], U]])
     (stage, *_), whole = stages_for(len(U))
     tiles = in_lane_order(U, stage.most) if whole else np.empty(0)
-    most, near = int(MOST_EXCHANGES), DEPENDENT
+    most, near = int(MOST_EXCHANGES), DEPENDENT_COLUMN
     if len(problem.penalty):
         most, near = STEPS_PER_ENDMEMBER * MOST_MEMBERS, NEARLY_DEPENDENT
     return Library(U, norms, weights, least, max(problem.dual_tolerance, LEAST_DUAL), most, near, tiles)
@@ -180,7 +180,7 @@ class ManySolver(FastSolver):
 
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
-        """Return whether these kernels can solve the problem on the current GPU, in lines of so many samples."""
+        """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
         # The bands of a ridge are of no file; here a row of E belongs to a band of the file.
         is_ours = problem.pixel == "active_set" and problem.ridge is None
         return FastSolver.is_capable() and is_ours and samples <= PART

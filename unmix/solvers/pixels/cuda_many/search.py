@@ -11,7 +11,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ....compiled.ptx import largest_of_warp, rough_reciprocal
-from ..inverse_update import DEPENDENT
+from ..inverse_update import DEPENDENT_COLUMN
 from ..scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 from ..working_set import ABSENT
 from .tableau import WARP, Stage, tableau_functions
@@ -34,7 +34,7 @@ LEAVING, PLACE = 1 << 30, 255
 
 
 class Library(NamedTuple):
-    """What all pixels share; p endmembers, float64."""
+    """Constants that all pixels share; p endmembers, float64."""
 
     U: Any  # (p, p) Gram matrix of the columns at unit length; under Σa = 1 after a row and a column of the ones
     norms: Any  # (p,)
@@ -49,7 +49,7 @@ class Library(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the search leaves of N pixels."""
+    """Results of the search for N pixels."""
 
     a: Any  # (N, P) float64: Eᵀy on entry, the abundances after it; P >= p
     scale: Any  # (N,) float64: what the search divides by; 0 where the pixel is masked
@@ -212,7 +212,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             return int32(-1)
         leaving = int32(PLACE - (key & PLACE))
         step = value_at(feasible, leaving) / row[leaving]
-        if d > DEPENDENT and dual < d * step:
+        if d > DEPENDENT_COLUMN and dual < d * step:
             return int32(-1)
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
@@ -269,7 +269,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             elif swept < first + k:
                 place = swept
                 swept = int32(swept + 1)
-                if not value_at(D, place) > DEPENDENT:
+                if not value_at(D, place) > DEPENDENT_COLUMN:
                     set_state(feasible, state, place, int32(FREE), False)
                     continue
             else:
@@ -285,7 +285,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                 else:
                     d, dual = value_at(D, place), value_at(b, place)
                     if not exchanged:
-                        succeed(b, feasible, state, not stuck and d > DEPENDENT)
+                        succeed(b, feasible, state, not stuck and d > DEPENDENT_COLUMN)
                     stuck, waiting = False, int32(-1)
                     leaving = int32(-1)
                     if not d > library.near and not exchanged and exchanges < library.most_exchanges:
@@ -293,7 +293,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                     if leaving >= 0:
                         exchanges, waiting = int32(exchanges + 1), place
                         place, sign = leaving, -1.0
-                    elif d > DEPENDENT:
+                    elif d > DEPENDENT_COLUMN:
                         set_state(feasible, state, place, int32(PASSIVE), True)
                         entered, smallest = place, min(smallest, d)
                     else:
@@ -323,7 +323,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
 
 def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
-    """Return the stages of a search for so many endmembers, with the row of ones, and whether the first takes the whole library."""
+    """Return the stages of a search for ``columns``, endmembers and the row of ones, and whether the first takes the whole library."""
     for stage in WHOLE:
         if columns <= stage.most:
             return (stage,), True
@@ -332,8 +332,8 @@ def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
 
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
-    """Return the kernel that replaces ``Eᵀy`` by the abundances, in one stage, of every pixel, or unless it is ``first`` of those that
-    stages before have left. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
+    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later ones those that
+    ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
     Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """

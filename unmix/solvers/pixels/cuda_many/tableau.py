@@ -21,7 +21,7 @@ WARP = 32
 
 
 class Stage(NamedTuple):
-    """Where the tableau lies, for working sets of some size."""
+    """Place of the tableau, for working sets up to a size."""
 
     most: int  # columns, with that of the ones
     memory: str  # "tiles" in registers, or "global"
@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What a lane holds of tiles, or a warp in memory; rows there have an odd length, to avoid bank conflicts."""
+        """Shape of a lane's tiles, or of a warp's tableau in memory; rows there have an odd length, to avoid bank conflicts."""
         tiles = self.most // 8
         return (tiles, tiles, 2) if self.memory == "tiles" else (self.most, self.most + 1 - self.most % 2)
 
@@ -46,7 +46,7 @@ class Stage(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """What a warp does with a tableau (T, D)."""
+    """Functions of a warp on a tableau (T, D)."""
 
     invert: Any  # (D, inverses): before it is known which entry the next pivot divides by, for that takes 100 cycles
     value_at: Any  # (values, k) the entry of place k, in all lanes

@@ -1,1 +1,1 @@
-"""What a GPU makes of the results of a block before they leave it: totals, checksums, and the integers that are stored."""
+"""Reduce the results of a block on a GPU before they leave it: totals, checksums, and the integers that are stored."""

@@ -1,4 +1,4 @@
-"""Make what is stored of a block on the GPU: integers of 16 bits that stand for values, and the CRC-32 of every line."""
+"""Encode the stored results of a block on the GPU: 16-bit integers for values, and the CRC-32 of every line."""
 
 import functools
 from typing import Any
@@ -92,7 +92,7 @@ def moved_by(counts: np.ndarray, bits: int) -> np.ndarray:
 
 
 def crc_of_bit(bit: int, zeros: int) -> int:
-    """Return what one bit of a CRC becomes after so many bits of zeros."""
+    """Return what one bit of a CRC becomes after a number of zero bits."""
     value = 1 << bit
     for _ in range(zeros):
         value = value >> 1 ^ (POLYNOMIAL if value & 1 else 0)

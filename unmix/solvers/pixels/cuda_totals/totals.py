@@ -1,4 +1,4 @@
-"""Compute the totals of a run on the GPU, where the results are, and what is stored of them.
+"""Compute the totals of a run, and the stored results, on the GPU where the results are.
 
 On the host counting and checking took longer than all reading, copying and writing together (10 million pixels: 0.34 s against 0.20),
 and κ, δ, steps and states crossed the bus for them alone. A block of which pixels are solved again is counted on the host
@@ -39,14 +39,14 @@ class Counts(NamedTuple):
 def most_steps(p: int) -> int:
     """Return the number of steps from which on they are counted together.
 
-    A search for p endmembers is given up at so many; with more than 330 endmembers before that, at 2000, since the counts are in the
+    A search for p endmembers is given up at this number; with more than 330 endmembers it is 2000, since the counts are in the
     shared memory of a block of threads.
     """
     return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
 
 
 def count_shapes(lines: int, p: int) -> Counts:
-    """Return type and shape of each field of `Counts`, for a block of so many lines."""
+    """Return type and shape of each field of `Counts`, for a block of ``lines``."""
     most, each = most_steps(p), (lines, p)
     return Counts(
         (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),

@@ -1,4 +1,4 @@
-"""Go through all models of a tile's pixels, and hand on those whose squared error is below a pixel's limit."""
+"""Go through all models of a tile's pixels, and hand on the models whose squared error is below a pixel's limit."""
 
 import functools
 from typing import Any

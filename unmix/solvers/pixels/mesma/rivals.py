@@ -1,4 +1,4 @@
-"""Find what else a pixel could be: the models whose RMSE is nearly that of the model that was chosen."""
+"""Find the rivals of a pixel's chosen model: models whose RMSE is nearly as small."""
 
 import functools
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ from .loops import loops_function
 from .search import MOST_SPECTRA, SAME_ABUNDANCE, fit_model, is_another
 
 # Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
-MEAN, DEVIATION, LEAST, LARGEST = range(4)
+MEAN, DEVIATION, LEAST_FRACTION, LARGEST_FRACTION = range(4)
 NUMBERS = ("mean", "deviation", "least", "largest")
-# A limit of any model. With a larger one, models that the limits reject (a merit of `unmix.solvers.pixels.mesma.scan.NOTHING`) would
-# pass the scan, which does not say then which they are.
+# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass the scan, which
+# does not say then which they are.
 LARGEST_ERROR = 1e290
 
 
@@ -64,8 +64,8 @@ def add_fraction(rivals, s, kind, fraction):
     off = fraction - rivals.sums[kind, MEAN, s]
     rivals.sums[kind, MEAN, s] += off / rivals.present[kind, s]
     rivals.sums[kind, DEVIATION, s] += off * (fraction - rivals.sums[kind, MEAN, s])
-    rivals.sums[kind, LEAST, s] = min(rivals.sums[kind, LEAST, s], fraction)
-    rivals.sums[kind, LARGEST, s] = max(rivals.sums[kind, LARGEST, s], fraction)
+    rivals.sums[kind, LEAST_FRACTION, s] = min(rivals.sums[kind, LEAST_FRACTION, s], fraction)
+    rivals.sums[kind, LARGEST_FRACTION, s] = max(rivals.sums[kind, LARGEST_FRACTION, s], fraction)
 
 
 @inlined
@@ -150,7 +150,7 @@ def rivals_function() -> Any:
         rivals.count[s] = 0.0
         for kind in range(rivals.present.shape[0]):
             rivals.present[kind, s] = rivals.sums[kind, MEAN, s] = rivals.sums[kind, DEVIATION, s] = 0.0
-            rivals.sums[kind, LEAST, s], rivals.sums[kind, LARGEST, s] = np.inf, -np.inf
+            rivals.sums[kind, LEAST_FRACTION, s], rivals.sums[kind, LARGEST_FRACTION, s] = np.inf, -np.inf
         for size in range(n + 1):
             most = min(models.most_error, LARGEST_ERROR)
             rivals.limit[size, s] = most if size == k else min(above(bounds[pixel]), most)
@@ -172,13 +172,13 @@ def rivals_function() -> Any:
         out[0], out[1] = max(gap, 0.0) if has_rival else np.nan, count
         for kind in range(rivals.present.shape[0]):
             at, lacks = 2 + 4 * kind, rivals.present[kind, s] < count
-            least, largest = rivals.sums[kind, LEAST, s], rivals.sums[kind, LARGEST, s]
+            least, largest = rivals.sums[kind, LEAST_FRACTION, s], rivals.sums[kind, LARGEST_FRACTION, s]
             # Those without the class have a fraction of 0.
             mean, share = rivals.sums[kind, MEAN, s], rivals.present[kind, s] / count
             out[at + MEAN] = mean * share
             out[at + DEVIATION] = (rivals.sums[kind, DEVIATION, s] / count + mean * mean * share * (1.0 - share)) ** 0.5
-            out[at + LEAST] = min(least, 0.0) if lacks else least
-            out[at + LARGEST] = max(largest, 0.0) if lacks else largest
+            out[at + LEAST_FRACTION] = min(least, 0.0) if lacks else least
+            out[at + LARGEST_FRACTION] = max(largest, 0.0) if lacks else largest
             if not count > 0.0:
                 for number in range(4):
                     out[at + number] = np.nan

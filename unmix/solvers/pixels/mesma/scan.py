@@ -13,13 +13,12 @@ from ....compiled.jit import inlined
 from ....compiled.simd import Width
 from .tables import ALPHA, BETA, FIRST, SECOND, SLACK, THIRD
 
-# The merit of a model that the limits reject.
-NOTHING = -1e300
+REJECTED_MERIT = -1e300  # of a model outside the limits
 
 
 @functools.cache
 def merit_function(ops: Width) -> Any:
-    """Return ``merit``: what a model takes off the squared error, `NOTHING` where the limits reject it.
+    """Return ``merit``: what a model takes off the squared error, `REJECTED_MERIT` where the limits reject it.
 
     Under the limits ``exact``, where its fractions sum to more than one, it is that of the face of the sum, if that is feasible. (If
     they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``, λ >= 0.)
@@ -28,7 +27,7 @@ def merit_function(ops: Width) -> Any:
 
     @inlined
     def merit(models, gained, f_i, f_j, f_m, total, slack):
-        nothing = gained * 0.0 + NOTHING
+        nothing = gained * 0.0 + REJECTED_MERIT
         if models.exact:
             over = total - 1.0
             inside = (f_i >= 0.0) & (f_j >= 0.0) & (f_m >= 0.0)
@@ -111,7 +110,7 @@ def scans_by_selections(ops: Width) -> tuple[Any, Any]:
     def scan_twos(models, best, i, start, stop):
         u_i = load(best.u, i)
         needed = needs(best, u_i * u_i, 2)
-        most, next_most, which = broadcast(NOTHING), broadcast(NOTHING), broadcast(0.0)
+        most, next_most, which = broadcast(REJECTED_MERIT), broadcast(REJECTED_MERIT), broadcast(0.0)
         for j in range(start, stop):
             t, f_i, f_j = pair(models, i, j, u_i, load(best.u, j))
             value = merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j])
@@ -126,7 +125,7 @@ def scans_by_selections(ops: Width) -> tuple[Any, Any]:
         u_i = load(best.u, i)
         t_j, g_i, g_j = pair(models, i, j, u_i, load(best.u, j))
         needed = needs(best, u_i * u_i + t_j * t_j, 3)
-        most, next_most, which = broadcast(NOTHING), broadcast(NOTHING), broadcast(0.0)
+        most, next_most, which = broadcast(REJECTED_MERIT), broadcast(REJECTED_MERIT), broadcast(0.0)
         for m in range(start, stop):
             t = fma(load(less, m), broadcast(triples[6 * (at + m) + ALPHA]), t_j * triples[6 * (at + m) + BETA])
             f_i = fma(t, broadcast(triples[6 * (at + m) + FIRST]), g_i)
@@ -160,7 +159,7 @@ def scans_by_branches(ops: Width) -> tuple[Any, Any]:
         u, rho, scale, slack, weights = best.u, models.rho[i], models.scale[i], models.slack[i], models.weights
         u_i, w_i = u[i, 0], weights[i]
         needed = needs(best, u_i * u_i, 2)
-        most, next_most, which = NOTHING, NOTHING, uint32(0)
+        most, next_most, which = REJECTED_MERIT, REJECTED_MERIT, uint32(0)
         j, last = uint32(start), uint32(stop)
         while j < last:
             t = (u[j, 0] - u_i * rho[j]) * scale[j]
@@ -180,7 +179,7 @@ def scans_by_branches(ops: Width) -> tuple[Any, Any]:
         u_i = best.u[i, 0]
         t_j, g_i, g_j = pair(models, i, j, u_i, best.u[j, 0])
         needed = needs(best, u_i * u_i + t_j * t_j, 3)
-        most, next_most, which = NOTHING, NOTHING, uint32(0)
+        most, next_most, which = REJECTED_MERIT, REJECTED_MERIT, uint32(0)
         m, last, at = uint32(start), uint32(stop), uint64(6 * place)
         while m < last:
             t = fma(less[m, 0], triples[at], t_j * triples[at + uint64(BETA)])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....certificate import ROUNDING, UNDERFLOW
+from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import Width
 from .loops import loops_function
@@ -274,7 +274,7 @@ def prove(models, best, s, k, L, y_norm, r_norm):
         shortest = min(shortest, lengths[at])
     held = best.summed[k, s] > 0.0
     multiplier = weighted / total if held else 0.0
-    rounding = (r_norm * (L + 2.0) + (y_norm + sizes) * (k + 2.0)) * ROUNDING
+    rounding = (r_norm * (L + 2.0) + (y_norm + sizes) * (k + 2.0)) * UNIT_ROUNDOFF
     largest, squares = 0.0, UNDERFLOW
     for c in range(k):
         at = spectra[k, c, s]
@@ -291,6 +291,6 @@ def prove(models, best, s, k, L, y_norm, r_norm):
         trace = (3.0 - x * x - y * y - z * z) / determinant if determinant > 0.0 else np.inf
     off = abs(total - 1.0) if held else 0.0
     kappa = max(largest / y_norm if y_norm > 0.0 else largest, off)
-    return kappa, math.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * ROUNDING * total * (
+    return kappa, math.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * UNIT_ROUNDOFF * total * (
         1.0 if held else 0.0
     )
