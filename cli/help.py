@@ -7,7 +7,10 @@ import click
 from .options import DECLARED
 
 # The group of options that are no settings of a run, and the options among them that help shows first.
-OTHERS, FIRST_OTHERS = "Scenes, log and exit code", {"--list", "--help", "--help-all"}
+OTHERS, FIRST_OTHERS = (
+    "Scenes, workers, log and exit code",
+    {"--list", "--scheduler", "--workers", "--help", "--help-all"},
+)
 # Where the context of a command keeps that all options are to be shown.
 ALL = "unmix_cli.help_all"
 

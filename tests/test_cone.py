@@ -206,7 +206,7 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
     assert "brightness does not vary, but for noise: fcls" in told
     report = json.loads((tmp_path / "s_run.json").read_text())
     assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
-    assert report["options"] == {"method": "fcls", "count": 3, "extract": "cone"}
+    assert report["options"] == {"count": 3}
     found = load(tmp_path / "s_endmembers.csv").matrix
     A = unmix.solve(Y.reshape(-1, 30), matched(found, E)[0], method="fcls").abundances
     by_length = shares(Y, matched(unmix.extract(path, count=3, extract="vca").matrix, E)[0])
@@ -215,13 +215,9 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
     assert "finished already" in command("run", path, "-n", 3, "--skip-existing")[1]
     again = ["--method", "nnls", "--normalize", "length", "--extract", "cone"]
     assert "method (left open, now nnls) differ" in command("run", path, "-n", 3, *again, "--skip-existing", code=1)[1]
-    command("run", path, "-n", 3, *report_options(report["options"]), "-o", tmp_path / "again")
+    assert "finished already" in command("run", path, "--config", tmp_path / "s_run.json", "--skip-existing")[1]
+    command("run", path, "--config", tmp_path / "s_run.json", "-o", tmp_path / "again")
     assert (tmp_path / "again/s_abundance.img").read_bytes() == (tmp_path / "s_abundance.img").read_bytes()
-
-
-def report_options(options):
-    """The options of a record as words of a command line, but for the count."""
-    return [word for name in ("method", "extract") for word in (f"--{name}", options[name])]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +236,23 @@ def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, 
     report = json.loads((tmp_path / "s_run.json").read_text())
     assert (report["method"], report["normalize"]) == (method, normalize)
     command("verify", tmp_path / "s")
+
+
+def test_more_corners_than_materials_are_those_of_a_cone(tmp_path):
+    """Beyond the dimensions of the plane a simplex would have corners of noise."""
+    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
+    sources = [unmix.extract(path, count=p, extract="cone").source for p in (2, 3, 4, 6)]
+    assert [source.startswith("cone: sisal") for source in sources] == [False, True, False, False]
+    assert unmix.extract(path).matrix.shape[1] == 3
+
+
+def test_a_material_that_is_not_counted_is_no_noise(tmp_path):
+    """Each pixel mixed anew, and of another brightness: in fewer dimensions the rest of the fourth is not taken for noise."""
+    random = np.random.default_rng(5)
+    E = shaded(1, 4)[1]
+    Y = random.dirichlet(np.ones(4), (40, 48)) @ E.T * random.uniform(0.9, 1.1, (40, 48, 1))
+    path = write_cube(tmp_path / "s.hdr", Y + 0.002 * random.standard_normal(Y.shape))
+    assert not any("flat" in unmix.extract(path, count=p, extract="cone").simplex for p in (2, 3, 4))
 
 
 @pytest.mark.parametrize("what", ["shade", "spectra", "neighbours"])

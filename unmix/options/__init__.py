@@ -112,8 +112,9 @@ class Options(RunSettings):
     @property
     def is_open(self) -> bool:
         """Whether the brightness of the scene's materials decides on the method, which `decided` does."""
-        is_asked = self.endmembers is not None or self.extract != "cone" or self.normalize == "none"
-        return {"method", "normalize"} <= self.left_open and not is_asked
+        without = (WITHOUT_METHOD, normalization_without_method(False), "cone")
+        is_chosen = self.endmembers is None and (self.method, self.normalize, self.extract) == without
+        return is_chosen and {"method", "normalize"} <= self.left_open
 
     def decided(self, is_flat: bool) -> "Options":
         """Return the options with the method for a scene whose brightness varies or, if ``is_flat``, does not.

@@ -22,7 +22,8 @@ class ExtractSettings:
         None, "outputs",
         "Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), nfindr "
         "(the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone (the "
-        "smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels).",
+        "smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels; sisal "
+        "where brightness does not vary).",
         "NAME", kind="word", unset="cone; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
     refine: bool = option(

@@ -104,7 +104,7 @@ class SceneRun:
         command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
     ) -> None:  # fmt: skip
         self.began = time.perf_counter()
-        self.given, options = options, options.for_scene(cube)
+        self.given, self.repeatable, options = options, options.repeatable(), options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
@@ -126,6 +126,8 @@ class SceneRun:
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
         scene, options = self.scene, self.options
+        if "method" in self.given.left_open and options.normalize != "none":
+            announce(said_of_answer(options))
         if options.dry_run:
             return self.plan_only()
         completed = self.asked()
@@ -169,8 +171,6 @@ class SceneRun:
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
         """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
         began = time.perf_counter()
-        if "method" in self.given.left_open and self.options.normalize != "none":
-            announce(said_of_answer(self.options))
         endmembers, passes = self.find_endmembers(resume)
         self.decide_method(endmembers)
         extracting = time.perf_counter() - began
@@ -313,7 +313,7 @@ class SceneRun:
         scene, options = self.scene, self.options
         report: dict[str, Any] = {
             "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
-            "options": self.given.repeatable(), "top": options.top, "warnings": self.warnings, "by": options.by,
+            "options": self.repeatable, "top": options.top, "warnings": self.warnings, "by": options.by,
             "path": self.executor.path(problem, scene.samples),
         }  # fmt: skip
         if options.ortho and scene.placement:
