@@ -11,8 +11,9 @@ from unmix.endmembers.counts import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
 from unmix.jobs.synth import Scene, synthesise
+from unmix.jobs.verify import verify
 from unmix.library import load
-from unmix.methods import Extraction
+from unmix.methods import METHODS, Extraction
 from unmix.scene.bands import choose_bands
 
 
@@ -205,3 +206,17 @@ def test_spa_of_a_scene_of_one_spectrum(tmp_path):
     assert extract_endmembers(cube, bands, None, Extraction(1, "spa"), 2**30)[0].pixels == ((0, 0),)
     with pytest.raises(unmix.CubeError, match="only 1 distinct"):
         extract_endmembers(cube, bands, None, Extraction(2, "spa"), 2**30)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("extract", ["vca", "sisal", "cone"])
+def test_every_method_takes_what_was_extracted(tmp_path, method, extract):
+    """Also one with shade, which lies at no pixel."""
+    random = np.random.default_rng(2)
+    Y = random.dirichlet(np.full(3, 0.3), (12, 14)) @ (random.random((3, 9)) + 0.1)
+    path = write_cube(tmp_path / "s.hdr", Y + 1e-3 * random.standard_normal(Y.shape))
+    report = unmix.run(path, count=3, method=method, extract=extract, device="cpu", browse=False)
+    assert report["pixels"]["certified"] == 168 and verify(tmp_path / "s", everything=True).faults == []
+    assert unmix.run(path, count=3, method=method, extract=extract, device="cpu", browse=False, skip_existing=True)[
+        "skipped"
+    ]

@@ -120,7 +120,8 @@ def verify_report(
     if not np.array_equal(library.matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     if everything and report.get("endmembers", {}).get("simplex") is not None:
-        fault = fault_of_simplex(report, scene, bands, library.matrix)
+        extracted = library.matrix.shape[1] - (method is not None and method.has_shade)  # shade is no pixel
+        fault = fault_of_simplex(report, scene, bands, np.ascontiguousarray(library.matrix[:, :extracted]))
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
     if isinstance(scene, Tied):
         library = replace(library, matrix=scene.tie(library.matrix))
