@@ -109,8 +109,8 @@ HOUSE = {
     ),
     "jobs/run": (
         ("jobs", "jobs/sparse", "jobs/synth", "jobs/derived", "pictures", "outputs/record", "outputs/run_files",
-         "outputs/maps", "outputs", "problem", "options", "scene", "settings", "library", "io", "io/remote", "summary", "methods",
-         "blocks", "pipeline", "_version", "errors", "compiled/cache"),
+         "outputs/maps", "outputs", "endmembers/cone", "problem", "options", "scene", "settings", "library", "io", "io/remote",
+         "summary", "methods", "blocks", "pipeline", "_version", "errors", "compiled/cache"),
         {"numpy"},
     ),
     "jobs/distributed": (

@@ -1,5 +1,6 @@
 """`cone`: endmembers of a scene whose brightness varies, as the edges of the smallest cone around the directions of its pixels."""
 
 from .corners import Cone, cone, count
+from .smallest import amounts
 
-__all__ = ["Cone", "cone", "count"]
+__all__ = ["Cone", "amounts", "cone", "count"]

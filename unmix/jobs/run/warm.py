@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
+from ...endmembers.cone import amounts
 from ...errors import OutputError
 from ...methods import METHODS
 from ..extract import extract
@@ -90,8 +91,11 @@ def warm(
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
                 with timed(f"extraction, {dtype}, {interleave}") as seconds:
-                    for how in ("cone", "sisal", "vca"):
+                    for how in ("sisal", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
+                    amounts(
+                        np.eye(3), -np.eye(3)
+                    )  # of a cone, which is not taken where brightness does not vary, as here
                     fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = unkept()[lost_before:]
