@@ -28,7 +28,7 @@ from ..settings import described, names_where, settings_of
 from ..settings.run import RunSettings
 from .contradictions import OF_EXTRACTION, refuse_contradictions
 
-# What a request has of every run; of other options only where they are not at their defaults.
+# Options that every request has; it has others only where they are not at their defaults.
 ALWAYS_REQUESTED = (
     "method", "solver", "endmembers", "count", "extract", "seed", "residual", "certificate", "format", "ortho", "top", "max_delta",
 )  # fmt: skip
@@ -37,7 +37,7 @@ WHEN_SET = (
     *(name for name, one in settings_of(RunSettings).items() if one.affects != "nothing" and name not in ALWAYS_REQUESTED),
     "choice", "draws",
 )  # fmt: skip
-# Of these, those that are recorded as they are: others are recorded by what is read or made of them.
+# Options of `WHEN_SET` that a request has as they are given; of others it has the content of the file, or a plan.
 AS_GIVEN = (
     "class_map", "at_most", "browse", "rgb", "quantize", "uncertainty", "restarts", "smooth", "outside", "outliers", "normalize",
 )  # fmt: skip

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 Class = TypeVar("Class", bound=type)
-# What a change of an option changes: the values of maps; which outputs there are, their form, or how endmembers are found; the
-# contents of a file, or what is taken of it; or only where and how a run works.
+# The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find endmembers;
+# "contents", another file or another part of it; "nothing", the same maps, made elsewhere or otherwise.
 Effect = Literal["values", "outputs", "contents", "nothing"]
-# What an option takes: text, one word in any case, numbers, the path or URL of a file that is read, or a folder.
+# The kind of value: text, one word in any case, a number, the path or URL of a file that is read, or a folder.
 Kind = Literal["text", "word", "number", "whole", "input", "folder", "local folder"]
 
 

@@ -44,8 +44,8 @@ ALIKE_NEIGHBOURS = 0.3
 # many times their noise: half of what neighbours differ by across the plane, and what is left of a pixel outside of these dimensions.
 # With both, 80 of 84 flat synthetic scenes of 25 to 50 dB are flat, none of 68 whose brightness or spectra vary, and no real one.
 FLAT_BESIDE_NEIGHBOURS, FLAT_BESIDE_REST = 1.25, 3.0
-# Noise is what is left in all directions but one in so many, the strongest: another material is no noise. A direction holds more
-# than noise where it is stronger than the strongest of as many of noise alone (Marčenko and Pastur 1967) by this factor.
+# Directions among which the strongest one is left out of noise, since it may be another material. And the factor by which a direction
+# that holds more than noise is stronger than the strongest direction of noise alone (Marčenko and Pastur 1967).
 STRONGEST, ABOVE_NOISE = 10, 1.15
 # An edge with fewer near-pure pixels keeps its own direction.
 FEWEST_NEAR_PURE = 3
@@ -108,7 +108,7 @@ def cone(
     if len(view.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = view.weighed(p)
-    if moments is not None and view.is_plane(p):
+    if moments is not None and view.is_plane(axes):
         found = sisal(moments, p, seed, pixels, budget, passes)
         return replace(found, is_flat=True) if isinstance(found, Enclosing) else found
     begins = starts(data.T, view.sample.lengths, p, seed, PARTS)
@@ -157,9 +157,10 @@ class View(NamedTuple):
         noise = min(FLAT_BESIDE_NEIGHBOURS**2 * beside, FLAT_BESIDE_REST**2 * rest * float(w @ w))
         return bool(np.square(across - 1.0).mean() <= max(noise, SAME**2))
 
-    def is_plane(self, p: int) -> bool:
-        """Return whether the pixels lie on a plane of p dimensions, each of which holds more than noise: further corners would not."""
-        if p < 2 or not self.is_flat(self.weighed(p)[1]):
+    def is_plane(self, axes: np.ndarray) -> bool:
+        """Return whether `is_flat` holds for these axes, and each of them holds more than noise: a further corner would not."""
+        p = axes.shape[1]
+        if p < 2 or not self.is_flat(axes):
             return False
         strongest, rest = self.powers_beside(self.weighed(p - 1)[1])
         edge = (1.0 + np.sqrt(self.sample.spectra.shape[1] / len(self.sample.spectra))) ** 2

@@ -131,8 +131,11 @@ def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix
     found, p = report["endmembers"], matrix.shape[1]
     of_scene = moments(scene, bands, report["nodata"], BUDGET, cores())
     passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
-    if found["simplex"].get("flat") and not View.of(passes).is_plane(p):
-        return "the brightness of the scene varies"
+    if found["simplex"].get("flat"):
+        view = View.of(passes)
+        _, plane = view.weighed(p)
+        if not view.is_plane(plane):
+            return "the brightness of the scene varies"
     points, _ = components(of_scene, p, scene.lines * scene.samples, BUDGET, passes)
     try:
         U, deviations = axes(of_scene, p)
