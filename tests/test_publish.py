@@ -257,7 +257,7 @@ def mixed(out, *wholes):
     for name in found:
         for data in (name[:-4] + ".img", name[:-4] + ".sli"):
             if name.endswith(".hdr") and data in found:
-                same = [whole[name] == found[name] and whole[data] == found[data] for whole in wholes]
+                same = [whole.get(name) == found[name] and whole.get(data) == found[data] for whole in wholes]
                 wrong += [] if any(same) else [name]
     return wrong
 
