@@ -30,8 +30,8 @@ import numpy as np, unmix
 E = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]])
 y = np.array([[4.0, 8, 8, 2]]).astype("{dtype}")
 print(unmix.solve(y, E, method="fcls", solver="{solver}").abundances.round(3).tolist())
-from unmix.solvers.pixels import cpu
-kernel = cpu.tiles_solver("bip", "{solver}".replace("-", "_"))
+from unmix.solvers.pixels import cpu, tile
+kernel = tile.answer_function("{solver}".replace("-", "_"), cpu.WIDE, True)
 print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
 """
 

@@ -1,6 +1,5 @@
 """Solve blocks on the CPU: ranges of tiles on a pool of threads."""
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -34,15 +33,13 @@ class Cpu:
         return path_of(problem)
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        from ..solvers.pixels.cpu import Plan, Results, Stored, solve_range
+        from ..solvers.pixels.cpu import Plan, Results, Stored, range_solver
 
         path = self.path(problem, line.samples)
-        self.solve = functools.partial(solve_range, problem.interleave, path)
-        self.stored = Stored(*problem.stored())
-        self.plan = Plan(*problem.plan(path))
+        self.solve = range_solver(problem.interleave, path, Stored(*problem.stored()), Plan(*problem.plan(path)))
         slots = new_slots(np.empty, problem, line, block_plan)
         results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
-        self.solve(0, 0, np.empty((0, 0, 0), line.dtype), self.stored, self.plan, results)  # compiles
+        self.solve(0, 0, np.empty((0, 0, 0), line.dtype), results)  # compiles
         return slots
 
     def submit(self, slot: Slot) -> None:
@@ -55,7 +52,7 @@ class Cpu:
         slot.ticket = []
         for start in range(0, tiles if self.solves else 0, step):
             stop = min(start + step, tiles)
-            slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, self.stored, self.plan, results))
+            slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, results))
 
     def wait(self, slot: Slot) -> None:
         for future in slot.ticket:

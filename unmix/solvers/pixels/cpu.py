@@ -5,18 +5,20 @@ release the GIL need neither, and obey ``--threads`` to the letter.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...certificate import Face, face_shapes
-from ...compiled.jit import compiled
+from ...compiled.jit import address_of, call_at, compiled
 from ...compiled.simd import WIDE
 from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
 from .at_most import new_search
+from .gather import gather_function
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
-from .tile import Own, Results, Stored, Tile, tile_rows, tile_solver
+from .tile import Own, Results, Stored, Tile, answer_function, tile_rows, write
 from .working_set import ALL_AT_ONCE, new_working_set
 
 
@@ -47,35 +49,44 @@ def new_face(p: int) -> Face:
 
 
 @functools.cache
-def tiles_solver(interleave: str, solver: str) -> Any:
-    """Return the compiled function behind `solve_range`; it takes its scratch as arguments."""
-    solve_tile = tile_solver(interleave, solver, WIDE, True)
-    width = WIDE.width
+def tiles_solver(interleave: str) -> Any:
+    """Return the compiled function behind `range_solver`; it takes its scratch, and the address of a solver's `answer_function`."""
+    gather, width = gather_function(interleave, WIDE), WIDE.width
 
     @compiled
-    def solve_tiles(start, stop, raw, stored, plan, results, tile, work, face):
+    def solve_tiles(start, stop, raw, stored, results, answer, plan, tile, work, face):
         samples = results.rmse.shape[1]
         tiles_per_line = (samples + width - 1) // width
         for t in range(start, stop):
-            first = t % tiles_per_line * width
-            solve_tile(
-                raw, t // tiles_per_line, first, min(width, samples - first), stored, plan, tile, work, face, results
-            )
+            line, first = t // tiles_per_line, t % tiles_per_line * width
+            count = min(width, samples - first)
+            gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
+            call_at(answer, (plan, tile, work, face, count))
+            write(plan.E, tile, results, line, first, count)
 
     return solve_tiles
 
 
-def solve_range(
-    interleave: str, solver: str, start: int, stop: int, raw: np.ndarray, stored: Stored, plan: Plan, results: Results
-) -> None:
-    """Solve tiles ``start`` to ``stop`` of a block, counted along its lines.
+def range_solver(
+    interleave: str, solver: str, stored: Stored, plan: Plan
+) -> Callable[[int, int, np.ndarray, Results], None]:
+    """Return ``solve(start, stop, raw, results)``: it solves tiles ``start`` to ``stop`` of a block, counted along its lines.
 
     ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples).
     """
     L, p = plan.E.shape
     at_most = plan.models if solver == "at_most" else 0
-    tile, work = new_tile(L, p, solver), new_work(L, p, solver, at_most)
-    tiles_solver(interleave, solver)(start, stop, raw, stored, plan, results, tile, work, new_face(p))
+
+    def scratch() -> tuple[Tile, Any, Face]:
+        return new_tile(L, p, solver), new_work(L, p, solver, at_most), new_face(p)
+
+    solve_tiles = tiles_solver(interleave)
+    answer = address_of(answer_function(solver, WIDE, True), (plan, *scratch(), 0))
+
+    def solve(start: int, stop: int, raw: np.ndarray, results: Results) -> None:
+        solve_tiles(start, stop, raw, stored, results, answer, plan, *scratch())
+
+    return solve
 
 
 def path_of(problem: Any) -> str:
@@ -89,4 +100,4 @@ def tiles_in(lines: int, samples: int) -> int:
     return lines * -(-samples // WIDE.width)
 
 
-__all__ = ["Plan", "Results", "Stored", "solve_range", "tiles_in"]
+__all__ = ["Plan", "Results", "Stored", "range_solver", "tiles_in"]

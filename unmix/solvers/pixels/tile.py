@@ -35,8 +35,7 @@ from . import scalar as pixel
 from .active_set import row_of, search_function
 from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
-from .mesma.search import SAME_ERROR, choose_level, prove
-from .mesma.search import search_function as models_function
+from .mesma.search import by_models
 from .scalar import Plan, Work
 from .working_set import members_of, working_set_function
 
@@ -202,45 +201,6 @@ def given(ops: Width) -> Any:
         for j in range(plan.E.shape[1]):
             tile.A[j, 0] = work.answer[j]
         tile.steps[0, 0] = work.steps[0]
-
-    return search
-
-
-def by_models(ops: Width) -> Any:
-    """Return the tile solver that chooses the best model of each pixel (`unmix.solvers.pixels.mesma`)."""
-    width, search_models = ops.width, models_function(ops)
-
-    @compiled
-    def search(plan, tile, best, count):
-        models = plan.models
-        p = tile.A.shape[0]
-        for s in range(width):
-            best.square[0, s] = tile.length[0, s] * tile.length[0, s]
-            for j in range(p):
-                best.u[j, s] = tile.F[models.order[j], s] / models.lengths[j]
-                tile.A[j, s] = 0.0
-            for b in range(models.spectra.shape[0]):
-                best.pixels[b, s] = tile.Y[b, s]
-        search_models(models, best, count)
-        for s in range(count):
-            k, second = choose_level(models, best, s)
-            tile.steps[0, s] = max(k, 0)
-            length = tile.length[0, s]
-            left = length * length if k <= 0 else 0.0
-            for c in range(k):
-                tile.A[models.order[best.spectra[k, c, s]], s] = best.abundances[k, c, s]
-                best.duals[best.spectra[k, c, s], s] = 0.0
-            for b in range(plan.E.shape[0] if k > 0 else 0):
-                r = tile.Y[b, s]
-                for c in range(k):
-                    r -= plan.E[b, models.order[best.spectra[k, c, s]]] * best.abundances[k, c, s]
-                left += r * r
-                for c in range(k):
-                    best.duals[best.spectra[k, c, s], s] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
-            kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
-            error = best.error[k, s] if k >= 0 else 0.0
-            tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa
-            tile.delta[0, s] = delta if k < 0 or second - error > SAME_ERROR * length * length else np.inf
 
     return search
 
@@ -417,19 +377,17 @@ def leave_tile(plan, tile, face, count):
 
 
 @functools.cache
-def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
-    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width.
+def answer_function(solver: str, ops: Width, settles: bool) -> Any:
+    """Return ``answer(plan, tile, work, face, count)``: from a tile's pixels to their abundances and certificates.
 
-    Without ``settles``, its argument ``face`` is not used.
+    Without ``settles``, ``face`` is not used.
     """
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
-    gather, product = gather_function(interleave, ops), product_function(ops)
-    search, certify = SEARCH[solver](ops), certify_function(ops)
+    product, search, certify = product_function(ops), SEARCH[solver](ops), certify_function(ops)
     settle, chooses = settle_tile if settles else leave_tile, solver in ("mesma", "at_most")
 
     @compiled
-    def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
-        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
+    def answer(plan, tile, work, face, count):
         product(plan.E, tile.Y, tile.F)
         for j in range(plan.penalty.shape[0]):
             store(tile.F, j, load(tile.F, j) - broadcast(plan.penalty[j]))
@@ -448,11 +406,44 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
                     tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:
                 settle(plan, tile, face, count)
-        write_tile(tile, results, line, first, count, plan.E.shape[0])
-        if results.residual.shape[0] > 0:
-            write_residual(plan.E, tile, results, line, first, count)
+
+    return answer
+
+
+@compiled
+def write(E, tile, results, line, first, count):
+    """Write the results of a tile, and its residual where the user asked for it."""
+    write_tile(tile, results, line, first, count, E.shape[0])
+    if results.residual.shape[0] > 0:
+        write_residual(E, tile, results, line, first, count)
+
+
+@functools.cache
+def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
+    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width.
+
+    Without ``settles``, its argument ``face`` is not used.
+    """
+    gather, answer = gather_function(interleave, ops), answer_function(solver, ops, settles)
+
+    @compiled
+    def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
+        gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
+        answer(plan, tile, work, face, count)
+        write(plan.E, tile, results, line, first, count)
 
     return solve_tile
 
 
-__all__ = ["NODATA", "Plan", "Results", "Stored", "Tile", "Work", "tile_rows", "tile_solver"]
+__all__ = [
+    "NODATA",
+    "Plan",
+    "Results",
+    "Stored",
+    "Tile",
+    "Work",
+    "answer_function",
+    "tile_rows",
+    "tile_solver",
+    "write",
+]

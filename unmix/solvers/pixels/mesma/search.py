@@ -294,3 +294,42 @@ def prove(models, best, s, k, L, y_norm, r_norm):
     return kappa, math.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * UNIT_ROUNDOFF * total * (
         1.0 if held else 0.0
     )
+
+
+def by_models(ops: Width) -> Any:
+    """Return the tile solver that chooses the best model of each pixel (`unmix.solvers.pixels.mesma`)."""
+    width, search_models = ops.width, search_function(ops)
+
+    @compiled
+    def search(plan, tile, best, count):
+        models = plan.models
+        p = tile.A.shape[0]
+        for s in range(width):
+            best.square[0, s] = tile.length[0, s] * tile.length[0, s]
+            for j in range(p):
+                best.u[j, s] = tile.F[models.order[j], s] / models.lengths[j]
+                tile.A[j, s] = 0.0
+            for b in range(models.spectra.shape[0]):
+                best.pixels[b, s] = tile.Y[b, s]
+        search_models(models, best, count)
+        for s in range(count):
+            k, second = choose_level(models, best, s)
+            tile.steps[0, s] = max(k, 0)
+            length = tile.length[0, s]
+            left = length * length if k <= 0 else 0.0
+            for c in range(k):
+                tile.A[models.order[best.spectra[k, c, s]], s] = best.abundances[k, c, s]
+                best.duals[best.spectra[k, c, s], s] = 0.0
+            for b in range(plan.E.shape[0] if k > 0 else 0):
+                r = tile.Y[b, s]
+                for c in range(k):
+                    r -= plan.E[b, models.order[best.spectra[k, c, s]]] * best.abundances[k, c, s]
+                left += r * r
+                for c in range(k):
+                    best.duals[best.spectra[k, c, s], s] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
+            kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
+            error = best.error[k, s] if k >= 0 else 0.0
+            tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa
+            tile.delta[0, s] = delta if k < 0 or second - error > SAME_ERROR * length * length else np.inf
+
+    return search
