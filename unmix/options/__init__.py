@@ -25,6 +25,7 @@ from ..methods import (
 )  # fmt: skip
 from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import described, names_where, settings_of
+from ..settings.maps import MAPS
 from ..settings.run import RunSettings
 from .contradictions import OF_EXTRACTION, refuse_contradictions
 
@@ -212,12 +213,7 @@ class Options(RunSettings):
     @property
     def derived(self) -> tuple[str, ...]:
         """The maps of `unmix.jobs.derived` that are written."""
-        wanted = {
-            "model": self.choice is not None, "fraction": self.by is not None,
-            "sigma": self.uncertainty and self.choice is None, "spread": self.uncertainty and self.choice is not None,
-            "montecarlo": self.monte_carlo is not None, "class": self.class_map, "unweighted": self.weights is not None,
-        }  # fmt: skip
-        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+        return tuple(name for name, one in MAPS.items() if one.is_derived and one.is_wanted(self))
 
     @property
     def form(self) -> OutputFormat:
@@ -301,9 +297,6 @@ class Options(RunSettings):
 
     def maps(self, L: int, p: int) -> dict[str, int]:
         """Return the maps that are written beside `derived`, with the number of bands of each, for L bands and p endmembers."""
-        top = p if self.top is None else min(self.top, p)
-        sizes = {"abundance": top, "rmse": 1} if self.choice is None else {"rmse": 1}
-        sizes |= {} if self.top is None else {"index": top}
-        sizes |= {} if self.normalize == "none" else {"scale": 1}
-        sizes |= {"residual": L} if self.residual else {}
-        return sizes | ({"certificate": 3} if self.certificate else {})
+        return {
+            name: one.count(self, L, p) for name, one in MAPS.items() if one.count is not None and one.is_wanted(self)
+        }

@@ -1,6 +1,8 @@
-"""The maps that a run may write: what each holds and how it may be stored."""
+"""The maps that a run may write: which options ask for each, what it holds and how it may be stored."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -9,6 +11,15 @@ class Map:
 
     Attributes
     ----------
+    is_wanted : callable
+        Whether a run writes it, from its `unmix.options.Options`.
+    count : callable or None
+        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.jobs.derived` makes of
+        abundances, which says itself how many it has.
+    holds : str
+        Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps have their own.
+    bands : tuple of str
+        Names of its bands, where these do not depend on the scene.
     has_unit : bool
         Whether values are in a unit, or else plain numbers.
     is_share : bool
@@ -19,32 +30,64 @@ class Map:
         Whether values below 0 are usual.
     is_of_classes : bool
         Whether it holds numbers of classes, as bytes; 0 is no data.
-    is_derived : bool
-        Whether it is made of abundances (`unmix.jobs.derived`), not by the solver.
     """
 
+    is_wanted: Callable[[Any], bool]
+    count: Callable[[Any, int, int], int] | None = None
+    holds: str = ""
+    bands: tuple[str, ...] = ()
     has_unit: bool = True
     is_share: bool = False
     can_be_quantized: bool = False
     may_be_negative: bool = False
     is_of_classes: bool = False
-    is_derived: bool = False
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is made of abundances (`unmix.jobs.derived`), not by the solver."""
+        return self.count is None
+
+
+def of_each(options: Any, L: int, p: int) -> int:
+    """Return the number of bands of a map that has one for each endmember, or for each of the largest (`top`)."""
+    return p if options.top is None else min(options.top, p)
 
 
 MAPS = {
-    "abundance": Map(has_unit=False, is_share=True, can_be_quantized=True),
-    "rmse": Map(),
-    "residual": Map(can_be_quantized=True, may_be_negative=True),
-    "certificate": Map(has_unit=False),
-    "index": Map(),
-    "fraction": Map(has_unit=False, is_share=True, can_be_quantized=True, is_derived=True),
-    "model": Map(is_derived=True),
-    "sigma": Map(has_unit=False, is_derived=True),
-    "spread": Map(is_derived=True),
-    "montecarlo": Map(has_unit=False, can_be_quantized=True, is_derived=True),
-    "class": Map(is_of_classes=True, is_derived=True),
-    "unweighted": Map(is_derived=True),
-    "scale": Map(),
+    "abundance": Map(
+        lambda options: options.choice is None,
+        of_each,
+        "{what} {by}",
+        has_unit=False,
+        is_share=True,
+        can_be_quantized=True,
+    ),
+    "rmse": Map(lambda options: True, lambda *_: 1, "RMSE {by}", ("rmse",)),
+    "index": Map(
+        lambda options: options.top is not None, of_each, "endmembers of the largest {what} {by}, from 1; 0 is none"
+    ),
+    "scale": Map(lambda options: options.normalize != "none", lambda *_: 1, "scale of {what} {by}", ("scale",)),
+    "residual": Map(
+        lambda options: options.residual,
+        lambda options, L, p: L,
+        "residual {by}",
+        can_be_quantized=True,
+        may_be_negative=True,
+    ),
+    "certificate": Map(
+        lambda options: options.certificate,
+        lambda *_: 3,
+        "certificate {by}",
+        ("kappa", "delta", "steps"),
+        has_unit=False,
+    ),
+    "model": Map(lambda options: options.choice is not None),
+    "fraction": Map(lambda options: options.by is not None, has_unit=False, is_share=True, can_be_quantized=True),
+    "sigma": Map(lambda options: options.uncertainty and options.choice is None, has_unit=False),
+    "spread": Map(lambda options: options.uncertainty and options.choice is not None),
+    "montecarlo": Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
+    "class": Map(lambda options: options.class_map, is_of_classes=True),
+    "unweighted": Map(lambda options: options.weights is not None),
 }
 # What follows the name of a map that is placed on the ground.
 ORTHO = "_ortho"

@@ -13,7 +13,7 @@ from ...io.fields import MAP_FIELDS, acquisition_of
 from ...io.formats.header import clean, words
 from ...library import Endmembers
 from ...settings import settings_of
-from ...settings.maps import ORTHO
+from ...settings.maps import MAPS, ORTHO
 from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
 from ..run_files.output_set import Outputs
@@ -46,14 +46,13 @@ def map_headers(
     by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
-    fields: dict[str, dict[str, str | list[str]]] = {
-        "abundance": {"description": f"{what} {by}", "band names": list(names), "default bands": shown},
-        "rmse": {"description": f"RMSE {by}", "band names": ["rmse"]},
-        "scale": {"description": f"scale of {what} {by}", "band names": ["scale"]},
-        "certificate": {"description": f"certificate {by}", "band names": ["kappa", "delta", "steps"]},
-        "index": {"description": f"endmembers of the largest {what} {by}, from 1; 0 is none"},
-        "residual": {"description": f"residual {by}", **residual_fields(scene, bands)},
-    }
+    fields: dict[str, dict[str, str | list[str]]] = {}
+    for name, one in MAPS.items():
+        fields[name] = {"description": one.holds.format(what=what, by=by)} | (
+            {"band names": list(one.bands)} if one.bands else {}
+        )
+    fields["abundance"] |= {"band names": list(names), "default bands": shown}
+    fields["residual"] |= residual_fields(scene, bands)
     for name, own in further.items():
         fields[name] = own | {"description": f"{own['description']} {by}"}
     if "index" in outputs.rasters:  # only the largest abundances are written
