@@ -1,14 +1,14 @@
 """Make docs/cli.md and docs/formats.md from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from .help import ALL
-from .main import COMMANDS, cli
+from .help import OTHERS
+from .main import cli
+from .options import DECLARED
 
 HEAD = """# The command line
 
@@ -16,29 +16,95 @@ Made by `make docs` from the commands themselves; a test compares the two. Data 
 stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
 2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
 or failed; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
+
+A command has the options in its block, and those listed below it, which several commands share: each of these is explained
+once, under [shared options](#shared-options). All commands have `-h` and `--help`.
 """
+SHARED_HEAD = """## Shared options
+
+The line above a block names the commands that have its options.
+"""
+Record = tuple[str, str]  # an option as help shows it: how it is written, and what it does
 
 
 def command_line_page() -> str:
     """Return the page of the command line, as Markdown."""
-    sections = [HEAD, "## unmix\n", help_block(cli, "unmix", None)]
-    parent = click.Context(cli, info_name="unmix", **cli.context_settings)
-    for name in COMMANDS:
-        command = cli.get_command(parent, name)
-        assert command is not None
-        sections += [f"## unmix {name}\n", help_block(command, name, parent)]
-        inner = click.Context(command, info_name=name, parent=parent)
-        for sub_name, subcommand in getattr(command, "commands", {}).items():
-            sections += [f"### unmix {name} {sub_name}\n", help_block(subcommand, sub_name, inner)]
-    return "\n".join(sections)
+    whole = click.Context(cli, info_name="unmix", max_content_width=100, terminal_width=100, **cli.context_settings)
+    contexts = list(commands(cli, whole))
+    takers: dict[Record, list[str]] = {}
+    groups: dict[str, list[Record]] = {}
+    for context in contexts:
+        for option, record in options_of(context):
+            takers.setdefault(record, []).append(context.command_path.removeprefix("unmix "))
+            if len(takers[record]) == 2:
+                one = DECLARED.get(option.name or "")
+                groups.setdefault(one.group if one is not None else OTHERS, []).append(record)
+    shared = {record: group for group, records in groups.items() for record in records}
+    sections = [section(context, shared) for context in contexts]
+    return "\n".join([HEAD, *sections, SHARED_HEAD, *(shared_group(*each, takers) for each in groups.items())])
 
 
-def help_block(command: click.Command, name: str, parent: click.Context | None) -> str:
-    """Return the help of a command, 100 columns wide, as a block of code."""
-    width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
-    context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)
-    context.meta[ALL] = True
-    return f"```\n{command.get_help(context)}\n```\n"
+def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command, and those of all commands below it."""
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, click.Context(below, info_name=name, parent=context))
+
+
+def options_of(context: click.Context) -> Iterator[tuple[click.Option, Record]]:
+    """Yield the options of a command that its help shows, without ``--help``."""
+    for parameter in context.command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None and "--help" not in parameter.opts:
+            yield parameter, record
+
+
+def section(context: click.Context, shared: dict[Record, str]) -> str:
+    """Return the help of a command with the options that it alone has, and a line that names those it shares."""
+    command, formatter = context.command, context.make_formatter()
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    own: list[Record] = []
+    by_group: dict[str, list[str]] = {}
+    for option, record in options_of(context):
+        if record in shared:
+            by_group.setdefault(shared[record], []).append(f"`{max(option.opts, key=len)}`")
+        else:
+            own.append(record)
+    if own:
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+    if isinstance(command, click.Group):
+        command.format_commands(context, formatter)
+    level = "##" if context.command_path.count(" ") < 2 else "###"
+    links = "".join(f"- [{group}](#{anchor(group)}): {', '.join(names)}\n" for group, names in by_group.items())
+    return f"{level} {context.command_path}\n\n{block(formatter)}" + (f"\n{links}" if links else "")
+
+
+def shared_group(group: str, records: list[Record], takers: dict[Record, list[str]]) -> str:
+    """Return the help of shared options of one group, in a block for each set of commands that has them."""
+    text = f"### {group}\n"
+    together: dict[str, list[Record]] = {}
+    for record in records:
+        together.setdefault(", ".join(takers[record]), []).append(record)
+    for names, some in together.items():
+        formatter = click.HelpFormatter(width=100)
+        formatter.write_dl(some)
+        text += f"\n{names}:\n\n{block(formatter)}"
+    return text
+
+
+def block(formatter: click.HelpFormatter) -> str:
+    """Return what a formatter holds as a block of code."""
+    return f"```\n{formatter.getvalue().rstrip()}\n```\n"
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and Sphinx make it."""
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -").replace(" ", "-")
 
 
 FORMATS_HEAD = """# Formats
