@@ -1,5 +1,7 @@
-"""Make docs/cli.md and docs/formats.md from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
+"""Make the pages of docs/ that the code itself knows, or their tables: ``python -m unmix_cli.docs docs``."""
 
+import ast
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -121,13 +123,12 @@ FORMATS_TAIL = """
 in use that is nodata, NaN or infinite is masked.
 
 HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; where one holds more lines than that, a warning
-says how often each is decompressed. What cannot be read by lines is inflated once, to a scratch file in the system's temporary folder
-(`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks
-or tiles of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). MATLAB v5 is
-read by scipy, which needs memory for the variable once. Chunks of HDF5 are decoded by all cores, twice as fast with isal
-(`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
+says how often each is decompressed. A file that cannot be read by lines is inflated once, to a scratch file in the system's temporary
+folder (`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks or tiles
+of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). All cores decode HDF5's chunks, twice as
+fast with isal (`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
 
-Of a gzip-compressed cube the checksum counts; anything behind the compressed data is an error.
+A gzip-compressed cube must have the right checksum, and nothing behind the compressed data.
 """
 
 
@@ -162,15 +163,33 @@ def formats_page() -> str:
 
 
 QUANTIZE = """
-`--quantize STEP` stores abundances, sums by class, means over draws (`--monte-carlo`) and residuals as unsigned 16-bit integers:
-a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be negative (residuals, `ucls`, `scls`,
-`mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; one that does not ends the run with
-an error that names the map. Residuals are in the scene's unit, so their step has the power of ten that brings the largest value of
-the endmembers to above 0.2 and at most 2: it is STEP for reflectance from 0 to 1, and 10 000 STEP for reflectance times 10 000.
-ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
-offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
-certificate and `run.json` are of the values before they are stored. STEP is at most 0.1; `run`, `batch` and `mesma` have the option.
+`--quantize STEP` (at most 0.1; `run`, `batch` and `mesma`) stores abundances, sums by class, means over draws (`--monte-carlo`) and
+residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be
+negative (residuals, `ucls`, `scls`, `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; a
+value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1: in other
+units it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for reflectance times 10 000). The header has gain and offset
+(ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`, `add_offset`), and all commands of unmix apply them. Other maps
+stay float32; certificate and `run.json` are of the values before they are stored.
 """
+
+
+def design_page() -> str:
+    """Return the page of the design as it is, with its table of folders made anew."""
+    root = Path(__file__).parents[1]
+    folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
+    modules = [path for path in root.glob("unmix/*.py") if not path.stem.startswith("_")]
+    rows = [
+        (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
+    ]
+    rows += [(f"`{module.relative_to(root)}`", first_line(module)) for module in modules]
+    page = (root / "docs/design.md").read_text(encoding="utf-8")
+    made = "\n\n" + table(("where", "what"), sorted(rows)) + "\n"
+    return re.sub(r"(?<=<!-- folders -->).*(?=<!-- end of folders -->)", lambda _: made, page, flags=re.DOTALL)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0].replace("``", "`")
 
 
 def schema_of_records() -> str:
@@ -180,7 +199,12 @@ def schema_of_records() -> str:
     return SCHEMA.read_text(encoding="utf-8")
 
 
-PAGES = {"cli.md": command_line_page, "formats.md": formats_page, "run.schema.json": schema_of_records}
+PAGES = {
+    "cli.md": command_line_page,
+    "formats.md": formats_page,
+    "design.md": design_page,
+    "run.schema.json": schema_of_records,
+}
 
 
 if __name__ == "__main__":
