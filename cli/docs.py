@@ -14,10 +14,8 @@ from .options import DECLARED
 
 HEAD = """# The command line
 
-Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
-stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
-2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
-or failed; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
+Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to stderr; the exit
+codes are in [How to](howto.md#exit-codes).
 
 A command has the options in its block, and those listed below it, which several commands share: each of these is explained
 once, under [shared options](#shared-options). All commands have `-h` and `--help`.
@@ -167,9 +165,9 @@ QUANTIZE = """
 residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be
 negative (residuals, `ucls`, `scls`, `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; a
 value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1: in other
-units it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for reflectance times 10 000). The header has gain and offset
-(ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`, `add_offset`), and all commands of unmix apply them. Other maps
-stay float32; certificate and `run.json` are of the values before they are stored.
+units it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for reflectance
+times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`, `add_offset`), and
+all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of the values before they are stored.
 """
 
 
