@@ -19,9 +19,9 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
     "--points", type=click.IntRange(2), default=20, metavar="N", show_default=True, help="How many lambda to try."
 )
 @click.option("--l1-weights", metavar="FILE", help="How much each endmember counts, as for run.")
-@click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
+@options.option("select")
 @unmixing.complete
-@click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@options.option("library_scale")
 @options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print noise, path and what both rules choose as JSON.")
 @options.budget
