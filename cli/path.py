@@ -30,9 +30,8 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
 
-    For each: how many endmembers a pixel has on average, and how many above 1 %, the median RMSE, and the share of pixels without any
-    endmember. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller
-    one.
+    For each: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without any.
+    Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
     """
     from unmix.jobs.sparse.penalty import path_of_scene
 
