@@ -78,7 +78,7 @@ lock: $(VENV)/ready  ## the newest versions of everything that pyproject.toml as
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --custom-compile-command 'make lock' \
 	    $(addprefix --extra ,geo stac plot xarray superpixels remote hdf5 dask) pyproject.toml -o .ci/requirements.lock
 
-docs: $(VENV)/ready  ## docs/cli.md, docs/formats.md and docs/run.schema.json from the tables of the code
+docs: $(VENV)/ready  ## the pages and tables of docs/ that are made from the code
 	$(BIN)/python -m unmix_cli.docs docs
 
 site: $(VENV)/dev  ## the pages of docs/ as a site, in demo/site/index.html

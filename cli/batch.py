@@ -76,11 +76,10 @@ def command(
 ) -> int:
     """Unmix scenes on the workers of a Dask cluster; outputs are the same, byte for byte, as those of run.
 
-    Workers get units of lines of a scene, and write their results directly into the outputs; if a worker dies, only its unit is done
-    again. Cubes and outputs must be on a file system that all workers share, and --memory, --threads and --streams apply to each
-    worker. Without --scheduler or --scheduler-file the workers are started on this machine, one for each GPU, and nobody else can
-    connect to them. An interrupted batch continues when the same command, or unmix run with the same options, is given again.
-    docs/cluster.md explains SLURM, ssh and array jobs, and the security of clusters that others can reach.
+    Cubes and outputs must be on a file system that all workers share; --memory, --threads and --streams apply to each worker. If a
+    worker dies, only its unit of lines is done again. Without --scheduler or --scheduler-file the workers are started on this machine,
+    one for each GPU, and nobody else can connect to them. An interrupted batch continues when the same command, or unmix run with the
+    same options, is given again. docs/cluster.md explains SLURM, ssh, array jobs and security.
     """
     from unmix import batch
 

@@ -17,13 +17,12 @@ from .main import print_out
     type=options.one_of(["auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"]),
     default="auto",
     show_default=True,
-    help="plane: of the numbers by hysime, hysime-spatial and mnf that in whose dimensions the pixels lie on a plane, where "
-    "neither brightness nor spectra vary; cone: edges of the smallest cone around the directions of pixels, as long as "
-    "another one brings it nearer to them and has pixels near it; hysime: dimensions with more signal than noise, which is "
-    "what other bands do not predict; hysime-spatial: with the noise that neighbouring pixels do not share; mnf: components "
-    "in which neighbours are alike; stable: up to which number random starts of N-FINDR end in one simplex (a second pass, "
-    "and no part of auto); auto: plane if there is one, then cone, and where neighbours do not tell noise the first of "
-    "hysime and mnf that agrees with hysime-spatial; all: a table.",
+    help="plane: the number by hysime, hysime-spatial or mnf in whose dimensions the pixels lie on a plane, as where neither "
+    "brightness nor spectra vary; cone: edges of the smallest cone around the directions of pixels; hysime: dimensions with more "
+    "signal than noise, by what other bands do not predict; hysime-spatial: by what neighbouring pixels do not share; mnf: "
+    "components in which neighbours are alike; stable: up to which number random starts of N-FINDR agree (a second pass); auto: "
+    "plane if there is one, else cone, or where neighbours do not tell noise the first of hysime and mnf that agrees with "
+    "hysime-spatial; all: a table.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the count of each criterion as JSON.")
 @options.budget

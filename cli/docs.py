@@ -1,44 +1,110 @@
-"""Make docs/cli.md and docs/formats.md from the commands and tables themselves: ``python -m unmix_cli.docs docs``."""
+"""Make the pages of docs/ that the code itself knows, or their tables: ``python -m unmix_cli.docs docs``."""
 
+import ast
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from .help import ALL
-from .main import COMMANDS, cli
+from .help import OTHERS
+from .main import cli
+from .options import DECLARED
 
 HEAD = """# The command line
 
-Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to
-stderr. Exit codes: 0 done and certified; 1 failed, an output exists, or pixels of an exact solver are not certified;
-2 the command line is wrong; 3 the input is wrong; 4 some of several scenes failed; 5 the requested device or cluster is not available
-or failed; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
+Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to stderr; the exit
+codes are in [How to](howto.md#exit-codes).
+
+A command has the options in its block, and those listed below it, which several commands share: each of these is explained
+once, under [shared options](#shared-options). All commands have `-h` and `--help`.
 """
+SHARED_HEAD = """## Shared options
+
+The line above a block names the commands that have its options.
+"""
+Record = tuple[str, str]  # an option as help shows it: how it is written, and what it does
 
 
 def command_line_page() -> str:
     """Return the page of the command line, as Markdown."""
-    sections = [HEAD, "## unmix\n", help_block(cli, "unmix", None)]
-    parent = click.Context(cli, info_name="unmix", **cli.context_settings)
-    for name in COMMANDS:
-        command = cli.get_command(parent, name)
-        assert command is not None
-        sections += [f"## unmix {name}\n", help_block(command, name, parent)]
-        inner = click.Context(command, info_name=name, parent=parent)
-        for sub_name, subcommand in getattr(command, "commands", {}).items():
-            sections += [f"### unmix {name} {sub_name}\n", help_block(subcommand, sub_name, inner)]
-    return "\n".join(sections)
+    whole = click.Context(cli, info_name="unmix", max_content_width=100, terminal_width=100, **cli.context_settings)
+    contexts = list(commands(cli, whole))
+    takers: dict[Record, list[str]] = {}
+    groups: dict[str, list[Record]] = {}
+    for context in contexts:
+        for option, record in options_of(context):
+            takers.setdefault(record, []).append(context.command_path.removeprefix("unmix "))
+            if len(takers[record]) == 2:
+                one = DECLARED.get(option.name or "")
+                groups.setdefault(one.group if one is not None else OTHERS, []).append(record)
+    shared = {record: group for group, records in groups.items() for record in records}
+    sections = [section(context, shared) for context in contexts]
+    return "\n".join([HEAD, *sections, SHARED_HEAD, *(shared_group(*each, takers) for each in groups.items())])
 
 
-def help_block(command: click.Command, name: str, parent: click.Context | None) -> str:
-    """Return the help of a command, 100 columns wide, as a block of code."""
-    width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
-    context = click.Context(command, info_name=name, parent=parent, **width, **command.context_settings)
-    context.meta[ALL] = True
-    return f"```\n{command.get_help(context)}\n```\n"
+def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command, and those of all commands below it."""
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, click.Context(below, info_name=name, parent=context))
+
+
+def options_of(context: click.Context) -> Iterator[tuple[click.Option, Record]]:
+    """Yield the options of a command that its help shows, without ``--help``."""
+    for parameter in context.command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None and "--help" not in parameter.opts:
+            yield parameter, record
+
+
+def section(context: click.Context, shared: dict[Record, str]) -> str:
+    """Return the help of a command with the options that it alone has, and a line that names those it shares."""
+    command, formatter = context.command, context.make_formatter()
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    own: list[Record] = []
+    by_group: dict[str, list[str]] = {}
+    for option, record in options_of(context):
+        if record in shared:
+            by_group.setdefault(shared[record], []).append(f"`{max(option.opts, key=len)}`")
+        else:
+            own.append(record)
+    if own:
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+    if isinstance(command, click.Group):
+        command.format_commands(context, formatter)
+    level = "##" if context.command_path.count(" ") < 2 else "###"
+    links = "".join(f"- [{group}](#{anchor(group)}): {', '.join(names)}\n" for group, names in by_group.items())
+    return f"{level} {context.command_path}\n\n{block(formatter)}" + (f"\n{links}" if links else "")
+
+
+def shared_group(group: str, records: list[Record], takers: dict[Record, list[str]]) -> str:
+    """Return the help of shared options of one group, in a block for each set of commands that has them."""
+    text = f"### {group}\n"
+    together: dict[str, list[Record]] = {}
+    for record in records:
+        together.setdefault(", ".join(takers[record]), []).append(record)
+    for names, some in together.items():
+        formatter = click.HelpFormatter(width=100)
+        formatter.write_dl(some)
+        text += f"\n{names}:\n\n{block(formatter)}"
+    return text
+
+
+def block(formatter: click.HelpFormatter) -> str:
+    """Return what a formatter holds as a block of code."""
+    return f"```\n{formatter.getvalue().rstrip()}\n```\n"
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and Sphinx make it."""
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -").replace(" ", "-")
 
 
 FORMATS_HEAD = """# Formats
@@ -55,13 +121,12 @@ FORMATS_TAIL = """
 in use that is nodata, NaN or infinite is masked.
 
 HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; where one holds more lines than that, a warning
-says how often each is decompressed. What cannot be read by lines is inflated once, to a scratch file in the system's temporary folder
-(`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks
-or tiles of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). MATLAB v5 is
-read by scipy, which needs memory for the variable once. Chunks of HDF5 are decoded by all cores, twice as fast with isal
-(`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
+says how often each is decompressed. A file that cannot be read by lines is inflated once, to a scratch file in the system's temporary
+folder (`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks or tiles
+of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). All cores decode HDF5's chunks, twice as
+fast with isal (`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
 
-Of a gzip-compressed cube the checksum counts; anything behind the compressed data is an error.
+A gzip-compressed cube must have the right checksum, and nothing behind the compressed data.
 """
 
 
@@ -96,15 +161,33 @@ def formats_page() -> str:
 
 
 QUANTIZE = """
-`--quantize STEP` stores abundances, sums by class, means over draws (`--monte-carlo`) and residuals as unsigned 16-bit integers:
-a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be negative (residuals, `ucls`, `scls`,
-`mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; one that does not ends the run with
-an error that names the map. Residuals are in the scene's unit, so their step has the power of ten that brings the largest value of
-the endmembers to above 0.2 and at most 2: it is STEP for reflectance from 0 to 1, and 10 000 STEP for reflectance times 10 000.
-ENVI headers have them as `data gain values` and `data offset values`, GeoTIFF as scale and
-offset, HDF5 as `scale_factor` and `add_offset`; all commands of unmix read the values. The other maps stay float32, and the
-certificate and `run.json` are of the values before they are stored. STEP is at most 0.1; `run`, `batch` and `mesma` have the option.
+`--quantize STEP` (at most 0.1; `run`, `batch` and `mesma`) stores abundances, sums by class, means over draws (`--monte-carlo`) and
+residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be
+negative (residuals, `ucls`, `scls`, `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; a
+value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1: in other
+units it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for reflectance
+times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`, `add_offset`), and
+all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of the values before they are stored.
 """
+
+
+def design_page() -> str:
+    """Return the page of the design as it is, with its table of folders made anew."""
+    root = Path(__file__).parents[1]
+    folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
+    modules = [path for path in root.glob("unmix/*.py") if not path.stem.startswith("_")]
+    rows = [
+        (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
+    ]
+    rows += [(f"`{module.relative_to(root)}`", first_line(module)) for module in modules]
+    page = (root / "docs/design.md").read_text(encoding="utf-8")
+    made = "\n\n" + table(("where", "what"), sorted(rows)) + "\n"
+    return re.sub(r"(?<=<!-- folders -->).*(?=<!-- end of folders -->)", lambda _: made, page, flags=re.DOTALL)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0].replace("``", "`")
 
 
 def schema_of_records() -> str:
@@ -114,7 +197,12 @@ def schema_of_records() -> str:
     return SCHEMA.read_text(encoding="utf-8")
 
 
-PAGES = {"cli.md": command_line_page, "formats.md": formats_page, "run.schema.json": schema_of_records}
+PAGES = {
+    "cli.md": command_line_page,
+    "formats.md": formats_page,
+    "design.md": design_page,
+    "run.schema.json": schema_of_records,
+}
 
 
 if __name__ == "__main__":

@@ -10,11 +10,7 @@ from . import options, unmixing
 from .main import print_err, print_out
 
 LIBRARY = click.argument("library", type=options.Input())
-SELECT = click.option(
-    "--select",
-    metavar="A,B*,...",
-    help="Use only the spectra with these names or classes; * and ? are wildcards, !A leaves A out.",
-)
+SELECT = options.option("select")
 COMPLETE = click.option("--complete", is_flag=True, help="Leave out spectra with deleted channels, and say how many.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
 

@@ -21,8 +21,8 @@ from .main import print_out
 @click.option(
     "--max-distance", type=float, metavar="D", help="Leave pixels without a name that are farther from all spectra."
 )
-@click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
-@click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@options.option("select")
+@options.option("library_scale")
 @options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print files and counts as JSON.")
 @options.outputs

@@ -40,9 +40,9 @@ def command(
 ) -> int:  # fmt: skip
     """Choose for each pixel the best model with at most one spectrum of each class (MESMA).
 
-    Writes STEM_model (a band for each class: the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (a band
-    for each class, shade, and the brightness, which is the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done,
-    STEM_run.json. All models are compared; none is drawn at random. Thresholds are in the unit of the scaled cube: the defaults are for
+    Writes STEM_model (for each class the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (the classes,
+    shade, and brightness, the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. All models are
+    compared; none is drawn at random. Thresholds are in the unit of the scaled cube: the defaults are for
     reflectance from 0 to 1. Interrupted runs, lists of cubes and exit codes are as for run.
     """
     settings |= {"method": "mesma"}

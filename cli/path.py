@@ -19,9 +19,9 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
     "--points", type=click.IntRange(2), default=20, metavar="N", show_default=True, help="How many lambda to try."
 )
 @click.option("--l1-weights", metavar="FILE", help="How much each endmember counts, as for run.")
-@click.option("--select", metavar="NAMES", help="Only these spectra or classes: 'oak*,soil'; '!oak*' leaves out.")
+@options.option("select")
 @unmixing.complete
-@click.option("--library-scale", type=float, metavar="F", help="Divide the library's values by F.")
+@options.option("library_scale")
 @options.across_gaps
 @click.option("--json", "as_json", is_flag=True, help="Print noise, path and what both rules choose as JSON.")
 @options.budget
@@ -30,9 +30,8 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
     """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
 
-    For each: how many endmembers a pixel has on average, and how many above 1 %, the median RMSE, and the share of pixels without any
-    endmember. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller
-    one.
+    For each: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without any.
+    Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
     """
     from unmix.jobs.sparse.penalty import path_of_scene
 

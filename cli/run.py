@@ -45,8 +45,8 @@ def command(
     means that every pixel of an exact solver is certified, unless --uncertified ok allows others. Library and cube must have the same
     unit: the scale factor and gains of the header are applied, or --scale instead.
 
-    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues from its last saved state when the same command is given
-    again. Of several cubes, one that fails does not stop the others (exit code 4):
+    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues when the same command is given again. Of several cubes,
+    one that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     settings["count"] = options.parse_count(settings["count"])

@@ -21,9 +21,8 @@ TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
     type=options.one_of(["envi", "emit", "dc1", "dc2"]),
     default="envi",
     show_default=True,
-    help="envi: OUT.hdr with a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
-    "(only --lines, --samples and --seed are for it); dc1, dc2: OUT.hdr of five or nine spectra of a library, -e (only --seed and "
-    "--snr).",
+    help="envi: OUT.hdr, a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
+    "(by --lines, --samples and --seed); dc1, dc2: OUT.hdr of five or nine spectra of a library (by -e, --seed and --snr).",
 )
 @click.option(
     "-e",

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from unmix_cli.docs import command_line_page, commands
+from unmix_cli.main import cli
 
 import unmix
 from unmix.devices import simulated
@@ -76,6 +79,21 @@ def test_the_page_about_python_has_all_of_it():
     page = (ROOT / "docs/api.md").read_text()
     names = {name for name in unmix.__all__ if not name.startswith("__") and not name.endswith("Error")}
     assert names == set(re.findall(r"^\.\. auto(?:function|class):: unmix\.(\w+)", page, re.MULTILINE))
+
+
+def test_every_option_is_named_under_its_command_and_explained_once():
+    page = command_line_page()
+    sections = dict(re.findall(r"^##+ ([^\n]+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    explained = "".join(page.split())
+    for context in commands(cli, click.Context(cli, info_name="unmix")):
+        said = sections[context.command_path]
+        for parameter in context.command.get_params(context):
+            record = parameter.get_help_record(context)
+            if isinstance(parameter, click.Option) and record and "--help" not in parameter.opts:
+                longest = max(parameter.opts, key=len)
+                where = f"{context.command_path} {longest}"
+                assert re.search(rf"(^  |, |`){re.escape(longest)}\b", said, re.MULTILINE), where
+                assert explained.count("".join("".join(record).split())) == 1, where
 
 
 def test_every_page_is_on_the_site():

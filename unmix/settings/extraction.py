@@ -20,10 +20,9 @@ class ExtractSettings:
     )  # fmt: skip
     extract: str | None = option(
         None, "outputs",
-        "Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections, not random), nfindr "
-        "(the largest simplex; random above six), sisal (the smallest around the pixels, where none is pure) or cone (the "
-        "smallest cone around their directions, whatever their brightness; each spectrum a mean of near-pure pixels; sisal "
-        "where brightness does not vary).",
+        "Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections), nfindr (the largest "
+        "simplex; random above six), sisal (the smallest simplex around the pixels, where none is pure) or cone (the smallest cone "
+        "around their directions, whatever their brightness; means of near-pure pixels; sisal where brightness does not vary).",
         "NAME", kind="word", unset="cone; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
     refine: bool = option(
@@ -54,6 +53,6 @@ class ExtractSettings:
     )  # fmt: skip
     seed: int = option(
         0, "values",
-        "Seed of what is random: the directions of vca, and the draws of `monte_carlo` where there are any.",
+        "Seed of random numbers: the directions of vca, the draws of `monte_carlo`.",
         "S", kind="whole", least=0, most=9223372036854775807,
     )  # fmt: skip

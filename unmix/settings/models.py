@@ -19,8 +19,8 @@ class ModelSettings:
     )  # fmt: skip
     limits: str = option(
         "exact", "values",
-        "exact: fractions are not negative and sum to at most one, and each model is fitted under that, so that every pixel has "
-        "a model; viper: models are fitted by least squares, and rejected beyond the following limits.",
+        "exact: models are fitted with fractions that are not negative and sum to at most one, so that every pixel has a model; "
+        "viper: models are fitted by least squares, and rejected beyond the following limits.",
         choices=("exact", "viper"),
     )  # fmt: skip
     fusion: float = option(

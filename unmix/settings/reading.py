@@ -61,9 +61,8 @@ class ReadSettings:
     )  # fmt: skip
     mask_out: Sequence[str] = option(
         (), "contents",
-        "Leave out pixels where this raster is not 0, as masks of EMIT and isofit flag them: `mask_out` 'mask.nc:Cloud flag'. "
-        "May be given several times. {stem} and {dir} stand for each scene's own: '{dir}/{stem:RFL=MASK}.nc:Cloud flag' has "
-        "MASK in place of RFL.",
+        "Leave out pixels where this raster is not 0, as masks of EMIT and isofit flag them: `mask_out` 'mask.nc:Cloud flag'. May "
+        "be repeated. {stem} and {dir} are each scene's own: '{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL.",
         "FILE[:BAND]",
     )  # fmt: skip
     extract_mask: str | None = option(

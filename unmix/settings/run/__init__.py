@@ -28,7 +28,7 @@ class RunSettings:
         None, "outputs",
         "The constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
         choices=tuple(METHODS),
-        unset="nnls, and fractions that do not depend on brightness: `normalize` length, or sum with `endmembers`, and "
+        unset="fractions that do not depend on brightness: nnls with `normalize` length, or sum with `endmembers`, and "
         "`extract` cone; fcls where the brightness of a scene does not vary",
         is_first=True,
     )  # fmt: skip
@@ -39,14 +39,14 @@ class RunSettings:
     )  # fmt: skip
     endmembers: "str | os.PathLike[str] | Endmembers | None" = of_endmembers(
         None, "contents",
-        "Spectral library to use: a CSV, ENVI or MATLAB file, a USGS or ECOSTRESS text file, or a folder of such text files.  "
-        "run extracts endmembers from the cube without it.",
+        "Spectral library: CSV, ENVI, MATLAB, text of the USGS or ECOSTRESS, or a folder of such text. Without it run extracts "
+        "endmembers from the cube.",
         "FILE", kind="input", short="-e", is_path=True,
         is_first=True,
     )  # fmt: skip
     select: str | None = of_endmembers(
         None, "contents",
-        "Use only the spectra of `endmembers` with these names or classes; * and ? are wildcards, !A leaves A out.",
+        "Use only the spectra with these names or classes; * and ? are wildcards, !A leaves A out.",
         "A,B*,...", is_of_library="chooses spectra of",
     )  # fmt: skip
     complete: bool = of_endmembers(
@@ -71,8 +71,8 @@ class RunSettings:
     )  # fmt: skip
     names: "str | os.PathLike[str] | Endmembers | None" = of_endmembers(
         None, "contents",
-        "Where pixels have a spectrum in common that no mixture of the endmembers has, name the spectrum of this library that "
-        "explains it: in the log, the record and the report. Not for `l1` and `l21`.",
+        "Where pixels share a spectrum that no mixture of the endmembers has, name it after this library: in log, record and "
+        "report. Not for `l1` and `l21`.",
         "LIBRARY", kind="input", is_path=True, unset="what `select` leaves out of `endmembers`",
     )  # fmt: skip
     by: str | None = of_outputs(
@@ -92,17 +92,15 @@ class RunSettings:
     )  # fmt: skip
     weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
-        "Weigh the bands, in pixels and library: a number for each band, a number a line; or noise, for the inverse of `noise`. "
-        "Their scale has no effect. RMSE and certificate are those of the weighted bands; the RMSE without weights goes to "
-        "STEM_unweighted.",
+        "Weigh the bands, in pixels and library: a number for each band, one a line; or noise, for the inverse of `noise`. Their "
+        "scale has no effect. RMSE and certificate are of the weighted bands; the RMSE without weights goes to STEM_unweighted.",
         "FILE", is_path=True, choices=("noise",),
     )  # fmt: skip
     l1: float | str | None = of_model(
         None, "values",
-        "For nnls: a penalty on the sum of abundances, to the optimum of half the squared residual plus LAMBDA times the sum, "
-        "in the unit of the scaled cube: few spectra of a large library. auto: the one with the least expected error of the "
-        "fit, discrepancy: the one that leaves as much as there is noise, by `noise` or the scene (another pass). unmix path "
-        "shows what each does.",
+        "For nnls: minimise half the squared residual plus LAMBDA times the sum of abundances, in the unit of the scaled cube: few "
+        "spectra of a large library. auto: the least expected error of the fit; discrepancy: a residual as large as the noise, by "
+        "`noise` or the scene (another pass). unmix path shows what each does.",
         "LAMBDA", kind="number", choices=CHOSEN_BY,
     )  # fmt: skip
     l1_weights: str | os.PathLike[str] | None = of_model(
@@ -112,20 +110,20 @@ class RunSettings:
     )  # fmt: skip
     l21: float | str | None = of_model(
         None, "values",
-        "For nnls: a penalty on the lengths of the rows of abundances, LAMBDA times the root of the sum of squares of each "
-        "endmember over the scene: few spectra of a large library for all pixels together. Only these are written. Some 20 "
-        "passes over the cube. auto: the LAMBDA with the least expected error of the fit.",
+        "For nnls: a penalty on each endmember over the scene, LAMBDA times the root of the sum of its squared abundances: few "
+        "spectra of a large library for all pixels together. Only these are written. Some 20 passes over the cube. auto: the "
+        "least expected error of the fit.",
         "LAMBDA", kind="number", choices=("auto",),
     )  # fmt: skip
     at_most: int | None = of_model(
         None, "values",
-        "For nnls: use at most K endmembers in each pixel: those that no exchange of one for another betters, each solved to "
-        "its optimum and certified. On the CPU.",
+        "For nnls: use at most K endmembers in each pixel, so that no exchange of one for another fits better; certified. On the "
+        "CPU.",
         "K", kind="whole", least=1,
     )  # fmt: skip
     normalize: str | None = of_model(
         None, "values",
-        "For nnls and pcls: write fractions that sum to one in place of abundances, and what they were divided by, STEM_scale. "
+        "For nnls and pcls: write fractions that sum to one in place of abundances, and their divisor, STEM_scale. "
         "sum: shares of the area, where the brightness of the spectra is right; length: shares of spectra of unit length, for "
         "extracted ones. Neither depends on the brightness of a pixel. Shade takes no part.",
         choices=tuple(NORMALIZATIONS), unset="none with `method`",
@@ -144,8 +142,8 @@ class RunSettings:
         "auto", "contents",
         "For `uncertainty`, `monte_carlo`, `weights` noise, `l1` auto and discrepancy, `l21` auto: the noise of each band, a "
         "number a line, in the unit of the scaled cube; or, for `uncertainty`, a cube with that of each pixel, as EMIT's "
-        "RFLUNCERT, to which `scale` applies too; auto takes what each pixel's residual shows, model errors included; none "
-        "draws spectra alone. {stem} and {dir} as for `mask_out`.",
+        "RFLUNCERT (`scale` applies); auto: from each pixel's residual, model errors included; none: draw spectra alone. {stem} "
+        "and {dir} as for `mask_out`.",
         "FILE", is_path=True, choices=("auto", "none"),
     )  # fmt: skip
     within: float | str | None = of_outputs(
@@ -223,8 +221,8 @@ class RunSettings:
     )  # fmt: skip
     quantize: float | None = of_outputs(
         None, "values",
-        "Write abundances, sums by class and residuals as 16-bit integers of this step, 1e-4 for example and at most 0.1, with "
-        "scale and offset in the header; 65535 is no data. A value that does not fit is an error. For residuals STEP is of "
+        "Write abundances, sums by class and residuals as 16-bit integers of this step (at most 0.1), such as 1e-4, with scale and "
+        "offset in the header; 65535 is no data. A value that does not fit is an error. For residuals STEP is of "
         "reflectance from 0 to 1.",
         "STEP", kind="number",
     )  # fmt: skip
