@@ -1,10 +1,10 @@
 """Time two checkouts in turn and fail where this one is slower: ``python tests/bench/guard.py OTHER [DATA [DEVICE [PAIRS]]]``.
 
-OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000 pixels in memory, by
-each method, in scene order and as dense mixtures, from three endmembers to a library of 60, with fractions, l1 and MESMA; the start of
-`unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million resident pixels, as kernels.py of each
-checkout times them. Prints a line for each case: the best seconds of both, and the median of this one's over the other's in PAIRS (7)
-alternating pairs of processes. Exit code 1 where that median and the ratio of the best are both above 1.03.
+OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000 pixels in
+memory, in scene order and as dense mixtures, of three endmembers to a library of 60, with fractions, l1, residual and certificate;
+the start of `unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million resident pixels, as
+kernels.py of each checkout times them. Prints a line for each case: the best seconds of both, and the median of this one's over the
+other's in PAIRS (7) alternating pairs of processes. Exit code 1 where that median and the ratio of the best are both above 1.03.
 """
 
 import json
@@ -62,8 +62,8 @@ STARTS = """
 import json, subprocess, sys, time
 checkout, folder = sys.argv[1:3]
 main = [sys.executable, "-c", f"import sys; sys.path.insert(0, {checkout!r}); import cli.main; cli.main.main()"]
-runs = {"--help": ["--help"], "run": ["run", f"{folder}/small.hdr", "-e", f"{folder}/salinas_09.csv", "-o", f"{folder}/out", "--overwrite",
-                                      "--device", "cpu", "-q"]}
+small = ["run", f"{folder}/small.hdr", "-e", f"{folder}/salinas_09.csv", "-o", f"{folder}/out", "--overwrite", "--device", "cpu", "-q"]
+runs = {"--help": ["--help"], "run": small}
 for name, words in runs.items():
     best = 1e9
     for _ in range(4):

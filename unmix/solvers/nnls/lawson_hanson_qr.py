@@ -9,7 +9,9 @@ duals from its Gram matrix; a second search, which decides, computes them from t
 import functools
 from typing import Any, NamedTuple
 
-from ...compiled.cooperative import Team
+from ...compiled.cooperative import ALONE, Team
+from ...compiled.jit import compiled
+from ...compiled.simd import Width
 
 # Share of a dependent column's length that is orthogonal to the passive columns, at most.
 DEPENDENT_COLUMN = 1e-13
@@ -378,3 +380,33 @@ def nnls_function(team: Team) -> Any:
         return steps
 
     return nnls
+
+
+class Own(NamedTuple):
+    """Scratch of one pixel of a tile."""
+
+    scratch: Any  # Scratch
+    reduction_buffer: Any  # (2,)
+    pixel: Any  # (L,)
+    answer: Any  # (p,)
+
+
+def by_system(ops: Width) -> Any:
+    """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `Own`."""
+    nnls, width = nnls_function(ALONE), ops.width
+
+    @compiled
+    def search(plan, tile, work, count):
+        L, p = plan.E.shape
+        A = Matrix(plan.E, plan.columns, plan.G, plan.norms)
+        for s in range(count):
+            for k in range(L):
+                work.pixel[k] = tile.Y[k, s]
+            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.reduction_buffer, work.answer)
+            for j in range(p):
+                tile.A[j, s] = work.answer[j]
+        for s in range(count, width):  # lanes that hold no pixel
+            for j in range(p):
+                tile.A[j, s] = 0.0
+
+    return search

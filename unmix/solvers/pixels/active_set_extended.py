@@ -18,7 +18,7 @@ from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
 from .gather import Stored, gather_function
 from .scalar import FREE, PASSIVE
-from .tile import Results, Tile, settle_tile, tile_rows, write_residual, write_tile
+from .tile import Results, Tile, settle_tile, tile_rows, writer
 
 # Factor that covers the rounding of the bound itself.
 OWN_ROUNDING = 1.0 + 2.0**-40
@@ -288,12 +288,8 @@ def search(exact, work, size):
 @functools.cache
 def prover() -> Any:
     """Return the compiled function behind `prove_pixels`, which takes its scratch as arguments."""
-    width, gather, product, certify = (
-        WIDE.width,
-        gather_function("bip", WIDE),
-        product_function(),
-        certify_function(WIDE),
-    )
+    width, gather, write = WIDE.width, gather_function("bip", WIDE), writer(WIDE)
+    product, certify = product_function(), certify_function(WIDE)
 
     @compiled
     def prove(raw, count, unshifted, stored, plan, exact, results, tile, work):
@@ -327,9 +323,7 @@ def prover() -> Any:
                     tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:
                 settle_tile(plan, tile, work.face, pixels)
-            write_tile(tile, results, 0, first, pixels, plan.E.shape[0])
-            if results.residual.shape[0] > 0:
-                write_residual(plan.E, tile, results, 0, first, pixels)
+            write(plan.E, tile, results, 0, first, pixels)
 
     return prove
 

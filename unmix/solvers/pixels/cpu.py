@@ -13,12 +13,12 @@ import numpy as np
 from ...certificate import Face, face_shapes
 from ...compiled.jit import address_of, call_at, compiled
 from ...compiled.simd import WIDE
-from ..nnls.lawson_hanson_qr import Scratch, scratch_shapes
+from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .at_most import new_search
 from .gather import gather_function
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
-from .tile import Own, Results, Stored, Tile, answer_function, tile_rows, write
+from .tile import Results, Stored, Tile, answer_function, tile_rows, writer
 from .working_set import ALL_AT_ONCE, new_working_set
 
 
@@ -51,7 +51,7 @@ def new_face(p: int) -> Face:
 @functools.cache
 def tiles_solver(interleave: str) -> Any:
     """Return the compiled function behind `range_solver`; it takes its scratch, and the address of a solver's `answer_function`."""
-    gather, width = gather_function(interleave, WIDE), WIDE.width
+    gather, write, width = gather_function(interleave, WIDE), writer(WIDE), WIDE.width
 
     @compiled
     def solve_tiles(start, stop, raw, stored, results, answer, plan, tile, work, face):
