@@ -97,7 +97,7 @@ HOUSE = {
     ),
     "jobs/finished": (
         ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "settings", "library",
-         "io/formats", "io", "errors"),
+         "io/formats", "io", "blocks", "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "jobs": (

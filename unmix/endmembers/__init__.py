@@ -1,7 +1,5 @@
 """Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
-import numpy as np
-
 from ..blocks import cores
 from ..io.cube import Bands, Cube
 from .counts import Counts
@@ -42,11 +40,6 @@ def count_endmembers(
     return counts
 
 
-def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
-    """Return the spectrum of one pixel, scaled; array (L,), float64."""
-    return Passes([Scene(cube, bands, None)], 0, 1).spectra(0, line)[sample]
-
-
 __all__ = [
     "Counts",
     "Scene",
@@ -57,7 +50,6 @@ __all__ = [
     "extract_endmembers",
     "extract_from",
     "named",
-    "pixel_spectrum",
     "purest_of",
     "signal_of",
 ]

@@ -12,7 +12,7 @@ from ..blocks import cores
 from ..compiled.jit import allocating
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, bytes_per_line, spectra
+from ..io.cube import Bands, Cube, read_pixels
 from ..solvers.pixels.gather import gather_function
 from .statistics import Moments, each_line, merged, moments, projected, stored_of
 
@@ -127,9 +127,7 @@ class Passes:
 
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
-        cube, bands, _ = self.scenes[number]
-        raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
-        return spectra(raw, cube.interleave, bands)
+        return read_pixels(*self.scenes[number], line)[0]
 
 
 def after(first: int, visit: Visit) -> Visit:

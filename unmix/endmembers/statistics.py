@@ -5,7 +5,7 @@ Each line is summed separately, its pixels in order, and the sums of lines are a
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from ..blocks import plan_blocks
 from ..compiled.jit import allocating, compiled
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, bytes_per_line
+from ..io.cube import Bands, Cube, bytes_per_line, read_blocks
 from ..scene.fill import ConstantPixels
 from ..solvers.pixels.gather import Stored, gather_function, product_function
 
@@ -150,12 +150,11 @@ def line_projection(interleave: str) -> Any:
     return project_line
 
 
-def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
-    """Read the scene once and pass each block to ``visit``, in order; ``beside`` is the bytes that ``visit`` needs for each line."""
-    block_plan = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
-    buffer = np.empty(block_plan.lines_per_block * bytes_per_line(cube), np.uint8)
-    for lines in block_plan:
-        visit(cube.read(lines, buffer), lines)
+def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
+    """Read the scene once, in blocks of a memory budget; ``beside`` is the bytes that the caller needs for each line of a block."""
+    return read_blocks(
+        cube, plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
+    )
 
 
 def stored_of(bands: Bands, nodata: float | None) -> Stored:
@@ -195,19 +194,16 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
 
     constants = ConstantPixels(cube, bands, nodata)
 
-    def visit(raw: np.ndarray, lines: slice) -> None:
-        nonlocal pixels, pairs
-        constants.look(raw, lines)
-        n = lines.stop - lines.start
-        for first in range(0, n, lines_at_once):
-            some = range(first, min(first + lines_at_once, n))
-            for counts, line_total, line_sums in pool.map(functools.partial(one_line, raw, lines.start), some):
-                pixels, pairs = pixels + counts[0], pairs + counts[1]
-                np.add(total, line_total, out=total)
-                np.add(sums[: len(line_sums)], line_sums, out=sums[: len(line_sums)])
-
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, visit)
+        for lines, raw in walk(cube, budget):
+            constants.look(raw, lines)
+            n = lines.stop - lines.start
+            for first in range(0, n, lines_at_once):
+                some = range(first, min(first + lines_at_once, n))
+                for counts, line_total, of_line in pool.map(functools.partial(one_line, raw, lines.start), some):
+                    pixels, pairs = pixels + counts[0], pairs + counts[1]
+                    np.add(total, line_total, out=total)
+                    np.add(sums[: len(of_line)], of_line, out=sums[: len(of_line)])
     constants.warn()
     second, differences = (np.tril(matrix) + np.tril(matrix, -1).T for matrix in sums)
     n = max(1, pixels)
@@ -273,19 +269,11 @@ def each_line(
     visit : callable
         See `projected`.
     """
-    out = np.empty((0, *shape))
-
-    def one_block(raw: np.ndarray, lines: slice) -> None:
-        nonlocal out
-        pixels = (lines.stop - lines.start) * cube.samples
-        if len(out) < pixels:
-            out = np.empty((pixels, *shape))
-
-        def work(line: int) -> None:
-            one_line(raw, line, out[line * cube.samples : (line + 1) * cube.samples])
-
-        list(pool.map(work, range(lines.stop - lines.start)))
-        visit(lines.start * cube.samples, out[:pixels])
-
+    out = np.empty((0, cube.samples, *shape))
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, one_block, 8 * math.prod(shape) * cube.samples)
+        for lines, raw in walk(cube, budget, 8 * math.prod(shape) * cube.samples):
+            n = lines.stop - lines.start
+            if len(out) < n:
+                out = np.empty((n, cube.samples, *shape))
+            list(pool.map(functools.partial(one_line, raw), range(n), out))
+            visit(lines.start * cube.samples, out[:n].reshape(-1, *shape))

@@ -15,10 +15,9 @@ import numpy as np
 from .._version import build
 from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
-from ..endmembers import pixel_spectrum, signal_of
+from ..endmembers import signal_of
 from ..errors import InputError, LibraryError, MethodError
-from ..io import missing
-from ..io.cube import bytes_per_line, counted, ranges
+from ..io.cube import counted, ranges, read_pixels
 from ..io.formats.header import nanometres
 from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
@@ -200,9 +199,9 @@ def read(
             raise LibraryError(
                 f"{target}: row {row}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
             )
-        X[i] = pixel_spectrum(scene, used, line, sample)
-        raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-        if missing(raw, scene.interleave, used, nodata)[sample]:
+        of_pixel, masked = read_pixels(scene, used, nodata, line, [sample])
+        X[i] = of_pixel[0]
+        if masked[0]:
             raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")
     return Spectra(X, None, bands, waves, stem, None, inputs, watch), values["value"]
 

@@ -27,13 +27,13 @@ from ..arrays.nmf import (
     filled,
     unit_of,
 )
-from ..blocks import cores, parse_size, plan_blocks
+from ..blocks import BlockPlan, cores, parse_size, plan_blocks
 from ..compiled.cache import seconds_compiling
 from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import Scene, capped, counts_of, extract_endmembers, signal_of
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, spectra
+from ..io import Bands, Cube, bytes_per_line, read_blocks, read_lines, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
 from ..io.window import to_extract_from
@@ -272,7 +272,7 @@ class Pixels:
     def floats(self, lines: slice) -> np.ndarray:
         """Return some lines as float32 (pixels, L): negative values and those of masked pixels are 0."""
         n, samples, L = lines.stop - lines.start, self.scene.samples, len(self.stored.bands)
-        raw = self.scene.read(lines, np.empty(n * bytes_per_line(self.scene), np.uint8))
+        raw = read_lines(self.scene, lines)
         out = np.empty((n * samples, L), np.float32)
 
         def convert_line(line: int) -> int:
@@ -348,10 +348,8 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
     )
     sums = np.zeros(p)
     step = max(1, min(scene.lines, 2**24 // max(1, 8 * scene.samples * L)))
-    for first in range(0, scene.lines, step):
-        lines = slice(first, min(first + step, scene.lines))
-        n = lines.stop - first
-        raw = scene.read(lines, np.empty(n * bytes_per_line(scene), np.uint8))
+    for lines, raw in read_blocks(scene, BlockPlan(scene.lines, step, 1)):
+        n = lines.stop - lines.start
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):

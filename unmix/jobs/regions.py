@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from ..io.cube import by_pixel, counted
+from ..io import Bands, Cube, missing, open_cube, spectra
+from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
 from ..io.formats.header import words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.read import brief
@@ -112,7 +112,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     numbers = np.zeros((scene.lines, scene.samples), np.int32)
     for line in range(scene.lines):
         at = line + first_line
-        raw = raster.read(slice(at, at + 1), np.empty(bytes_per_line(raster), np.uint8))
+        raw = read_lines(raster, slice(at, at + 1))
         values = by_pixel(raw, raster.interleave)[0, first_sample : first_sample + scene.samples, 0].astype(float)
         values = np.where(np.isfinite(values) & (values != raster.nodata), values, 0)
         if np.any((values != np.round(values)) | (values < 0) | (values > 65535)):
@@ -252,17 +252,10 @@ def lines_of(
     scene: Cube, used: Bands, nodata: float | None, chosen: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield for each line with chosen pixels: its number, their samples, their spectra (n, L), and which of them are masked."""
-    together = min(scene.lines_together, scene.lines)
-    buffer = np.empty(together * bytes_per_line(scene), np.uint8)
-    for first in range(0, scene.lines, together):
-        last = min(first + together, scene.lines)
-        if not chosen[first:last].any():
-            continue
-        raw = scene.read(slice(first, last), buffer)
-        for line in range(first, last):
+    for lines, raw in read_blocks(scene, (lines for lines in cut(scene) if chosen[lines].any())):
+        for at, line in enumerate(range(lines.start, lines.stop)):
             samples = np.flatnonzero(chosen[line])
             if len(samples):
-                at = slice(line - first, line - first + 1)
-                one = raw[:, at] if scene.interleave == "bsq" else raw[at]
+                one = raw[:, at : at + 1] if scene.interleave == "bsq" else raw[at : at + 1]
                 Y, masked = spectra(one, scene.interleave, used), missing(one, scene.interleave, used, nodata)
                 yield line, samples, Y[samples], masked[samples]

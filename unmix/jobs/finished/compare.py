@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ...blocks import BlockPlan
 from ...endmembers.quality import angles_between
 from ...errors import InputError, OutputError
 from ...io import Cube, bytes_per_line, open_cube
-from ...io.cube import band_names, by_pixel
+from ...io.cube import band_names, by_pixel, read_blocks
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...outputs.maps.map_type import decoded
@@ -303,19 +304,15 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
     cubes = one.cube, other.cube
-    step = max(1, min(BLOCK_BYTES // max(map(bytes_per_line, cubes)), cubes[0].lines))
-    step = max(step, *(min(cube.lines_together, cube.lines) for cube in cubes))
-    buffers = [np.empty(step * bytes_per_line(cube), np.uint8) for cube in cubes]
-    for first in range(0, cubes[0].lines, step):
-        lines = slice(first, min(first + step, cubes[0].lines))
-        values = [
-            by_pixel(cube.read(lines, buffer), cube.interleave).astype(float) for cube, buffer in zip(cubes, buffers)
-        ]
+    step = max(1, BLOCK_BYTES // max(map(bytes_per_line, cubes)), *(cube.lines_together for cube in cubes))
+    blocks = BlockPlan(cubes[0].lines, step, 1)
+    for (lines, a), (_, b) in zip(*(read_blocks(cube, blocks) for cube in cubes)):
+        values = [by_pixel(raw, cube.interleave).astype(float) for cube, raw in zip(cubes, (a, b))]
         present = [
             np.isfinite(each).all(axis=2) & (True if cube.nodata is None else (each != cube.nodata).all(axis=2))
             for cube, each in zip(cubes, values)
         ]
-        yield first, values[0], values[1], present[0], present[1]
+        yield lines.start, values[0], values[1], present[0], present[1]
 
 
 def squares_between(one: Side, other: Side) -> np.ndarray:

@@ -95,14 +95,12 @@ def match(
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
         with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
             image = PlainMap(scene, file)
-
-            def visit(raw: np.ndarray, lines: slice) -> None:
+            beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
+            for _, raw in walk(scene, parse_size(str(memory)), beside):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
                     counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
                     image.put(rows)
-
-            walk(scene, parse_size(str(memory)), visit, 8 * scene.samples * (len(library.names) + 3 * len(bands.index)))
         if not counts.any():
             raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
@@ -114,14 +112,14 @@ def match(
         }
         write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", np.dtype("f4"), fields))
         table = io.StringIO()
-        rows = [
+        table_rows = [
             (n + 1, name, kind, int(counts[n + 1])) for n, (name, kind) in enumerate(zip(library.names, library.kinds))
         ]
-        csv.writer(table, lineterminator="\n").writerows([("number", "name", "class", "pixels"), *rows])
+        csv.writer(table, lineterminator="\n").writerows([("number", "name", "class", "pixels"), *table_rows])
         write_new(files[TABLE], table.getvalue())
     return {
         "files": [str(folder / (scene.stem + ending)) for ending in endings], "none": int(counts[0]),
-        "spectra": [dict(zip(("number", "name", "class", "pixels"), row)) for row in rows],
+        "spectra": [dict(zip(("number", "name", "class", "pixels"), row)) for row in table_rows],
     }  # fmt: skip
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from ...blocks import cores, parse_size
+from ...blocks import BlockPlan, cores, parse_size
 from ...endmembers import signal_of
 from ...errors import MethodError
-from ...io.cube import Bands, Cube, bytes_per_line, missing, spectra
+from ...io.cube import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...outputs.maps.plain_map import PlainMap, header_of, new_files
@@ -110,9 +110,7 @@ def superpixels(
 
 def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the pixels of ``lines`` lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
-    buffer = np.empty(min(lines, scene.lines) * bytes_per_line(scene), np.uint8)
-    for first in range(0, scene.lines, lines):
-        raw = scene.read(slice(first, min(first + lines, scene.lines)), buffer)
+    for _, raw in read_blocks(scene, BlockPlan(scene.lines, lines, 1)):
         good = ~missing(raw, scene.interleave, bands, nodata).reshape(-1, scene.samples)
         Y = spectra(raw, scene.interleave, bands).reshape(*good.shape, len(bands.index))
         Y[~good] = 0.0

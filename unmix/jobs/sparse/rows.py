@@ -159,14 +159,11 @@ class Blocks:
         scene, L = self.scene, len(self.used.index)
         kept = np.empty((0, L))
 
-        def add(raw: np.ndarray, lines: slice) -> None:
-            nonlocal kept
+        for _, raw in walk(scene, self.budget, 4 * 8 * L * scene.samples):
             good = ~missing(raw, scene.interleave, self.used, self.nodata)
             kept = np.concatenate([kept, spectra(raw, scene.interleave, self.used)[good]])
             while len(kept) >= BLOCK_PIXELS:
                 visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
                 kept = kept[BLOCK_PIXELS:]
-
-        walk(scene, self.budget, add, 4 * 8 * L * scene.samples)
         if len(kept):
             visit(np.ascontiguousarray(kept))
