@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +27,32 @@ MOST_NAMED = 8
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
+cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input())
+list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
 scenes = options.combine(
-    click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input()),
-    click.option(
-        "--list",
-        "listed",
-        type=options.Input(allow_dash=True),
-        metavar="FILE",
-        help="Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
-        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error.",
+    cubes,
+    list_of_cubes(
+        "Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
+        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error."
     ),
-    click.option(
+    options.value(
         "--shard",
+        "Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
         metavar="I/N",
-        help="Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
     ),
 )
-
 reporting = options.combine(
-    click.option(
+    options.value(
         "--uncertified",
-        type=options.one_of(["fail", "ok"]),
+        "Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
+        type=("fail", "ok"),
         default="fail",
-        show_default=True,
-        help="Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each scene on stdout."),
-    click.option(
-        "--progress",
-        "progress_kind",
-        type=options.one_of(["auto", "bar", "json", "none"]),
-        default="auto",
-        show_default=True,
-        help="Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none.",
+    options.flag("--json as_json", "Print a line of JSON for each scene on stdout."),
+    options.progress(
+        "Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none."
     ),
-)  # fmt: skip
+)
 
 
 def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
