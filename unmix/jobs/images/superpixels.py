@@ -95,17 +95,14 @@ def superpixels(
                     found += int(of_tile.max(initial=0))
                 image.put(np.where(good[..., None], Y, np.nan).reshape(-1, L))
                 labels.write(of_strip.astype("<i4").tobytes())
-        fields = {"bands": L, "data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
-        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", np.dtype("f4"), fields))
+        fields = {"data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
+        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", "f4", L, fields))
         noise = np.sqrt(np.diag(moments.differences) * found / moments.pixels)
         write_new(parts[NOISE], "".join(f"{float(value)!r}\n" for value in noise))
-        of_labels = {"bands": 1, "band names": ["superpixel"], "data ignore value": "0"}
-        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", np.dtype("i4"), of_labels))
-    return {
-        "files": [str(folder / (scene.stem + name)) for name in names],
-        "superpixels": found,
-        "fractions": U.shape[1],
-    }
+        of_labels = {"band names": ["superpixel"], "data ignore value": "0"}
+        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", "i4", 1, of_labels))
+    files = [str(folder / (scene.stem + name)) for name in names]
+    return {"files": files, "superpixels": found, "fractions": U.shape[1]}
 
 
 def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
