@@ -13,18 +13,8 @@ from .scene_page import document, embedded, percent, picture_of, text
 # The most runs that are shown with a picture, and its longest side.
 MOST_PICTURES, PICTURE = 200, 96
 COLUMNS = (
-    "",
-    "scene",
-    "state",
-    "method",
-    "endmembers",
-    "pixels",
-    "certified",
-    "median RMSE",
-    "worst κ",
-    "seconds",
-    "warnings",
-)
+    "", "scene", "state", "method", "endmembers", "pixels", "certified", "median RMSE", "worst κ", "seconds", "warnings",
+)  # fmt: skip
 
 
 def row_of(state: State, beside: Path, folder: Path, with_picture: bool) -> tuple[int, str]:
