@@ -96,7 +96,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "jobs/finished": (
-        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "settings", "library",
+        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "settings", "library",
          "io/formats", "io", "blocks", "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),

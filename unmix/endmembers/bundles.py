@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..library.match import angles_between
 from .nfindr import Simplex, components, exchanged_from, spanning_and_seeded
 from .passes import Passes
-from .quality import angles_between
 from .statistics import Moments
 from .vca import Points
 
@@ -61,14 +61,7 @@ class Bundles:
 
 
 def bundles(
-    moments: Moments,
-    p: int,
-    seed: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    subsets: int,
-    restarts: int | None = None,
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int, restarts: int | None = None
 ) -> Bundles | list[int]:
     """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
@@ -79,7 +72,7 @@ def bundles(
     Bundles, or list of int
         A list of pixels where there are fewer distinct spectra than p.
     """
-    points, constant = components(moments, p, pixels, budget, passes)
+    points, constant = components(moments, p, budget, passes)
     begin = spanning_and_seeded(p, seed, restarts)
     try:
         whole = exchanged_from(points, constant, p, begin)

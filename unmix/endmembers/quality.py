@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled.jit import compiled
+from ..library.match import angles_between
 from .statistics import Moments
 from .vca import Points, principal
 
@@ -138,14 +139,6 @@ def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
     apart = angles_between(E, E)
     np.fill_diagonal(apart, np.inf)
     return [(int(row.argmin()), float(np.degrees(row.min()))) for row in apart]
-
-
-def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of all others."""
-    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
-    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
-    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
-    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))
 
 
 def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:

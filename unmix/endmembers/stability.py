@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .nfindr import RESIDUAL_ROUNDING, exchanged
+from .nfindr import RESIDUAL_ROUNDING, components, exchanged
 from .passes import Passes
 from .statistics import Moments
-from .vca import Points, corners, principal
+from .vca import Points, corners
 
 # Largest count tried; random starts per count; most pixels sampled.
 MOST_ENDMEMBERS_TRIED, STARTS, PIXELS = 15, 8, 2**18
@@ -33,21 +33,7 @@ class First(Points):
 
 def thinned(moments: Moments, d: int, passes: Passes, budget: int) -> Points:
     """Return d principal components of every n-th pixel; a pass over the files."""
-    every = -(-passes.pixels // PIXELS)
-    points = Points(-(-passes.pixels // every), d, budget)
-    U = principal(moments.covariance, d)
-
-    def put(first: int, rows: np.ndarray) -> None:
-        some = np.ascontiguousarray(rows[-first % every :: every])
-        if len(some):
-            points.put(-(-first // every), some)
-
-    try:
-        passes.project(U, U.T @ moments.mean, put)
-    except BaseException:
-        points.close()
-        raise
-    return points
+    return components(moments, d + 1, budget, passes, -(-passes.pixels // PIXELS))[0]
 
 
 def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int | None:

@@ -5,7 +5,7 @@ the budget, else in a scratch file that is read in pieces.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,15 @@ class Points:
             count = min(self.ROWS, self.pixels - first) * self.d
             yield first, np.frombuffer(self.scratch.read(8 * count)).reshape(-1, self.d)
 
+    def best(self, find: Callable[[np.ndarray], tuple[int, float]]) -> tuple[int, float]:
+        """Return the row to which ``find`` gives the largest value of all pieces, and that value; −1 where it finds none."""
+        best, most = 0, -1.0
+        for first, rows in self.pieces():
+            n, value = find(rows)
+            if value > most:
+                best, most = first + int(n), float(value)
+        return best, most
+
     def row(self, n: int) -> np.ndarray:
         """Return row n."""
         if self.held is not None:
@@ -119,7 +128,7 @@ def signal_to_noise(moments: Moments, p: int) -> float:
     return float(10 * np.log10(max((inside - p / L * power) / rest, 1e-30)))
 
 
-def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
+def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
     """Pick p pixels.
 
     Parameters
@@ -128,8 +137,8 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: P
         Of the scene.
     p, seed : int
         How many to pick; seed of the random directions.
-    pixels, budget : int
-        Pixels in the scene; bytes of memory that their projections may take.
+    budget : int
+        Bytes of memory that the projections of the pixels may take.
     passes : Passes
         Reads the scene.
 
@@ -143,7 +152,7 @@ def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: P
     d = p - 1 if noisy else p
     U = principal(moments.covariance if noisy else moments.second, d)
     centre = U.T @ moments.mean
-    points = Points(pixels, d, budget)
+    points = Points(passes.pixels, d, budget)
     square = 0.0
 
     def keep(first: int, rows: np.ndarray) -> None:
@@ -172,11 +181,7 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
         # With one endmember no direction is orthogonal to A: the pixel with the most signal is picked.
         f = w - A @ (np.linalg.pinv(A) @ w) if p > 1 else np.ones(1)
         f /= np.sqrt(np.square(f).sum())
-        best, most = 0, -1.0
-        for first, rows in points.pieces():
-            n, value = farthest(rows, f, constant)
-            if value > most:
-                best, most = first + int(n), value
+        best, _ = points.best(lambda rows: farthest(rows, f, constant))  # noqa: B023 - called at once
         A[: points.d, i] = points.row(best)
         A[points.d :, i] = constant
         picked.append(best)

@@ -72,8 +72,7 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             return True
         if not path.is_file():
             return False
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+        head = head_of(path)
         if is_matlab(path, head):
             return dataset is None and not is_cube(path) and bool(load_file(path).names)
     except (OSError, CubeError, LibraryError):
@@ -177,10 +176,7 @@ def prepared(
 
 def load_file(path: Path) -> Endmembers:
     """Load the library of one file."""
-    head = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+    head = head_of(path)
     if head.startswith(b"\x89HDF") and not is_matlab(path, head):
         raise LibraryError(f"{path}: is HDF5; as libraries only MATLAB files (.mat) can be HDF5")
     library_format = next(entry for entry in FORMATS if entry.is_it(path, head))
@@ -201,11 +197,16 @@ def files_of(path: Path) -> list[Path]:
 
 def is_pair(path: Path) -> bool:
     """Return whether a library is an ENVI one: a data file and its header."""
-    head = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+    head = head_of(path)
     return next(entry for entry in FORMATS if entry.is_it(path, head)).name == "ENVI"
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, by which its format is recognised; none of what is no file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(HEAD)
 
 
 def load_folder(path: Path) -> list[Endmembers]:
@@ -215,8 +216,7 @@ def load_folder(path: Path) -> list[Endmembers]:
     for file_path in sorted(path.iterdir()):
         if not file_path.is_file():
             continue
-        with file_path.open("rb") as file:
-            head = file.read(HEAD)
+        head = head_of(file_path)
         matching = [entry for entry in formats if entry.is_it(file_path, head)]
         spectra += [entry.load(file_path, read_small(file_path, LONGEST)) for entry in matching][:1]
     if not spectra:

@@ -86,9 +86,7 @@ class Cone:
         return {"cost": self.cost, "pixels": self.pixels, "near_pure": self.near_pure, "sharp": self.sharp}
 
 
-def cone(
-    moments: Moments | None, p: int, seed: int, pixels: int, budget: int, passes: Passes
-) -> Cone | Enclosing | list[int]:
+def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes) -> Cone | Enclosing | list[int]:
     """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
 
     A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. Where the brightness of the scene does not
@@ -109,7 +107,7 @@ def cone(
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = view.weighed(p)
     if moments is not None and view.is_plane(axes):
-        found = sisal(moments, p, seed, pixels, budget, passes)
+        found = sisal(moments, p, seed, budget, passes)
         return replace(found, is_flat=True) if isinstance(found, Enclosing) else found
     begins = starts(data.T, view.sample.lengths, p, seed, PARTS)
     if not begins:

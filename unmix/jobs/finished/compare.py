@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...blocks import BlockPlan
-from ...endmembers.quality import angles_between
 from ...errors import InputError, OutputError
 from ...io import Cube, bytes_per_line, open_cube
 from ...io.cube import band_names, by_pixel, read_blocks
 from ...io.window import Window
 from ...library import Endmembers, load
+from ...library.match import angles_between
 from ...outputs.maps.map_type import decoded
 from ...outputs.names import inputs_of, inputs_of_run
 from ...outputs.run_files.finished import FinishedRun, stem_of_outputs
