@@ -13,7 +13,7 @@ from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
@@ -27,7 +27,7 @@ from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
-from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
+from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
 from .missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from .sum_to_one import cost_of_sum, has_cost
@@ -73,21 +73,11 @@ class Findings:
 
 
 def check(
-    cube: str | os.PathLike[str],
-    endmembers: str | os.PathLike[str] | None = None,
-    *,
-    select: str | None = None,
-    complete: bool = False,
-    classes: str | None = None,
-    library_scale: float | None = None,
-    across_gaps: bool = False,
-    names: str | os.PathLike[str] | Endmembers | None = None,
-    method: str = WITHOUT_METHOD,
-    solver: str | None = None,
-    memory: str | int = "1G",
-    threads: int | None = None,
-    **reading: Any,
-) -> dict[str, Any]:
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
+    complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    names: str | os.PathLike[str] | Endmembers | None = None, method: str = WITHOUT_METHOD, solver: str | None = None,
+    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Check a cube, a library and options before a run; write nothing.
 
     Parameters
@@ -385,10 +375,6 @@ def estimate_cost(
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
     """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
-    parts = []
     step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
-    for part in sampled(scene):
-        complete = ~missing(part, scene.interleave, used, nodata)
-        parts.append(spectra(part, scene.interleave, used)[complete][::step])
-    Y = np.concatenate(parts)
+    Y, _, _ = sampled_spectra(scene, used, nodata, each=step)
     return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

@@ -24,7 +24,8 @@ from ...errors import CubeError, MethodError
 from ...io import Bands, Cube, missing, spectra
 from ...library import Endmembers
 from ...problem.ridge import Ridge
-from .penalty import smaller, some_pixels
+from ...scene.sample import sampled_spectra
+from .penalty import SAMPLE_PIXELS, smaller
 
 log = logging.getLogger("unmix")
 
@@ -89,7 +90,7 @@ class Rows:
         CubeError
             Where the λ that is chosen leaves no endmember.
         """
-        Y, E, l21, chosen_by = some_pixels(scene, used, nodata), library.matrix, self.l21, {}
+        Y, E, l21, chosen_by = sampled_spectra(scene, used, nodata, SAMPLE_PIXELS)[0], library.matrix, self.l21, {}
         moments = signal_of(scene, used, nodata, budget, threads)
         blocks = Blocks(scene, used, nodata, budget)
         largest = largest_l21(blocks, E, threads)
