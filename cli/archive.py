@@ -119,12 +119,9 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
 
 def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]]) -> None:
     """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read."""
-    from unmix.outputs.names import SUFFIXES
-
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
-        stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-        for stem in stems:
+        for stem in stems_of(path):
             writer = writers.get((os.path.realpath(path.parent), stem))
             if writer is not None:
                 advice = (
@@ -133,6 +130,13 @@ def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, othe
                 raise click.UsageError(
                     f"{path}: has the name of an output of {writer}, which this command would replace; {advice}"
                 )
+
+
+def stems_of(path: Path) -> list[str]:
+    """Return the stems of the runs whose output a file's name may be."""
+    from unmix.outputs.names import SUFFIXES
+
+    return [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
@@ -166,11 +170,10 @@ def is_library(path: Path) -> bool:
 
 def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not."""
-    from unmix.outputs.names import SUFFIXES
     from unmix.outputs.run_files.completed import journal_of
 
-    stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-    return any(exists(path.parent / f"{stem}_run.json") or exists(journal_of(path.parent, stem)) for stem in stems)
+    files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))
+    return any(map(exists, itertools.chain.from_iterable(files)))
 
 
 def read_list(path: Path) -> list[Path]:
@@ -281,15 +284,13 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
 def show_plan(plan: dict[str, Any]) -> None:
     """Print what a run would do."""
     names = plan["endmembers"]
-    some = (
-        "extracted from the scene"
-        if names is None
-        else ", ".join(names[:MOST_NAMED]) + ", …" * (len(names) > MOST_NAMED)
-    )
+    some = "extracted from the scene"
+    if names is not None:
+        some = f"{len(names)}: {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
     rows = {
         "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
         "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
-        "endmembers": some if names is None else f"{len(names)}: {some}",
+        "endmembers": some,
         "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
         "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
         "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
@@ -297,24 +298,14 @@ def show_plan(plan: dict[str, Any]) -> None:
         "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
         "there already": ", ".join(plan["outputs_that_exist"]),
     }  # fmt: skip
-    for name, value in rows.items():
-        if value:
-            print_out(f"{name:14}{value}")
+    for line in options.named_rows({name: value for name, value in rows.items() if value}):
+        print_out(line)
 
 
 class Outcomes:
-    """Reports the outcome of each scene, as JSON on stdout and a line in the log, and collects the exit code.
+    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit code.
 
-    Parameters
-    ----------
-    count : int
-        Number of scenes.
-    as_json : bool
-        Whether to print a line of JSON for each on stdout.
-    out_dir : Path, optional
-        Folder of the outputs.
-    uncertified : {"fail", "ok"}
-        Whether uncertified pixels of an exact solver are a failure.
+    ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
     """
 
     def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:

@@ -342,15 +342,8 @@ def match(
 @options.reading
 @options.logs
 def resample(
-    library: Path,
-    cube: Path,
-    out: Path,
-    select: str | None,
-    complete: bool,
-    across_gaps: bool,
-    overwrite: bool,
-    **reading: Any,
-) -> None:
+    library: Path, cube: Path, out: Path, select: str | None, complete: bool, across_gaps: bool, overwrite: bool, **reading: Any,
+) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
     Band responses are Gaussians with the cube's FWHM (or the band spacing, if it has none), reduced by the library's own FWHM.

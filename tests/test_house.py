@@ -171,7 +171,6 @@ LONG = {
     "search": "the same",
     "warp_functions": "eight short functions of a warp that share what they are compiled for",
     "nnls_function": "eleven short functions that are compiled for one team",
-    "nmf_scene": "to be cut: a scene's way of its own",
 }
 
 

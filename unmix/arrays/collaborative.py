@@ -188,13 +188,8 @@ class Sums:
 
 
 def search(
-    each_block: EachBlock,
-    E: np.ndarray,
-    l21: float,
-    threads: int | None,
-    start: np.ndarray | None = None,
-    proven: float = PROVEN,
-) -> Collaborative:
+    each_block: EachBlock, E: np.ndarray, l21: float, threads: int | None, start: np.ndarray | None = None, proven: float = PROVEN,
+) -> Collaborative:  # fmt: skip
     """Find the scales of the optimum, by Newton's method on a convex function of them.
 
     As ``|x| = min (|x|²/η + η) / 2`` over η > 0, the cost is the least of ``½ Σ|y − E a|² + λ/2 Σ_j (|x_j|²/η_j + η_j)`` over a and η,

@@ -162,19 +162,10 @@ def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.nda
 
 
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
-    """Return the matrix of a convolution: column j is the pulse, shifted to begin at sample j.
+    """Return the matrix of a convolution (m, m), or (N, m, m): column j is the pulse, shifted to begin at sample j.
 
-    Parameters
-    ----------
-    pulse : array (w,) or (N, w)
-        The pulse of all systems, or one for each.
-    m : int
-        Number of samples of the received signal.
-
-    Returns
-    -------
-    array (m, m) or (N, m, m), float64
-        Luo and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
+    The pulse is that of all systems (w,), or one for each (N, w); m is the number of samples of the received signal. Luo and Duraiswami
+    2011, eq. 6.2, for a pulse that begins at 0.
     """
     pulse = np.asarray(pulse, np.float64)
     w = min(m, pulse.shape[-1])

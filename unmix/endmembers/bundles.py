@@ -17,15 +17,7 @@ FOUND = 0.5
 
 
 class EveryOther(Points):
-    """Every n-th projected pixel, from one on; the others are as if they were masked.
-
-    Parameters
-    ----------
-    points : Points
-        All of them.
-    first, every : int
-        Pixels ``first``, ``first + every``, and so on.
-    """
+    """Every n-th projected pixel: ``first``, ``first + every``, and so on; the others are as if they were masked."""
 
     def __init__(self, points: Points, first: int, every: int) -> None:
         self.pixels, self.d, self.points, self.first, self.every = points.pixels, points.d, points, first, every
@@ -85,22 +77,11 @@ def bundles(
 
 
 def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:
-    """Assign the spectra of parts to those of the whole scene, one to one in each part, so that the sum of their angles is least.
+    """Assign the spectra of parts (L, p) to those of the whole scene (L, p), one to one, so that the sum of their angles is least.
 
-    Parameters
-    ----------
-    whole : array (L, p)
-        The endmembers of the whole scene.
-    parts : list of arrays (L, p)
-        Those of each part.
-
-    Returns
-    -------
-    groups : list of lists of (int, int)
-        For each endmember, the part and the column of those that belong to it.
-    consensus : list of dict
-        Of each ``found``, the share of the parts that found it, and ``angle``, the median angle (degrees) of theirs to it. Found is
-        what is nearer to it than half of its own angle to the nearest other endmember.
+    Return for each endmember the part and the column of those that belong to it; and ``found``, the share of the parts that found it,
+    with ``angle``, the median angle (degrees) of theirs to it. Found is what is nearer to it than half of its own angle to the nearest
+    other endmember.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -222,10 +222,7 @@ def largest_simplex(
 ) -> Simplex | list[int]:
     """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of SPA.
 
-    Returns
-    -------
-    Simplex or list of int
-        A list of fewer pixels than p where no more span anything.
+    A list of fewer pixels than p where no more span anything.
     """
     points, constant = components(moments, p, budget, passes)
     try:
@@ -241,19 +238,10 @@ def largest_simplex(
 def nfindr(
     moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
 ) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and of `spanning_and_seeded`.
 
-    Parameters
-    ----------
-    smooth : int
-        How many pixels near each corner are wanted.
-    restarts : int, optional
-        See `spanning_and_seeded`.
-
-    Returns
-    -------
-    Simplex or list of int
-        A list where there is no simplex to enlarge: one endmember, or fewer distinct spectra than p.
+    ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one endmember, or fewer
+    distinct spectra than p.
     """
     if p == 1:
         return vca(moments, p, seed, budget, passes)

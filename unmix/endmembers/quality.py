@@ -20,18 +20,11 @@ SHARE_BELOW_LARGEST = 0.999
 
 @compiled
 def count_use(X, inverse, limits, bins, leads, beyond):
-    """Count pixels, rows of X, by their barycentric coordinates; rows with NaN do not count. Return how many count, and are outside.
+    """Count pixels, rows of X (n, p − 1), by their barycentric coordinates; rows with NaN do not count.
 
-    Parameters
-    ----------
-    X : array (n, p - 1)
-    inverse : array (p, p)
-        That of M (`unmix.endmembers.nfindr`).
-    limits : array (p,)
-        A pixel is outside where a coordinate is below minus its limit.
-    bins, leads, beyond : arrays (p, BINS), (p,), (p,), int64
-        Counts to add to: pixels by each coordinate, those of which it is the largest, and those outside, by the coordinate that is the
-        farthest below, in limits.
+    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each coordinate; ``leads``
+    (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is below minus its limit, by the one that
+    is the farthest below. Return how many count, and are outside.
     """
     p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
     for n in range(X.shape[0]):

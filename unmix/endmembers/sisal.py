@@ -241,22 +241,11 @@ def small_pieces(points: Points) -> Iterator[np.ndarray]:
 
 
 def sisal(
-    moments: Moments,
-    p: int,
-    seed: int,
-    budget: int,
-    passes: Passes,
-    outside: float = OUTSIDE,
-    restarts: int | None = None,
-) -> Enclosing | list[int]:
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, outside: float = OUTSIDE, restarts: int | None = None,
+) -> Enclosing | list[int]:  # fmt: skip
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    It begins from N-FINDR's simplex.
-
-    Returns
-    -------
-    Enclosing, or list of int
-        A list of pixels where there are fewer distinct spectra than p.
+    It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, budget, passes)
     try:

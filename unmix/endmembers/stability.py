@@ -42,20 +42,8 @@ def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int 
     With as many corners as a scene has materials there is one largest simplex, and exchanges find it from anywhere; with more, corners
     are noise, and where they end depends on where they begin. It is a hint, not a test: texture has stable corners, too.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the scenes.
-    passes : Passes
-    budget : int
-        Bytes for the components.
-    seed : int
-        The starts are those of VCA with this seed and the next ones.
-
-    Returns
-    -------
-    int or None
-        1 where not even two corners are stable; None where there are fewer than three bands or pixels.
+    ``budget`` is bytes for the components; the starts are those of VCA with ``seed`` and the next ones. 1 where not even two corners
+    are stable; None where there are fewer than three bands or pixels.
     """
     most = min(MOST_ENDMEMBERS_TRIED, len(moments.mean), moments.pixels - 1)
     if most < 2:

@@ -165,12 +165,8 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
-    Also warn of fill values that no header declares; see `unmix.scene.fill`.
-
-    Raises
-    ------
-    CubeError
-        If there are so many bands that their second moment does not fit in memory.
+    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if there are so many bands that their second
+    moment does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L
@@ -223,15 +219,9 @@ def merged(parts: Sequence[Moments]) -> Moments:
 
 
 def projected(
-    cube: Cube,
-    bands: Bands,
-    nodata: float | None,
-    budget: int,
-    threads: int,
-    U: np.ndarray,
-    shift: np.ndarray,
+    cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int, U: np.ndarray, shift: np.ndarray,
     visit: Callable[[int, np.ndarray], None],
-) -> None:
+) -> None:  # fmt: skip
     """Project every pixel, ``x = Uᵀy − shift``, in one pass.
 
     Parameters
@@ -251,23 +241,13 @@ def projected(
 
 
 def each_line(
-    cube: Cube,
-    budget: int,
-    threads: int,
-    shape: tuple[int, ...],
-    one_line: Callable[[np.ndarray, int, np.ndarray], None],
+    cube: Cube, budget: int, threads: int, shape: tuple[int, ...], one_line: Callable[[np.ndarray, int, np.ndarray], None],
     visit: Callable[[int, np.ndarray], None],
-) -> None:
+) -> None:  # fmt: skip
     """Read the scene once, compute a result for each pixel, line by line on threads, and pass the results of each block to ``visit``.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one pixel's result.
-    one_line : callable
-        Fills ``out`` (samples, ...) from line ``line`` of ``raw``.
-    visit : callable
-        See `projected`.
+    ``one_line`` fills ``out`` (samples, ...) from line ``line`` of ``raw``; ``shape`` is that of one pixel's result; ``visit`` as of
+    `projected`.
     """
     out = np.empty((0, cube.samples, *shape))
     with ThreadPoolExecutor(threads) as pool:

@@ -15,29 +15,11 @@ FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return what share of each spectrum's length lies outside of a scene's signal subspace.
+    """Return what share of each spectrum's length, E (L, N), lies outside of a scene's signal subspace, (N,): from 0, inside, to 1.
 
     That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of the scene's
-    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014).
-
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene, L bands.
-    E : array (L, N), float64
-        Spectra, none of them zero.
-    dimensions : int
-        Of the subspace; below L.
-
-    Returns
-    -------
-    array (N,), float64
-        From 0, inside, to 1.
-
-    Raises
-    ------
-    MethodError
-        Where the subspace is all of the bands' space: every distance would be rounding.
+    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the bands' space: every distance
+    would be rounding.
     """
     L = len(E)
     if dimensions >= L:

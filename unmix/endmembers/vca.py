@@ -112,9 +112,13 @@ class Points:
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
     """Return the d leading eigenvectors of a symmetric matrix, (L, d), each with its largest entry positive."""
     _, vectors = np.linalg.eigh(matrix)
-    U = vectors[:, ::-1][:, :d]
-    signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(d)])
-    return np.ascontiguousarray(U * np.where(signs == 0, 1, signs))
+    return np.ascontiguousarray(with_positive_peaks(vectors[:, ::-1][:, :d]))
+
+
+def with_positive_peaks(vectors: np.ndarray) -> np.ndarray:
+    """Return columns with the sign that makes the largest entry of each positive, which an eigensolver leaves open."""
+    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
+    return np.asarray(vectors * np.where(signs == 0, 1.0, signs))
 
 
 def signal_to_noise(moments: Moments, p: int) -> float:

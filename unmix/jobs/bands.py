@@ -73,19 +73,10 @@ class Spectra:
 
 
 def bands_of(
-    source: str | os.PathLike[str],
-    *,
-    target: str | os.PathLike[str] | None = None,
-    most: int | None = None,
-    out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    memory: str | int = "1G",
-    device: str = "auto",
-    threads: int | None = None,
-    reading: dict[str, Any] | None = None,
-    command: Sequence[str] | None = None,
-    **how: Any,
-) -> dict[str, Any]:
+    source: str | os.PathLike[str], *, target: str | os.PathLike[str] | None = None, most: int | None = None,
+    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", device: str = "auto",
+    threads: int | None = None, reading: dict[str, Any] | None = None, command: Sequence[str] | None = None, **how: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Choose bands by successive projections (`unmix.select_bands`), and write the bands and the error curve.
 
     Parameters

@@ -53,29 +53,13 @@ STARTS = ("vca", "spa", "nfindr", "random")
 
 
 def nmf_scene(
-    cube: str | os.PathLike[str],
-    *,
-    count: int | str | None = None,
-    endmembers: str | os.PathLike[str] | None = None,
-    across_gaps: bool = False,
-    start: str | None = None,
-    seed: int = 0,
-    loss: str = "kl",
-    sum_to_one: bool = False,
-    steps: int = MOST_STEPS,
-    tol: float = DEFAULT_TOLERANCE,
-    every: int = EVERY,
-    out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    device: str = "auto",
-    memory: str | int = "1G",
-    gpu_memory: str | int = "1G",
-    threads: int | None = None,
-    format: str = "envi",
-    progress: Progress | None = None,
-    command: Sequence[str] | None = None,
+    cube: str | os.PathLike[str], *, count: int | str | None = None, endmembers: str | os.PathLike[str] | None = None,
+    across_gaps: bool = False, start: str | None = None, seed: int = 0, loss: str = "kl", sum_to_one: bool = False,
+    steps: int = MOST_STEPS, tol: float = DEFAULT_TOLERANCE, every: int = EVERY, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, device: str = "auto", memory: str | int = "1G", gpu_memory: str | int = "1G",
+    threads: int | None = None, format: str = "envi", progress: Progress | None = None, command: Sequence[str] | None = None,
     **reading: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Factorise a scene: write abundances, RMSE and endmembers beside it, as `unmix.run` does.
 
     Parameters
@@ -129,18 +113,8 @@ def nmf_scene(
         outputs.refuse_unfinished(overwrite)
         outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), seconds_compiling()
-        initial = starting_endmembers(
-            scene,
-            used,
-            nodata,
-            endmembers,
-            across_gaps,
-            "auto" if count is None else count,
-            start,
-            seed,
-            budget,
-            threads,
-        )
+        how = endmembers, across_gaps, "auto" if count is None else count, start, seed
+        initial = starting_endmembers(scene, used, nodata, *how, budget, threads)
         E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
             raise LibraryError(

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Bands, Cube, missing, open_cube, spectra
 from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
-from ..io.formats.header import words
+from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.read import brief
 from ..io.remote import located
@@ -36,15 +36,8 @@ LONGEST_FILE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Regions:
-    """Pixels of a scene by class.
-
-    Attributes
-    ----------
-    numbers : array (lines, samples), int32
-        The region of each pixel of the part that is read, from 1; 0 is none.
-    classes : tuple of str
-        The class of each region.
-    """
+    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, the region of each pixel of the part that is read, from 1, or 0
+    for none; and the class of each region."""
 
     numbers: np.ndarray
     classes: tuple[str, ...]
@@ -53,13 +46,9 @@ class Regions:
 def read_file(path: Path) -> bytes:
     """Return the content of a small file; `LibraryError` where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(LONGEST_FILE + 1)
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot be read: {error.strerror or brief(error)}") from None
-    if len(raw) > LONGEST_FILE:
-        raise LibraryError(f"{path}: has more than {LONGEST_FILE} bytes")
-    return raw
+        return read_small(path, LONGEST_FILE)
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
 
 
 def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
@@ -128,12 +117,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     """Return the pixels whose centres are in the polygons of a GeoJSON file; ``column`` is the property with their class.
 
-    Raises
-    ------
-    LibraryError
-        Where the file is no GeoJSON, or a polygon has no such property.
-    CubeError
-        See `unmix.io.polygons.pixels_inside`.
+    `LibraryError` where it is no GeoJSON, or a polygon has no such property; `CubeError` as of `unmix.io.polygons.pixels_inside`.
     """
     raw = read_file(path)
     other = next((name for begin, name in OTHER_POLYGONS.items() if raw.startswith(begin)), None)
@@ -168,16 +152,9 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 
 def build_library(
-    scene: Cube,
-    used: Bands,
-    nodata: float | None,
-    kind: str,
-    path: str | os.PathLike[str],
-    *,
-    column: str = "class",
-    mean: bool = False,
-    most: int | None = None,
-) -> Endmembers:
+    scene: Cube, used: Bands, nodata: float | None, kind: str, path: str | os.PathLike[str], *, column: str = "class",
+    mean: bool = False, most: int | None = None,
+) -> Endmembers:  # fmt: skip
     """Return a library of pixels of a scene, or of the means of classes.
 
     Parameters

@@ -1,5 +1,6 @@
 """Spectral libraries: load them from files, select spectra by name, and bring them to the bands of a cube."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -74,7 +75,12 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             return False
         head = head_of(path)
         if is_matlab(path, head):
-            return dataset is None and not is_cube(path) and bool(load_file(path).names)
+            if dataset is not None:
+                return False
+            with contextlib.suppress(CubeError):
+                open_cube(path)
+                return False
+            return bool(load_file(path).names)
     except (OSError, CubeError, LibraryError):
         return False
     return is_envi_library(path) or any(entry.is_it(path, head) for entry in FORMATS if entry.load in TEXTS)
@@ -89,27 +95,10 @@ def is_envi_library(path: Path) -> bool:
         return False
 
 
-def is_cube(path: Path) -> bool:
-    """Return whether a path opens as a cube."""
-    try:
-        open_cube(path)
-    except CubeError:
-        return False
-    return True
-
-
 def load(path: Path) -> Endmembers:
-    """Load a library whose spectra are on one axis.
+    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
 
-    Parameters
-    ----------
-    path : Path
-        A file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
-
-    Raises
-    ------
-    LibraryError
-        If it cannot be read, holds no spectra, or its spectra are on different axes.
+    `LibraryError` if it cannot be read, holds no spectra, or its spectra are on different axes.
     """
     parts = load_parts(path)
     if len(parts) > 1:
@@ -242,29 +231,16 @@ def load_for(
     library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
     scale: float | None = None, select: str | None = None, complete: bool = False, across_gaps: bool = False,
 ) -> Endmembers:  # fmt: skip
-    """Return the selected spectra of a library, with their classes, scaled and brought to the bands of a scene.
+    """Return the selected spectra of a library, with their classes, scaled and brought to the bands in use of a scene.
 
-    Parameters
-    ----------
-    library : path-like or Endmembers
-    scene : Cube
-    bands : array (L,), int
-        The bands in use, from 0.
-    classes, scale, select, across_gaps
-        See `prepared`.
-    complete : bool
-        See `fit`.
-
-    Raises
-    ------
-    LibraryError
-        Where it cannot be read, has no such spectra or classes, or does not cover the bands.
+    ``classes``, ``scale``, ``select`` and ``across_gaps`` as of `prepared`, ``complete`` as of `fit`. `LibraryError` where it cannot be
+    read, has no such spectra or classes, or does not cover the bands.
     """
-    parts, path = (
-        ([library], Path("library"))
-        if isinstance(library, Endmembers)
-        else (load_parts(located(library)), located(library))
-    )
+    if isinstance(library, Endmembers):
+        parts, path = [library], Path("library")
+    else:
+        path = located(library)
+        parts = load_parts(path)
     return fit(prepared(parts, path, classes, scale, select, across_gaps), scene, bands, complete)
 
 

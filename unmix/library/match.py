@@ -17,16 +17,7 @@ AMBIGUOUS = 1.1
 
 @dataclass(frozen=True)
 class Match:
-    """A spectrum of a library beside one that is matched.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        Its class, "" if it has none.
-    distance : float
-        The angle in radians, or the divergence.
-    """
+    """A spectrum of a library beside one that is matched: its class, "" for none, and the angle in radians, or the divergence."""
 
     name: str
     kind: str

@@ -235,14 +235,9 @@ PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ie
 
 
 def prune(
-    library: Endmembers,
-    by: str,
-    keep: int | None = None,
-    low: float = -0.05,
-    high: float = 1.05,
-    most: float = 0.025,
+    library: Endmembers, by: str, keep: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025,
     near: Near | None = None,
-) -> tuple[Endmembers, list[dict[str, object]]]:
+) -> tuple[Endmembers, list[dict[str, object]]]:  # fmt: skip
     """Choose spectra of a library with classes.
 
     Parameters

@@ -170,15 +170,10 @@ class Endmembers:
 
 
 def make(
-    names: Sequence[str],
-    matrix: np.ndarray,
-    waves: np.ndarray | None,
-    path: Path,
-    pixels: tuple[tuple[int, int], ...] | None = None,
-    classes: Sequence[str] | None = None,
-    fwhm: np.ndarray | None = None,
+    names: Sequence[str], matrix: np.ndarray, waves: np.ndarray | None, path: Path,
+    pixels: tuple[tuple[int, int], ...] | None = None, classes: Sequence[str] | None = None, fwhm: np.ndarray | None = None,
     scenes: Sequence[str] | None = None,
-) -> Endmembers:
+) -> Endmembers:  # fmt: skip
     """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")

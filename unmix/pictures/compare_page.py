@@ -49,15 +49,7 @@ def pairs_table(found: dict[str, Any]) -> str:
 
 
 def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]) -> str:
-    """Return the page of a comparison.
-
-    Parameters
-    ----------
-    found : dict
-        What `unmix.compare` returns.
-    views : sequence of (View, View, View)
-        Of the pairs that are shown: a, b, and their difference.
-    """
+    """Return the page of what `unmix.compare` found; ``views`` are a, b and their difference of the pairs that are shown."""
     shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
     figures = []
     for one, other, difference in views:

@@ -205,12 +205,8 @@ def keys(colours: Sequence[str], names: Sequence[str]) -> str:
 
 
 def chart_of(
-    run: FinishedRun,
-    values: np.ndarray,
-    names: Sequence[str],
-    colours: Sequence[str],
-    what: str = "spectra of the endmembers",
-) -> str:
+    run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
+) -> str:  # fmt: skip
     """Return values of the bands in use (L, p) as lines, cut at bands that are not."""
     count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
@@ -355,13 +351,7 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
 
 
 def scene_page(run: FinishedRun) -> str:
-    """Return the page of a finished run.
-
-    Raises
-    ------
-    CubeError
-        Where a map cannot be read.
-    """
+    """Return the page of a finished run; `CubeError` where a map cannot be read."""
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (

@@ -90,22 +90,9 @@ def views_of(
     cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float = 0.0, high: float = 1.0,
     summed: bool = False,
 ) -> list[View]:  # fmt: skip
-    """Return views of some bands of a map.
+    """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
 
-    Parameters
-    ----------
-    cube : Cube
-        The map; read once, a block at a time.
-    bands : sequence of int
-        Which, from 0, in this order.
-    names : sequence of str
-        What they are called.
-    most : int
-        The longest side of a picture.
-    low, high : float
-        The ends of the histograms.
-    summed : bool
-        Add a view of the sum of all bands of the map.
+    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms.
     """
     canvas = Canvas(cube.lines, cube.samples, most)
     views = [canvas.view(name, low, high) for name in [*names, *["sum of the abundances"] * summed]]

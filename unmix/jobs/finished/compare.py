@@ -78,10 +78,8 @@ class Side:
     def cut(self, lines: slice, samples: slice) -> "Side":
         """Return a part of the map, given by lines and samples of the scene."""
         line, sample = self.begins
-        down, across = (
-            slice(lines.start - line, lines.stop - line),
-            slice(samples.start - sample, samples.stop - sample),
-        )
+        down = slice(lines.start - line, lines.stop - line)
+        across = slice(samples.start - sample, samples.stop - sample)
         return replace(self, cube=Window(self.cube, down, across, self.cube.nodata), first=(down.start, across.start))
 
 
@@ -204,34 +202,32 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Return what `compare` returns, and the pairs of bands."""
     bands = [side.report.get("bands_used") for side in (one, other)]
-    of_same_bands = (
-        None in bands or bands[0] == bands[1] or (one.spectra is not None and one.spectra.wavelengths is not None)
-    )
-    angles, by_class = (
-        spectral_angles(one.spectra, other.spectra) if of_same_bands else None,
-        one.is_by_class or other.is_by_class,
-    )
+    has_axis = one.spectra is not None and one.spectra.wavelengths is not None
+    of_same_bands = None in bands or bands[0] == bands[1] or has_axis
+    angles = spectral_angles(one.spectra, other.spectra) if of_same_bands else None
+    by_class = one.is_by_class or other.is_by_class
+    of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
     if by_class and not set(one.names) & set(other.names):
         raise InputError(f"{one.path}, {other.path}: classes and endmembers, and none have the same name")
     if by_class or (angles is None and named_alike(one.names, other.names)):
-        cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
+        cost, matched_by = 1.0 - of_one_name, "name"
     elif angles is not None:
         # Shade, a spectrum of zeros, is at no angle: it goes with shade alone. Of equal angles those of one name go together.
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
-        of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
         cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * of_one_name
         matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
     pairs = matches(cost, matched_by)
     found = differences(one, other, pairs)
+    degrees = np.degrees(np.full(cost.shape, np.nan) if angles is None else angles)
     rows = [
         {
             "a": one.names[i],
             "b": other.names[j],
-            "angle": None if angles is None or np.isnan(angles[i, j]) else float(np.degrees(angles[i, j])),
+            "angle": None if np.isnan(degrees[i, j]) else float(degrees[i, j]),
             **row,
         }
         for (i, j), row in zip(pairs, found.pop("rows"))
@@ -380,19 +376,12 @@ def views_between(
     rows = [found["pairs"][k] for k in ranked]
     reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0
     canvas = Canvas(one.cube.lines, one.cube.samples, side_for(len(ranked)))
-    views = [
-        (
-            canvas.view(row["a"], 0.0, 1.0),
-            canvas.view(row["b"], 0.0, 1.0),
-            canvas.view(f"{row['a']} − {row['b']}", -reach, reach),
-        )
-        for row in rows
-    ]
+    ends = (0.0, 1.0), (0.0, 1.0), (-reach, reach)
+    names = ((row["a"], row["b"], f"{row['a']} − {row['b']}") for row in rows)
+    views = [tuple(canvas.view(name, *both) for name, both in zip(three, ends)) for three in names]
     for first, A, B, in_a, in_b in blocks_of(one, other):
-        for k, (of_a, of_b, difference) in zip(ranked, views):
-            i, j = pairs[k]
-            shares = A[..., i].astype(np.float32), B[..., j].astype(np.float32)
-            canvas.add(of_a, first, shares[0], in_a)
-            canvas.add(of_b, first, shares[1], in_b)
-            canvas.add(difference, first, (A[..., i] - B[..., j]).astype(np.float32), in_a & in_b)
-    return views
+        for (i, j), three in zip((pairs[k] for k in ranked), views):
+            a, b = A[..., i], B[..., j]
+            for view, values, present in zip(three, (a, b, a - b), (in_a, in_b, in_a & in_b)):
+                canvas.add(view, first, values.astype(np.float32), present)
+    return views  # type: ignore[return-value]

@@ -115,14 +115,9 @@ def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Itera
 
 
 def patches(Z: np.ndarray, good: np.ndarray, size: int, compactness: float) -> np.ndarray:
-    """Return the number of the patch of each pixel of a tile, from 1, 0 where masked.
+    """Return the number of the patch of each pixel of a tile (n, m), from 1, 0 where it is not ``good`` (n, m).
 
-    Parameters
-    ----------
-    Z : array (n, m, d), float64
-        Minimum noise fractions, whose noise has variance 1.
-    good : array (n, m), bool
-        The pixels that are not masked.
+    Z (n, m, d) are minimum noise fractions, whose noise has variance 1.
     """
     from skimage.segmentation import slic
 

@@ -78,14 +78,9 @@ def refuse_noise(seed: int, snr: float | None) -> None:
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return random reflectance spectra with smooth continua and absorption features.
+    """Return wavelengths (bands,), in nm, and random reflectance spectra (bands, count) with smooth continua and absorption features.
 
-    Returns
-    -------
-    wavelengths : array (bands,), float64
-        In nm.
-    E : array (bands, count), float64
-        Between 0.01 and 0.95.
+    They are between 0.01 and 0.95.
     """
     random = np.random.Generator(np.random.PCG64([seed, 0]))
     waves = np.linspace(FIRST_NM, LAST_NM, bands)
@@ -209,12 +204,8 @@ def written(
 ) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
 
-    Raises
-    ------
-    MethodError
-        Where one of the ``inputs`` would be replaced, or a header that belongs to other data.
-    OutputError
-        Where a file exists or cannot be written.
+    `MethodError` where one of the ``inputs`` would be replaced, or a header that belongs to other data; `OutputError` where a file
+    exists or cannot be written.
     """
     finals = [stem.with_name(stem.name + name) for name in names]
     refuse_inputs(finals, inputs)

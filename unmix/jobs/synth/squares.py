@@ -68,24 +68,9 @@ FRACTIONS: dict[str, Callable[[int], np.ndarray]] = {"dc1": lambda seed: fractio
 
 
 def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels and abundances of a scene.
+    """Return pixels (lines, samples, L) and abundances of the library's spectra (lines, samples, p), float32, five or nine not 0.
 
-    Parameters
-    ----------
-    library : Endmembers
-        p spectra of L bands.
-    settings : Sparse
-
-    Returns
-    -------
-    Y : array (lines, samples, L), float32
-    A : array (lines, samples, p), float32
-        Abundances of all spectra of the library, of which the scene has five or nine.
-
-    Raises
-    ------
-    MethodError, LibraryError
-        Where it cannot be made, or the library has fewer spectra.
+    `MethodError` or `LibraryError` where it cannot be made, or the library has fewer spectra.
     """
     refuse_noise(settings.seed, settings.snr)
     fractions = FRACTIONS[settings.like](settings.seed)
@@ -108,10 +93,7 @@ def synthesise_sparse(
 ) -> list[Path]:
     """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
 
-    Raises
-    ------
-    MethodError, LibraryError, OutputError
-        As `sparse_scene` and `unmix.jobs.synth.synthesise`.
+    Errors as of `sparse_scene` and `unmix.jobs.synth.synthesise`.
     """
     Y, A = sparse_scene(library, settings)
     used = [library.names[j] for j in np.flatnonzero(A.sum(axis=(0, 1)))]
