@@ -76,9 +76,8 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     U, inverse = principal(moments.covariance, p - 1), np.linalg.inv(M)
     left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
     of_noise = np.einsum("ki,ij,kj->k", inverse[:, 1:], U.T @ moments.differences @ U, inverse[:, 1:])
-    limits = np.maximum(
-        DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9
-    )  # 1e-9: rounding, where there is no noise
+    # 1e-9: rounding, where there is no noise.
+    limits = np.maximum(DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9)
     bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
     valid, outside = 0, 0
     for _, rows in points.pieces():
@@ -93,29 +92,15 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         for k in range(p)
     ]  # fmt: skip
     rest = float(np.sqrt(max(left, 0.0) / L))
-    return {
-        "noise": noise,
-        "unexplained": rest / noise if noise > 0 else None,
-        "outside": outside / valid,
-        "each": each,
-    }
+    unexplained = rest / noise if noise > 0 else None
+    return {"noise": noise, "unexplained": unexplained, "outside": outside / valid, "each": each}
 
 
 def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return numbers that tell whether a set of endmembers is good.
+    """Return numbers that tell whether a set of endmembers (L, p) is good; ``use`` is that of `use_of`, where their simplex is known.
 
-    Parameters
-    ----------
-    E : array (L, p), float64
-        The endmembers.
-    use : dict, optional
-        What `use_of` returns, where their simplex is known.
-
-    Returns
-    -------
-    dict
-        ``use`` with ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
-        number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
+    Beside ``use``: ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
+    number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
     """
     singular = np.linalg.svd(E, compute_uv=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else None

@@ -154,8 +154,9 @@ def solve_files(
                 matrix = np.asarray(A[part] if own_A else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
                 matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
                 stack.close()
-                solver = solver_for(matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0], size, device, threads)
-                solve, summary["device"] = stack.enter_context(solver), solver.name
+                matrix = matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0]
+                solve = stack.enter_context(solver_for(matrix, size, device, threads))
+                summary["device"] = solve.name
             batch = solve(right)
             return batch, {**vars(batch), "residual": batch.rmse * np.sqrt(m)}
 

@@ -281,10 +281,8 @@ def left_by(quality: dict[str, Any]) -> str:
 
 def cover(one: dict[str, Any]) -> list[str]:
     """Return mean, largest abundance and share of pixels above 1 %, as far as they are known."""
-    known = one.get("mean"), one.get("maximum"), one.get("share_above_1_percent")
-    return [f"{value:.3f}" if value is not None else "" for value in known[:2]] + [
-        "" if known[2] is None else percent(known[2])
-    ]
+    forms = {"mean": "{:.3f}".format, "maximum": "{:.3f}".format, "share_above_1_percent": percent}
+    return ["" if one.get(key) is None else form(one[key]) for key, form in forms.items()]
 
 
 def fit_section(run: FinishedRun, sums: View | None) -> str:
@@ -317,10 +315,7 @@ def uncertainty_section(run: FinishedRun) -> str:
     names = [*run.band_names(of, cube.bands - 1), "validity"]
     means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
-    some = thin_bands(cube, chosen, SIGMA_SIDE)
-    some = some[np.isfinite(some) & (some != NODATA)]
-    high = float(np.percentile(some, 98)) if some.size else 1.0
-    high = high if high > 0 else 1.0
+    high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)
     validity = views_of(cube, [cube.bands - 1], names[-1:], SIDES[2][1], 0.0, HIGHEST_VALIDITY)[0]
     views = views_of(cube, chosen, [f"σ of {names[b]}" for b in chosen], SIGMA_SIDE, 0.0, high)
     shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
@@ -339,14 +334,18 @@ def rmse_figure(run: FinishedRun) -> str:
     return common_figure(run, "rmse", "RMSE", top)
 
 
+def usual(values: np.ndarray, share: float, top: float) -> float:
+    """Return the value that ``share`` percent of those of a map do not exceed; ``top`` where that is not above zero."""
+    known = values[np.isfinite(values) & (values != NODATA)]
+    high = float(np.percentile(known, share)) if known.size else top
+    return high if high > 0 else top
+
+
 def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     """Return a map of one band, from zero to the largest value that is not rare; to ``top`` where none is above zero."""
-    cube, side = run.open(name), SIDES[0][1]
-    common = thin_bands(cube, [0], side)[0]
-    common = common[np.isfinite(common) & (common != NODATA)]
-    high = float(np.percentile(common, 99.5)) if common.size else top
-    view = views_of(cube, [0], [title], side, 0.0, high if high > 0 else top)[0]
-    colours = ramp(MAGMA)
+    cube, side, colours = run.open(name), SIDES[0][1], ramp(MAGMA)
+    high = usual(thin_bands(cube, [0], side), 99.5, top)
+    view = views_of(cube, [0], [title], side, 0.0, high)[0]
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
