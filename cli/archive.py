@@ -298,8 +298,9 @@ def show_plan(plan: dict[str, Any]) -> None:
         "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
         "there already": ", ".join(plan["outputs_that_exist"]),
     }  # fmt: skip
-    for line in options.named_rows({name: value for name, value in rows.items() if value}):
-        print_out(line)
+    for name, value in rows.items():
+        if value:
+            print_out(f"{name:14}{value}")
 
 
 class Outcomes:

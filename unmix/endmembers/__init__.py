@@ -13,24 +13,9 @@ def count_endmembers(
 ) -> Counts:
     """Estimate the number of endmembers by all criteria, in one pass over the scene, and a sample of its pixels.
 
-    Parameters
-    ----------
-    cube : Cube
-    bands : Bands
-        The bands in use.
-    nodata : float or None
-        The stored value that means no data.
-    budget : int
-        Bytes of memory for blocks and intermediate results.
-    threads : int, optional
-        CPU threads; default is all.
-    with_stable : bool
-        Also count by stability (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others.
-
-    Raises
-    ------
-    CubeError
-        If no pixel is valid, or the valid ones have no signal.
+    ``budget`` is bytes of memory for blocks and intermediate results. ``with_stable`` also counts by stability
+    (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others. `CubeError` if no pixel is valid, or the valid
+    ones have no signal.
     """
     moments = signal_of(cube, bands, nodata, budget, threads)
     counts = counts_of([Scene(cube, bands, nodata)], moments, budget, threads)

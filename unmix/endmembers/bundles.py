@@ -57,12 +57,8 @@ def bundles(
 ) -> Bundles | list[int]:
     """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene.
-
-    Returns
-    -------
-    Bundles, or list of int
-        A list of pixels where there are fewer distinct spectra than p.
+    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene. A list of
+    pixels where there are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, budget, passes)
     begin = spanning_and_seeded(p, seed, restarts)

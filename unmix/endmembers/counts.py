@@ -64,11 +64,8 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
 def noise_power(moments: Moments) -> dict[str, float | None]:
     """Return the sum over the bands of the variance of noise, by two estimates; each errs on its own side.
 
-    Returns
-    -------
-    dict
-        ``regression``: what other bands do not predict; too small where bands share noise. ``spatial``: what neighbouring pixels do not
-        share; too large by their texture; None with too few pairs of them.
+    ``regression`` is what other bands do not predict; too small where bands share noise. ``spatial`` is what neighbouring pixels do not
+    share; too large by their texture; None with too few pairs of them.
     """
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
@@ -89,12 +86,9 @@ def hysime_spatial(moments: Moments) -> int | None:
 def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and their axes.
 
-    Returns
-    -------
-    ratios : array (L,), float64
-        The largest first; 1 for a component of noise alone. The correlation of neighbours in a component is ``1 - 1 / ratio``.
-    W : array (L, L), float64
-        A column for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest entry is positive.
+    The ratios (L,), the largest first, are 1 for a component of noise alone; the correlation of neighbours in a component is
+    ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest
+    entry is positive.
     """
     L = len(moments.mean)
     floor = RIDGE * float(np.trace(moments.second)) / L * np.eye(L)

@@ -67,28 +67,11 @@ def whitening(moments: Moments) -> np.ndarray:
 def without_outliers(
     scenes: Sequence[Scene], moments: Moments, limit: float, budget: int, threads: int
 ) -> tuple[list[Scene], dict[str, Any]]:
-    """Return scenes without the pixels at a distance above ``limit``, in one pass over them.
+    """Return scenes without the pixels at a distance above ``limit``, in one pass over them, and what is recorded of these.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of all the scenes.
-    limit : float
-        Largest distance of a pixel that stays.
-    budget, threads : int
-        As in `unmix.endmembers.count_endmembers`.
-
-    Returns
-    -------
-    scenes : list of Scene
-    left_out : dict
-        ``limit``; ``pixels``, how many are left out; ``places``, the first 100 as (line, sample), with the number of their scene
-        before it where there are several.
-
-    Raises
-    ------
-    CubeError
-        Where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
+    ``moments`` are those of all the scenes. The record has the ``limit``; ``pixels``, how many are left out; ``places``, the first 100
+    as (line, sample), with the number of their scene before it where there are several. `CubeError` where more than a tenth of the
+    pixels is beyond the limit, or there are too few to tell.
     """
     W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
     if moments.pixels < max(3, 2 * W.shape[1]):

@@ -222,15 +222,10 @@ def projected(
     cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int, U: np.ndarray, shift: np.ndarray,
     visit: Callable[[int, np.ndarray], None],
 ) -> None:  # fmt: skip
-    """Project every pixel, ``x = Uᵀy − shift``, in one pass.
+    """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,), in one pass.
 
-    Parameters
-    ----------
-    U : array (L, d), float64
-    shift : array (d,), float64
-    visit : callable
-        Receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
-        array is reused for the next block.
+    ``visit`` receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
+    array is reused for the next block.
     """
     stored, project_line = stored_of(bands, nodata), line_projection(cube.interleave)
 

@@ -133,23 +133,9 @@ def signal_to_noise(moments: Moments, p: int) -> float:
 
 
 def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
-    """Pick p pixels.
+    """Pick p pixels of the scenes that ``passes`` reads, each as its number there; ``moments`` are theirs.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene.
-    p, seed : int
-        How many to pick; seed of the random directions.
-    budget : int
-        Bytes of memory that the projections of the pixels may take.
-    passes : Passes
-        Reads the scene.
-
-    Returns
-    -------
-    list of int
-        The pixels, each as ``line * samples + sample``.
+    ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may take.
     """
     # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
     noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)

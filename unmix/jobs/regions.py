@@ -155,21 +155,10 @@ def build_library(
     scene: Cube, used: Bands, nodata: float | None, kind: str, path: str | os.PathLike[str], *, column: str = "class",
     mean: bool = False, most: int | None = None,
 ) -> Endmembers:  # fmt: skip
-    """Return a library of pixels of a scene, or of the means of classes.
+    """Return a library of pixels of a scene, as from `unmix.scene.open_scene`, or with ``mean`` of the means of classes.
 
-    Parameters
-    ----------
-    scene, used, nodata
-        As from `unmix.scene.open_scene`.
-    kind : {"pixels", "raster", "polygons"}
-        What names the pixels: a CSV table, a raster of classes, or GeoJSON.
-    path : path-like
-    column : str
-        The column, or the property, with the classes.
-    mean : bool
-        Return the mean of each class in place of its pixels.
-    most : int, optional
-        Most pixels of each class, evenly spread over it, line by line.
+    The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
+    column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
 
     Raises
     ------

@@ -65,16 +65,10 @@ class Square:
 
 
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> Square:
-    """Return how spectra model each other.
+    """Return how spectra, the columns of E (L, N), none of them zero, model each other.
 
-    Parameters
-    ----------
-    E : array (L, N), float64
-        Spectra in columns, none of them zero.
-    low, high : float
-        Limits of the fraction; a fraction beyond is set to the limit for the RMSE, and the model does not count.
-    most : float
-        The largest RMSE of a model that counts, in the unit of E.
+    A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count; ``most`` is the
+    largest RMSE of a model that counts, in the unit of E.
     """
     N = E.shape[1]
     G = E.T @ E

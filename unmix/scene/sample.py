@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
 from ..io.remote import RemotePath
 from ..io.window import Tied
 from ..library import Endmembers
@@ -87,10 +87,10 @@ def read_ahead(cube: Cube, blocks: Sequence[slice]) -> Iterator[np.ndarray]:
     """Yield blocks of lines as stored; of a cube on a server several are read at once, since each waits for an answer."""
     largest = max((block.stop - block.start for block in blocks), default=0) * bytes_per_line(cube)
     count = min(len(blocks), MOST_AHEAD, max(1, MOST_READ_AHEAD // largest)) if isinstance(cube.path, RemotePath) else 1
-    buffers = [np.empty(largest, np.uint8) for _ in range(count)]
     if count == 1:
-        yield from (cube.read(block, buffers[0]) for block in blocks)
+        yield from (raw for _, raw in read_blocks(cube, blocks))
         return
+    buffers = [np.empty(largest, np.uint8) for _ in range(count)]
     with ThreadPoolExecutor(count) as pool:
         under_way = deque[Future[np.ndarray]]()
         for number, block in enumerate(blocks):

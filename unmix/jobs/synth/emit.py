@@ -83,27 +83,11 @@ def library_of(of_each: int, random: np.random.Generator) -> Endmembers:
 
 
 def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> list[Path]:
-    """Write a synthetic granule and its true fractions.
+    """Write a synthetic granule ``X.nc``, the reflectance, and its true fractions; return the files.
 
-    Parameters
-    ----------
-    path : Path
-        ``X.nc``, the reflectance. Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``,
-        the flags; ``X_library.csv``, spectra with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes
-        and of shade.
-    granule : Granule
-    overwrite : bool
-        Replace files that exist.
-
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    MethodError, OutputError
-        As `unmix.jobs.synth.synthesise`, and where the name does not end in .nc.
+    Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``, the flags; ``X_library.csv``, spectra
+    with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes and of shade. Errors as of
+    `unmix.jobs.synth.synthesise`, and where the name does not end in .nc.
     """
     if path.suffix.lower() != ".nc":
         raise MethodError(f"{path}: a granule is NetCDF; use a name that ends in .nc")
