@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +27,32 @@ MOST_NAMED = 8
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
+cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input())
+list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
 scenes = options.combine(
-    click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input()),
-    click.option(
-        "--list",
-        "listed",
-        type=options.Input(allow_dash=True),
-        metavar="FILE",
-        help="Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
-        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error.",
+    cubes,
+    list_of_cubes(
+        "Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
+        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error."
     ),
-    click.option(
+    options.value(
         "--shard",
+        "Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
         metavar="I/N",
-        help="Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
     ),
 )
-
 reporting = options.combine(
-    click.option(
+    options.value(
         "--uncertified",
-        type=options.one_of(["fail", "ok"]),
+        "Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
+        type=("fail", "ok"),
         default="fail",
-        show_default=True,
-        help="Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each scene on stdout."),
-    click.option(
-        "--progress",
-        "progress_kind",
-        type=options.one_of(["auto", "bar", "json", "none"]),
-        default="auto",
-        show_default=True,
-        help="Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none.",
+    options.flag("--json as_json", "Print a line of JSON for each scene on stdout."),
+    options.progress(
+        "Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none."
     ),
-)  # fmt: skip
+)
 
 
 def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
@@ -127,12 +119,9 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
 
 def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]]) -> None:
     """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read."""
-    from unmix.outputs.names import SUFFIXES
-
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
-        stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-        for stem in stems:
+        for stem in stems_of(path):
             writer = writers.get((os.path.realpath(path.parent), stem))
             if writer is not None:
                 advice = (
@@ -141,6 +130,13 @@ def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, othe
                 raise click.UsageError(
                     f"{path}: has the name of an output of {writer}, which this command would replace; {advice}"
                 )
+
+
+def stems_of(path: Path) -> list[str]:
+    """Return the stems of the runs whose output a file's name may be."""
+    from unmix.outputs.names import SUFFIXES
+
+    return [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
@@ -174,11 +170,10 @@ def is_library(path: Path) -> bool:
 
 def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not."""
-    from unmix.outputs.names import SUFFIXES
     from unmix.outputs.run_files.completed import journal_of
 
-    stems = [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
-    return any(exists(path.parent / f"{stem}_run.json") or exists(journal_of(path.parent, stem)) for stem in stems)
+    files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))
+    return any(map(exists, itertools.chain.from_iterable(files)))
 
 
 def read_list(path: Path) -> list[Path]:
@@ -289,15 +284,13 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
 def show_plan(plan: dict[str, Any]) -> None:
     """Print what a run would do."""
     names = plan["endmembers"]
-    some = (
-        "extracted from the scene"
-        if names is None
-        else ", ".join(names[:MOST_NAMED]) + ", …" * (len(names) > MOST_NAMED)
-    )
+    some = "extracted from the scene"
+    if names is not None:
+        some = f"{len(names)}: {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
     rows = {
         "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
         "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
-        "endmembers": some if names is None else f"{len(names)}: {some}",
+        "endmembers": some,
         "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
         "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
         "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
@@ -311,18 +304,9 @@ def show_plan(plan: dict[str, Any]) -> None:
 
 
 class Outcomes:
-    """Reports the outcome of each scene, as JSON on stdout and a line in the log, and collects the exit code.
+    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit code.
 
-    Parameters
-    ----------
-    count : int
-        Number of scenes.
-    as_json : bool
-        Whether to print a line of JSON for each on stdout.
-    out_dir : Path, optional
-        Folder of the outputs.
-    uncertified : {"fail", "ok"}
-        Whether uncertified pixels of an exact solver are a failure.
+    ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
     """
 
     def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:

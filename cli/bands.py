@@ -1,6 +1,7 @@
 """`unmix bands`: choose bands."""
 
 import json
+import logging
 import sys
 from dataclasses import fields
 from typing import Any
@@ -12,39 +13,28 @@ from . import options
 
 @click.command("bands")
 @click.argument("source", metavar="CUBE|TABLE")
-@click.option(
+@options.value(
     "--target",
+    "CSV with the values that the bands are to predict in its last column; for a cube, line and sample come first.",
     metavar="Y.csv",
-    help="CSV with the values that the bands are to predict in its last column; for a cube, line and sample come first.",
 )
-@click.option("-m", "--most", type=click.IntRange(1), metavar="M",
-              help="Most bands to choose.  [default: the least of samples - 1, bands and 100; without a target 10]")  # fmt: skip
-@click.option("--folds", type=int, metavar="K", help="Measure errors by cross-validation with K folds.  [default: 5]")
-@click.option(
-    "--validation",
-    type=float,
-    metavar="SHARE",
-    help="Measure errors on this share of the samples instead, drawn at random by --seed.",
-)
-@click.option("--alpha", type=float, default=0.25, show_default=True, metavar="P",
-              help="Significance level of the F test that removes bands with little effect; 0 keeps all.")  # fmt: skip
-@click.option("--regression", type=options.one_of(["sequential", "gauss-jordan"]), default="sequential", show_default=True,
-              help="Regression on 1, 2, 3, ... bands: updated band by band, or solved anew each time, for comparison.")  # fmt: skip
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    metavar="S",
-    help="Seed of the folds and validation samples.",
-)
+@options.value("-m --most", "Most bands to choose.  [default: the least of samples - 1, bands and 100; without a target 10]",
+               type=click.IntRange(1), metavar="M")  # fmt: skip
+@options.value("--folds", "Measure errors by cross-validation with K folds.  [default: 5]", type=int, metavar="K")
+@options.value("--validation", "Measure errors on this share of the samples instead, drawn at random by --seed.", type=float,
+               metavar="SHARE")  # fmt: skip
+@options.value("--alpha", "Significance level of the F test that removes bands with little effect; 0 keeps all.", default=0.25,
+               metavar="P")  # fmt: skip
+@options.value("--regression", "Regression on 1, 2, 3, ... bands: updated band by band, or solved anew each time, for comparison.",
+               type=("sequential", "gauss-jordan"), default="sequential")  # fmt: skip
+@options.option("seed", help="Seed of the folds and validation samples.", type=click.IntRange(0))
 @options.outputs
-@click.option("--device", default="auto", metavar="NAME", show_default=True, help="Where to compute, as for run.")
+@options.device_as_for_run
 @options.budget
 @options.reading
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout instead of the list of bands.")
+@options.flag("--json as_json", "Print a line of JSON on stdout instead of the list of bands.")
 @options.logs
-def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
+def command(source: str, as_json: bool, **settings: Any) -> None:
     """Choose bands by successive projections: those that predict a target best or, without one, are the least collinear.
 
     TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
@@ -54,11 +44,11 @@ def command(source: str, as_json: bool, verbose: bool, quiet: bool, log_file: st
     from unmix.jobs.bands import bands_of
     from unmix.scene import ReadOptions
 
-    log = options.set_up_log(verbose, quiet, log_file)
     names = [field.name for field in fields(ReadOptions) if field.name in settings]
     reading = {name: settings.pop(name) for name in names}
     chosen = bands_of(source, reading=reading, command=sys.argv, **settings)
     click.echo(json.dumps(chosen) if as_json else ",".join(str(band) for band in sorted(chosen["bands"])))
+    log = logging.getLogger("unmix")
     if "rmsep" in chosen:
         log.info(
             f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left out: "

@@ -17,6 +17,8 @@ from . import archive, options, unmixing
 from .help import Grouped
 from .progress import Board
 
+FILE = click.Path()
+
 
 def port_of(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
     """Return the port of --dashboard; 0 for any free one."""
@@ -31,49 +33,28 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 
 @click.command("batch", cls=Grouped)
 @archive.scenes
-@click.option(
-    "--scheduler",
-    metavar="URL",
-    help="Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: start workers on this machine]",
-)
-@click.option(
-    "--scheduler-file", type=click.Path(), metavar="FILE", help="File that the scheduler wrote, instead of its URL."
-)
-@click.option("--tls-ca", type=click.Path(), metavar="FILE",
-              help="For a scheduler with TLS: the authority that signed its certificate.  [default: Dask's configuration]")  # fmt: skip
-@click.option("--tls-cert", type=click.Path(), metavar="FILE", help="For a scheduler with TLS: your certificate.")
-@click.option(
-    "--tls-key", type=click.Path(), metavar="FILE", help="For a scheduler with TLS: the key of your certificate."
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Without a scheduler: number of workers.  [default: one for each GPU, or one]",
-)
+@options.value("--scheduler", "Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: start workers on this "
+               "machine]", metavar="URL")  # fmt: skip
+@options.value("--scheduler-file", "File that the scheduler wrote, instead of its URL.", type=FILE, metavar="FILE")
+@options.value("--tls-ca", "For a scheduler with TLS: the authority that signed its certificate.  [default: Dask's configuration]",
+               type=FILE, metavar="FILE")  # fmt: skip
+@options.value("--tls-cert", "For a scheduler with TLS: your certificate.", type=FILE, metavar="FILE")
+@options.value("--tls-key", "For a scheduler with TLS: the key of your certificate.", type=FILE, metavar="FILE")
+@options.value("--workers", "Without a scheduler: number of workers.  [default: one for each GPU, or one]", type=click.IntRange(1),
+               metavar="N")  # fmt: skip
 @click.option("--dashboard", is_flag=False, flag_value="0", metavar="[PORT]", callback=port_of,
               help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, where every user of this machine can see it; "
               "without PORT at any free one.")  # fmt: skip
-@click.option(
-    "--unit", default="1G", metavar="SIZE", show_default=True, help="Amount of a scene that a worker gets at a time."
-)
-@click.option("--patience", type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS", show_default=True,
-              help="How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.")  # fmt: skip
+@options.value("--unit", "Amount of a scene that a worker gets at a time.", default="1G", metavar="SIZE")
+@options.value("--patience", "How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.",
+               type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS")  # fmt: skip
 @unmixing.every
 @archive.reporting
 @options.logs
 def command(
-    cubes: tuple[Path, ...],
-    listed: Path | None,
-    shard: str | None,
-    as_json: bool,
-    uncertified: str,
-    progress_kind: str,
-    verbose: bool,
-    quiet: bool,
-    log_file: str | None,
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
     **settings: Any,
-) -> int:
+) -> int:  # fmt: skip
     """Unmix scenes on the workers of a Dask cluster; outputs are the same, byte for byte, as those of run.
 
     Cubes and outputs must be on a file system that all workers share; --memory, --threads and --streams apply to each worker. If a
@@ -83,8 +64,6 @@ def command(
     """
     from unmix import batch
 
-    options.set_up_log(verbose, quiet, log_file)
-    settings["count"] = options.parse_count(settings["count"])
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     silence_dask()

@@ -8,51 +8,35 @@ import click
 from . import options
 from .main import print_out
 
+STAGES = ("reading", "copying", "solving", "writing", "total")
+HEAD = ("device", "streams", "what", *STAGES[:-1], "total s", "GB/s", "Mpixel/s", "hidden")
+
 
 @click.command("bench")
-@click.argument("cube", type=options.Input())
-@click.option(
-    "-e",
-    "--endmembers",
-    required=True,
-    type=options.Input(),
-    metavar="FILE",
-    help="Spectral library to use.",
-)
+@options.cube
+@options.option("endmembers", required=True, help="Spectral library to use.")
 @options.method_as_for_run
-@click.option(
-    "--device",
-    "devices",
+@options.value(
+    "--device devices",
+    "Where to compute, as for run; give it again to time several devices.  [default: auto]",
     multiple=True,
     metavar="NAME",
-    help="Where to compute, as for run; give it again to time several devices.  [default: auto]",
 )
-@click.option(
+@options.value(
     "--streams",
+    "Blocks of lines in memory at a time; give it again to time several numbers.  [default: 4]",
     multiple=True,
     type=click.IntRange(1),
     metavar="K",
-    help="Blocks of lines in memory at a time; give it again to time several numbers.  [default: 4]",
 )
-@click.option(
-    "-o",
-    "--out-dir",
-    metavar="DIR",
-    type=options.Folder(),
-    help="Folder for the maps while they are timed.  [default: a temporary folder]",
-)
-@click.option(
-    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Number of runs of each; medians are shown."
-)
+@options.option("out_dir", help="Folder for the maps while they are timed.  [default: a temporary folder]")
+@options.value("--repeats", "Number of runs of each; medians are shown.", type=click.IntRange(1), default=3)
 @options.gpu_memory
 @options.budget
 @options.reading
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each row instead of the table.")
+@options.flag("--json as_json", "Print a line of JSON for each row instead of the table.")
 @options.logs
-def command(
-    as_json: bool, verbose: bool, quiet: bool, log_file: str | None, devices: tuple[str, ...], streams: tuple[int, ...],
-    **settings: Any,
-) -> None:  # fmt: skip
+def command(as_json: bool, devices: tuple[str, ...], streams: tuple[int, ...], **settings: Any) -> None:
     """Time a run of CUBE on each device, and a plain copy: the same reads, transfers and writes without arithmetic.
 
     The copy is the bound on the speed of a run. Both are run in turn in one process, after a first run that is not timed. Outputs are
@@ -60,23 +44,21 @@ def command(
     """
     from unmix.jobs.bench import bench
 
-    options.set_up_log(verbose, quiet, log_file)
     rows = bench(devices=devices or ("auto",), streams=streams or (4,), **settings)
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-        return
-    stages = ("reading", "copying", "solving", "writing", "total")
-    head = ("device", "streams", "what", *stages[:-1], "total s", "GB/s", "Mpixel/s", "hidden")
-    lines = [head]
-    for row in rows:
-        for what in ("copy", "run"):
-            timing = row[what]
-            taken = [f"{timing[stage]:.3f}" for stage in stages]
-            share = "-" if timing["hidden"] is None else f"{100 * timing['hidden']:.0f} %"
-            name = what if what == "copy" else f"{row['method']}, {row['ratio']:.2f} x"
-            lines.append((row["device"], str(row["streams"]), name, *taken, f"{timing['gigabytes_per_second']:.2f}",
-                          f"{timing['pixels_per_second'] / 1e6:.2f}", share))  # fmt: skip
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    for line in lines:
-        print_out("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())
+    lines = options.aligned([HEAD, *(cells_of(row, what) for row in rows for what in ("copy", "run"))], len(HEAD))
+    for line in map(json.dumps, rows) if as_json else lines:
+        click.echo(line) if as_json else print_out(line)
+
+
+def cells_of(row: dict[str, Any], what: str) -> list[str]:
+    """Return a row of the table, of the copy or the run."""
+    timing = row[what]
+    return [
+        row["device"],
+        str(row["streams"]),
+        what if what == "copy" else f"{row['method']}, {row['ratio']:.2f} x",
+        *(f"{timing[stage]:.3f}" for stage in STAGES),
+        f"{timing['gigabytes_per_second']:.2f}",
+        f"{timing['pixels_per_second'] / 1e6:.2f}",
+        "-" if timing["hidden"] is None else f"{100 * timing['hidden']:.0f} %",
+    ]

@@ -1,6 +1,5 @@
 """`unmix check`: look for everything that would make a run wrong, before it."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,18 @@ import click
 from unmix.errors import CubeError
 
 from . import options, unmixing
-from .main import print_out
 
 
 @click.command("check")
-@click.argument("cube", type=options.Input())
+@options.cube
 @unmixing.library
-@unmixing.names
+@options.option("names")
 @options.method_as_for_run
 @options.budget
 @options.reading
-@unmixing.tie
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@options.logs
+@options.option("tie")
+@options.flag("--json as_json", "Print the findings as JSON.")
+@options.log_options
 def command(
     cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
 ) -> int:  # fmt: skip
@@ -36,15 +34,16 @@ def command(
     log = options.set_up_log(verbose, quiet, log_file)
     log.handlers[0].setLevel(logging.ERROR)  # of stderr, because the findings are printed on stdout
     report = check(cube, endmembers, **settings)
-    for finding in report["findings"]:
-        level = {"error": logging.WARNING, "warning": logging.WARNING, "info": logging.INFO}[finding["severity"]]
+    findings = report["findings"]
+    for finding in findings:
+        level = logging.INFO if finding["severity"] == "info" else logging.WARNING
         log.log(level, f"{cube}: {finding['severity']}: {finding['about']}: {finding['message']}")
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        width = max(len(finding["about"]) for finding in report["findings"])
-        for finding in report["findings"]:
-            if not (quiet and finding["severity"] == "info"):
-                print_out(f"{finding['severity']:8} {finding['about']:{width}}  {finding['message']}")
-        print_out(f"{cube}: {'sound' if report['sound'] else 'a run would be unsound'}")
+    width = max(len(finding["about"]) for finding in findings)
+    lines = [
+        f"{finding['severity']:8} {finding['about']:{width}}  {finding['message']}"
+        for finding in findings
+        if not (quiet and finding["severity"] == "info")
+    ]
+    verdict = "sound" if report["sound"] else "a run would be unsound"
+    options.show(report, as_json, [*lines, f"{cube}: {verdict}"])
     return 0 if report["sound"] else CubeError.exit_code

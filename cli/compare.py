@@ -1,34 +1,23 @@
 """`unmix compare`: how two runs differ, or a run and a truth."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import options
-from .main import print_out
 
 
 @click.command("compare")
 @click.argument("a", type=options.Local())
 @click.argument("b", type=options.Local())
-@click.option(
-    "--map",
-    "kind",
-    type=options.one_of(["abundance", "fraction"]),
-    default=None,
-    help="The maps of runs to compare.  [default: that of the file named, else abundance, or fraction where a run has none]",
-)
-@click.option(
-    "-o",
-    "--out",
-    type=options.Local(),
-    metavar="FILE",
-    help="Write a page with the maps of both and their differences, too: one HTML file.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace the file that -o names even if it is no such page.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@options.value("--map kind", "The maps of runs to compare.  [default: that of the file named, else abundance, or fraction where a "
+               "run has none]", type=("abundance", "fraction"))  # fmt: skip
+@options.value("-o --out", "Write a page with the maps of both and their differences, too: one HTML file.", type=options.Local(),
+               metavar="FILE")  # fmt: skip
+@options.overwrite_page
+@options.flag("--json as_json", "Print the result as JSON on stdout.")
 def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
     """Compare the abundances of two runs, or of a run and a truth: of each endmember its RMSE, its largest difference and where.
 
@@ -39,16 +28,15 @@ def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: boo
     from unmix import compare
 
     found = compare(a, b, kind, out=out, overwrite=overwrite)
-    click.echo(json.dumps(found)) if as_json else show(found)
+    options.show(found, as_json, lines_of(found))
     return 0
 
 
-def show(found: dict[str, Any]) -> None:
-    """Print a comparison for people."""
+def lines_of(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a comparison for people."""
     pixels = found["pixels"]
-    rest = [f"{pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
-    print_out(f"{pixels['compared']} pixels compared" + "".join(f", {words}" for words in rest))
-    head = ("A", "B", "angle", "RMSE", "mean", "largest", "at line, sample")
+    rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
+    yield f"{pixels['compared']} pixels compared" + "".join(rest)
     rows = [
         (
             pair["a"], pair["b"], "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}",
@@ -57,16 +45,12 @@ def show(found: dict[str, Any]) -> None:
         )
         for pair in found["pairs"]
     ]  # fmt: skip
-    wide = [max(len(row[k]) for row in (head, *rows)) for k in range(len(head))]
-    for row in (head, *rows):
-        print_out(
-            "  ".join(cell.ljust(size) if k < 2 else cell.rjust(size) for k, (cell, size) in enumerate(zip(row, wide)))
-        )
-    for key in ("only_a", "only_b"):
+    yield from options.aligned([("A", "B", "angle", "RMSE", "mean", "largest", "at line, sample"), *rows], 2)
+    for key, other in (("only_a", "B"), ("only_b", "A")):
         if found[key]:
-            print_out(f"without a partner in {'B' if key == 'only_a' else 'A'}: {', '.join(found[key])}")
+            yield f"without a partner in {other}: {', '.join(found[key])}"
     certified = [f"{name} {count}" for name, count in zip("AB", found["certified"]) if count is not None]
     if certified:
-        print_out(f"pixels certified: {', '.join(certified)}")
+        yield f"pixels certified: {', '.join(certified)}"
     sre = "" if found["sre"] is None else f", SRE {found['sre']:.1f} dB"
-    print_out(f"RMSE {found['rmse']:.3e}{sre}; matched by {found['matched_by']}")
+    yield f"RMSE {found['rmse']:.3e}{sre}; matched by {found['matched_by']}"

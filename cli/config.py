@@ -43,7 +43,12 @@ def read(path: Path, command: str) -> dict[str, Any]:
     try:
         text = content.decode("utf-8-sig")
         is_record = text.lstrip().startswith("{")
-        given = record_in(text) if is_record else tomllib.loads(text)
+        if is_record:
+            from unmix.outputs.run_record import parse_record  # which TOML does without
+
+            given = parse_record(text)
+        else:
+            given = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise MethodError(f"{path}: is neither TOML nor a run.json: {error}") from None
     if is_record:
@@ -53,13 +58,6 @@ def read(path: Path, command: str) -> dict[str, Any]:
         if name not in COMMANDS:
             raise MethodError(f"{path}: [{name}] is no command; options of one command are in a table with its name")
     return given | tables.get(command, {})
-
-
-def record_in(text: str) -> dict[str, Any]:
-    """Return the content of a record; see `unmix.outputs.run_record.parse_record`, which TOML does without."""
-    from unmix.outputs.run_record import parse_record
-
-    return parse_record(text)
 
 
 def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[str, Any]:

@@ -11,40 +11,25 @@ from .main import print_out
 
 
 @click.command("endmembers")
-@click.argument("cubes", nargs=-1, type=options.Input(), metavar="CUBE...")
-@click.option(
-    "--list",
-    "listed",
-    type=options.Input(allow_dash=True),
-    metavar="FILE",
-    help="A file with the name of a cube in each line, or separated by NUL; - is stdin.",
-)
+@archive.cubes
+@archive.list_of_cubes("A file with the name of a cube in each line, or separated by NUL; - is stdin.")
 @options.extraction
 @options.outputs
-@click.option(
+@options.value(
     "--name",
+    "How the files' names begin: NAME_endmembers.csv.  [default: that of the cube; of several the list's, or scenes]",
     metavar="NAME",
-    help="How the files' names begin: NAME_endmembers.csv.  [default: that of the cube; of several the list's, or scenes]",
 )
-@click.option(
+@options.value(
     "--subsets",
+    "Bundles: several spectra of each material, from M parts of the scene, with the material as their class.",
     type=click.IntRange(2),
     metavar="M",
-    help="Bundles: several spectra of each material, from M parts of the scene, with the material as their class.",
 )
 @options.budget
 @options.reading
 @options.logs
-def command(
-    cubes: tuple[Path, ...],
-    listed: Path | None,
-    count: str | None,
-    name: str | None,
-    verbose: bool,
-    quiet: bool,
-    log_file: str | None,
-    **settings: Any,
-) -> None:
+def command(cubes: tuple[Path, ...], listed: Path | None, name: str | None, **settings: Any) -> None:
     """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample in the scene.
 
     With --subsets M every material gets a class of spectra (for unmix mesma, or --by class): the pixels of the largest simplex of the
@@ -57,14 +42,13 @@ def command(
     from unmix.jobs.extract import extract_to
     from unmix.methods import Extraction
 
-    options.set_up_log(verbose, quiet, log_file)
     chosen = archive.chosen_scenes(cubes, listed, None, settings | {"out_dir": None})
     if not chosen:
         return
-    if name is None and len(chosen) > 1 and listed is not None and str(listed) != "-":
-        name = listed.stem
-    own = {field.name: settings.pop(field.name) for field in fields(Extraction) if field.name in settings}
-    how = Extraction(options.parse_count(count) or "auto", **own)
     read = None if listed is None or str(listed) == "-" else listed
+    if name is None and len(chosen) > 1 and read is not None:
+        name = read.stem
+    own = {field.name: settings.pop(field.name) for field in fields(Extraction) if field.name in settings}
+    how = Extraction(**own | {"count": own["count"] or "auto"})
     for path in extract_to(chosen, name=name, how=how, listed=read, **settings):
         print_out(str(path))

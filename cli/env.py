@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import sys
@@ -13,9 +12,9 @@ import click
 
 from unmix._version import build
 
-from .main import print_out
+from . import options
 
-PACKAGES = (
+PACKAGES = [
     "numpy",
     "numba",
     "scipy",
@@ -27,20 +26,16 @@ PACKAGES = (
     "rasterio",
     "dask",
     "distributed",
-)
+]
 
 
 @click.command("env")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.flag("--json as_json", "Print JSON.")
 def command(as_json: bool) -> int:
     """Show versions, cores, memory, GPUs with their driver, and the folder of compiled code: the first thing a bug report needs."""
     facts = facts_of_this_machine()
-    if as_json:
-        click.echo(json.dumps(facts))
-        return 0
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        print_out(f"{name:{width}}  {value if value is not None else 'none'}")
+    lines = options.named_rows({name: "none" if value is None else str(value) for name, value in facts.items()})
+    options.show(facts, as_json, lines)
     return 0
 
 

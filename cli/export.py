@@ -1,6 +1,7 @@
 """`unmix export`: finished maps in another format."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,25 +12,19 @@ from .main import print_out
 
 
 @click.command("export")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
+@options.maps
 @click.option("-o", "--out-dir", required=True, type=options.Local(file_okay=False), help="Folder to write to.")
-@click.option(
-    "-f", "--format", "form", default="cog", show_default=True, metavar="NAME",
-    help=f"{', '.join(FORMATS)}, or GDAL's name of its driver.",
-)  # fmt: skip
-@click.option(
-    "--map",
-    "wanted",
+@options.value("-f --format", f"{', '.join(FORMATS)}, or GDAL's name of its driver.", default="cog", metavar="NAME")
+@options.value(
+    "--map wanted",
+    "abundance, rmse, abundance_ortho, …; may be repeated.  [default: all]",
     multiple=True,
     metavar="NAME",
-    help="abundance, rmse, abundance_ortho, …; may be repeated.  [default: all]",
 )
-@click.option("--split", is_flag=True, help="One file a band, named after it: cube_abundance_soil.tif.")
-@click.option("--qml", "style", is_flag=True, help="Styles for QGIS beside maps of abundances, sums by class and RMSE.")
-@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
-def command(
-    maps: tuple[Path, ...], out_dir: Path, form: str, wanted: tuple[str, ...], split: bool, style: bool, overwrite: bool
-) -> int:
+@options.flag("--split", "One file a band, named after it: cube_abundance_soil.tif.")
+@options.flag("--qml style", "Styles for QGIS beside maps of abundances, sums by class and RMSE.")
+@options.overwrite
+def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) -> int:
     """Write the maps of finished runs in another format, with names, nodata, place and origin as in the run's own.
 
     MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them; its maps have to be in
@@ -39,8 +34,7 @@ def command(
     from unmix import export
 
     def one(_: int, path: Path) -> None:
-        files = export(path, out_dir, format=form, maps=wanted or None, split=split, style=style, overwrite=overwrite)
-        for file in files:
+        for file in export(path, maps=wanted or None, **settings):
             print_out(str(file))
 
     return archive.for_each(maps, one)

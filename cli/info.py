@@ -1,13 +1,11 @@
 """`unmix info`: show what a cube's headers say."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import archive, options
-from .main import print_out
 
 # Digits shown of a number; --json has all.
 DIGITS = 7
@@ -16,29 +14,31 @@ DIGITS = 7
 @click.command("info")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=options.Input())
 @options.opening
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each cube.")
+@options.flag("--json as_json", "Print a line of JSON for each cube.")
 def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
     """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube
 
     def show(number: int, cube: Path) -> None:
         facts = describe(open_cube(cube, dataset, wavelengths))
-        if as_json:
-            click.echo(json.dumps(facts))
-            return
-        if number > 0:
-            click.echo()
-        width = max(len(key) for key in facts)
-        for key, value in facts.items():
-            if value is not None and value != []:
-                print_out(f"{key.replace('_', ' '):{width}}  {format_value(value)}")
+        options.show(facts, as_json, [*([""] if number else []), *rows_of(facts)])
 
     return archive.for_each(cubes, show)
 
 
+def rows_of(facts: dict[str, Any]) -> list[str]:
+    """Return a line for each fact that there is."""
+    known = {name: value for name, value in facts.items() if value is not None and value not in ([], "")}
+    return options.named_rows({name: format_value(value) for name, value in known.items()})
+
+
 def describe(scene: Any) -> dict[str, Any]:
     """Return the facts about a cube, ready for JSON."""
-    waves, good = scene.wavelengths, scene.good_bands
+
+    def numbers(of_bands: Any) -> list[float] | None:
+        return None if of_bands is None else [float(number) for number in of_bands]
+
+    good = scene.good_bands
     return {
         "path": str(scene.path),
         "format": scene.format,
@@ -49,12 +49,12 @@ def describe(scene: Any) -> dict[str, Any]:
         "interleave": scene.interleave,
         **scene.storage(),
         "bytes": scene.lines * scene.samples * scene.bands * scene.dtype.itemsize,
-        "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],
-        "fwhm_nm": None if scene.fwhm is None else [float(width) for width in scene.fwhm],
+        "wavelengths_nm": numbers(scene.wavelengths),
+        "fwhm_nm": numbers(scene.fwhm),
         "bad_bands": None if good is None else [b + 1 for b in range(scene.bands) if not good[b]],
         "nodata": scene.nodata,
-        "gain": None if scene.gain is None else [float(gain) for gain in scene.gain],
-        "offset": None if scene.offset is None else [float(offset) for offset in scene.offset],
+        "gain": numbers(scene.gain),
+        "offset": numbers(scene.offset),
         "map_info": scene.fields.get("map info"),
         "coordinate_system": scene.fields.get("coordinate system string"),
         "problems": scene.problems,

@@ -1,6 +1,6 @@
 """`unmix library`: build, inspect, convert, prune and resample spectral libraries."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,14 @@ import click
 
 from . import options, unmixing
 from .main import print_err, print_out
+from .match import by as by_angle_or_divergence
+from .match import continuum as continuum_option
 
-LIBRARY = click.argument("library", type=options.Input())
+IN = options.Input()
+LIBRARY = click.argument("library", type=IN)
+OUT = click.argument("out", type=options.Local(dir_okay=False))
 SELECT = options.option("select")
-COMPLETE = click.option("--complete", is_flag=True, help="Leave out spectra with deleted channels, and say how many.")
-OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
+COMPLETE = options.flag("--complete", "Leave out spectra with deleted channels, and say how many.")
 
 
 @click.group("library")
@@ -32,50 +35,51 @@ def load_selected(library: Path, select: str | None) -> list[Any]:
     return parts if select is None else choose(parts, select)
 
 
-def without_deleted(spectra: Any, library: Path) -> Any:
-    """Return the spectra of a library that have a value at every channel, and print how many are left out."""
+def only_part(parts: list[Any], library: Path, complete: bool) -> Any:
+    """Return the spectra of a library, which must be on one axis; if ``complete``, those that have a value at every channel."""
     import numpy as np
 
     from unmix.errors import LibraryError
 
-    kept = np.flatnonzero(spectra.valid.all(axis=0)).tolist()
-    count = len(spectra.names)
+    if len(parts) > 1:
+        raise LibraryError(
+            f"{library}: its spectra are on {len(parts)} different axes; bring them to one with unmix library resample"
+        )
+    spectra = parts[0]
+    count, kept = len(spectra.names), np.flatnonzero(spectra.valid.all(axis=0)).tolist()
+    if not complete or len(kept) == count:
+        return spectra
     if not kept:
         raise LibraryError(f"{library}: none of its {count} spectra has a value at every channel")
-    if len(kept) < count:
-        print_err(
-            f"{library}: {count - len(kept)} of {count} spectra left out (--complete): they have deleted channels"
-        )
+    print_err(f"{library}: {count - len(kept)} of {count} spectra left out (--complete): they have deleted channels")
     return spectra.take(kept)
+
+
+def written(spectra: Any, out: Path, overwrite: bool, inputs: Any) -> list[str]:
+    """Write spectra to a library, which must be none of the inputs, and return the names of its files."""
+    from unmix.outputs.library import write_library
+
+    return [str(path) for path in write_library(spectra, out, overwrite, inputs)]
 
 
 @command.command("info")
 @LIBRARY
 @SELECT
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@options.flag("--json as_json", "Print the facts as JSON.")
 def info(library: Path, select: str | None, as_json: bool) -> None:
     """Show the spectra, classes, wavelengths and deleted channels of LIBRARY, and which spectra are the same."""
+    from .info import rows_of
+
+    def lines() -> Iterator[str]:
+        for i, of_part in enumerate(facts):
+            yield from [""] * (i > 0)
+            # All names are shown where a pattern selects them.
+            names = {"names": f"{', '.join(of_part['names'])} ({len(of_part['names'])})"} if select is not None else {}
+            classes = {"classes": ", ".join(f"{kind} ({count})" for kind, count in of_part["classes"].items())}
+            yield from rows_of(of_part | classes | names)
+
     facts = [describe(part) for part in load_selected(library, select)]
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    for i, library_facts in enumerate(facts):
-        if i:
-            click.echo()
-        width = max(len(key) for key in library_facts)
-        for key, value in library_facts.items():
-            if value is not None and value != [] and value != {}:
-                whole = select is not None and key == "names"  # show all names, to see what a pattern selects
-                print_out(f"{key.replace('_', ' '):{width}}  {format_fact(value, whole)}")
-
-
-def format_fact(value: Any, whole: bool) -> str:
-    """Return a fact as text on one line; long lists are shortened to their ends unless ``whole``."""
-    from .info import format_value
-
-    if isinstance(value, dict):
-        return ", ".join(f"{key} ({count})" for key, count in value.items())
-    return f"{', '.join(value)} ({len(value)})" if whole else format_value(value)
+    options.show(facts, as_json, lines())
 
 
 def describe(library: Any) -> dict[str, Any]:
@@ -93,9 +97,9 @@ def describe(library: Any) -> dict[str, Any]:
         "channels": len(library.matrix),
         "names": list(library.names),
         "classes": classes,
-        "wavelengths_nm": None if waves is None else [float(wave) for wave in waves],
+        "wavelengths_nm": None if waves is None else waves.tolist(),
         "wavelengths_ascend": None if waves is None else bool(np.all(np.diff(waves) > 0)),
-        "fwhm_nm": None if library.fwhm is None else [float(width) for width in library.fwhm],
+        "fwhm_nm": None if library.fwhm is None else library.fwhm.tolist(),
         "smallest": float(np.nanmin(values)) if valid.any() else None,
         "largest": float(np.nanmax(values)) if valid.any() else None,
         "deleted_values": int((~valid).sum()),
@@ -106,249 +110,178 @@ def describe(library: Any) -> dict[str, Any]:
 
 @command.command("convert")
 @LIBRARY
-@click.argument("out", type=options.Local(dir_okay=False))
+@OUT
 @SELECT
 @COMPLETE
-@OVERWRITE
+@options.overwrite
 def convert(library: Path, out: Path, select: str | None, complete: bool, overwrite: bool) -> None:
     """Convert LIBRARY to OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels do not change."""
-    from unmix.errors import LibraryError
-    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = load_selected(library, select)
-    if len(parts) > 1:
-        raise LibraryError(
-            f"{library}: its spectra are on {len(parts)} different axes; bring them to one with unmix library resample"
-        )
-    kept = without_deleted(parts[0], library) if complete else parts[0]
-    for path in write_library(kept, out, overwrite, inputs_of(library=library)):
-        print_out(str(path))
+    spectra = only_part(load_selected(library, select), library, complete)
+    for path in written(spectra, out, overwrite, inputs_of(library=library)):
+        print_out(path)
 
 
 @command.command("build")
-@click.argument("cube", type=options.Input())
-@click.argument("out", type=options.Local(dir_okay=False))
-@click.option(
-    "--pixels",
-    type=options.Input(),
-    metavar="FILE",
-    help="A CSV table with the columns line and sample, from 0, and class.",
-)
-@click.option(
+@options.cube
+@OUT
+@options.value("--pixels", "A CSV table with the columns line and sample, from 0, and class.", type=IN, metavar="FILE")
+@options.value(
     "--raster",
-    type=options.Input(),
+    "A raster of the size of the cube, or of the part to read, with the number of each pixel's class; 0 is none.",
+    type=IN,
     metavar="FILE",
-    help="A raster of the size of the cube, or of the part to read, with the number of each pixel's class; 0 is none.",
 )
-@click.option(
-    "--polygons",
-    type=options.Input(),
-    metavar="FILE",
-    help="Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio (pip install 'unmix[geo]').",
-)
-@click.option(
+@options.value("--polygons", "Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio (pip install "
+               "'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
+@options.value(
     "--column",
+    "The column of --pixels, or the property of --polygons, with the class.",
     default="class",
     metavar="NAME",
-    show_default=True,
-    help="The column of --pixels, or the property of --polygons, with the class.",
 )
-@click.option("--mean", is_flag=True, help="Write the mean of each class in place of its pixels.")
-@click.option(
-    "--most", type=click.IntRange(1), metavar="N", help="At most N pixels of each class, evenly spread.  [default: all]"
+@options.flag("--mean", "Write the mean of each class in place of its pixels.")
+@options.value(
+    "--most", "At most N pixels of each class, evenly spread.  [default: all]", type=click.IntRange(1), metavar="N"
 )
-@OVERWRITE
+@options.overwrite
 @options.reading
 @options.logs
 def build(
     cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, most: int | None,
-    overwrite: bool, verbose: bool, quiet: bool, log_file: str | None, **reading: Any,
+    overwrite: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Build a library with classes from pixels of CUBE, and write it to OUT (.csv, or .sli with .hdr).
 
     Pixels without a value in every band in use are left out. Values are scaled as a run scales them.
     """
     from unmix.jobs.regions import build_library
-    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    given = {
-        kind: file
-        for kind, file in (("pixels", pixels), ("raster", raster), ("polygons", polygons))
-        if file is not None
-    }
+    sources = {"pixels": pixels, "raster": raster, "polygons": polygons}
+    given = {kind: file for kind, file in sources.items() if file is not None}
     if len(given) != 1:
         raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
-    options.set_up_log(verbose, quiet, log_file)
     scene, used, nodata = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
     built = build_library(scene, used, nodata, kind, file, column=column, mean=mean, most=most)
-    for path in write_library(built, out, overwrite, inputs_of(scene, **given)):
-        print_out(str(path))
     kinds = built.classes or ()
-    print_out(", ".join(f"{name}: {kinds.count(name)}" for name in dict.fromkeys(kinds)))
+    numbers = ", ".join(f"{name}: {kinds.count(name)}" for name in dict.fromkeys(kinds))
+    for line in [*written(built, out, overwrite, inputs_of(scene, **given)), numbers]:
+        print_out(line)
 
 
 @command.command("prune")
 @LIBRARY
-@click.argument("out", type=options.Local(dir_okay=False))
-@click.option(
+@OUT
+@options.value(
     "--by",
-    type=options.one_of(["ear", "masa", "cob", "ies", "amuses"]),
-    required=True,
-    help="ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
+    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
     "that model most of their class, then of what is left, and so on; ies: add and take out spectra while the classification "
     "of the library by them gets better; amuses: those nearest to what --scene holds, without near duplicates.",
+    type=("ear", "masa", "cob", "ies", "amuses"),
+    required=True,
 )
-@click.option(
+@options.value(
     "--keep",
+    "Spectra of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
     type=click.IntRange(1),
     metavar="N",
-    help="Spectra of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
 )
-@click.option(
-    "--scene",
-    type=options.Input(),
-    metavar="CUBE",
-    help="For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
-)
-@click.option(
-    "--dimensions",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
-)
-@click.option(
-    "--nearest",
-    type=click.FloatRange(0, 1, min_open=True),
-    metavar="F",
-    help="Share of the spectra, the nearest to that subspace, that are looked at.  [default: 0.9]",
-)
-@click.option(
+@options.value("--scene", "For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
+               type=IN, metavar="CUBE")  # fmt: skip
+@options.value("--dimensions", "Of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
+               type=click.IntRange(1), metavar="N")  # fmt: skip
+@options.value("--nearest share", "Share of the spectra, the nearest to that subspace, that are looked at.  [default: 0.9]",
+               type=click.FloatRange(0, 1, min_open=True), metavar="F")  # fmt: skip
+@options.value(
     "--separability",
+    "Leave out spectra that differ from a nearer one by less than A, or A + B for the farthest: Jeffries-Matusita distance times "
+    "tangent of the angle.  [default: 0.0002 0.02]",
     type=click.FloatRange(0),
     nargs=2,
     metavar="A B",
-    help="Leave out spectra that differ from a nearer one by less than A, or A + B for the farthest: Jeffries-Matusita distance times "
-    "tangent of the angle.  [default: 0.0002 0.02]",
 )
-@click.option(
-    "--min-fraction",
-    type=float,
-    default=-0.05,
-    metavar="F",
-    show_default=True,
-    help="Of a spectrum in a model of another.",
-)
-@click.option(
-    "--max-fraction",
-    type=float,
-    default=1.05,
-    metavar="F",
-    show_default=True,
-    help="Of a spectrum in a model of another.",
-)
-@click.option(
+@options.value("--min-fraction", "Of a spectrum in a model of another.", default=-0.05, metavar="F")
+@options.value("--max-fraction", "Of a spectrum in a model of another.", default=1.05, metavar="F")
+@options.value(
     "--max-rmse",
-    type=float,
+    "Of a model that counts, in the unit of the library: reflectance from 0 to 1.",
     default=0.025,
     metavar="RMSE",
-    show_default=True,
-    help="Of a model that counts, in the unit of the library: reflectance from 0 to 1.",
 )
 @unmixing.classes
 @SELECT
 @COMPLETE
 @options.across_gaps
-@click.option("--json", "as_json", is_flag=True, help="Print the measures of every spectrum as JSON.")
-@OVERWRITE
+@options.flag("--json as_json", "Print the measures of every spectrum as JSON.")
+@options.overwrite
 @options.budget
 @options.reading
 @options.logs
 def prune(
-    library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, nearest: float | None,
-    separability: tuple[float, float] | None,
-    min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None, library_scale: float | None, select: str | None,
-    complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str, threads: int | None, verbose: bool, quiet: bool,
-    log_file: str | None, **reading: Any,
+    library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, share: float | None,
+    separability: tuple[float, float] | None, min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None,
+    library_scale: float | None, select: str | None, complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str,
+    threads: int | None, **reading: Any,
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
 
     Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
     """
+    from unmix.blocks import parse_size
     from unmix.endmembers.subspace import distances_of
-    from unmix.errors import LibraryError
     from unmix.library import fit, load_parts, prepared, prune
     from unmix.library.prune import Near
-    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
-    if len(parts) > 1:
-        raise LibraryError(
-            f"{library}: its spectra are on {len(parts)} axes; bring them to one with unmix library resample"
-        )
-    options.set_up_log(verbose, quiet, log_file)
-    parts = [without_deleted(parts[0], library)] if complete else parts
     if (scene is None) == (by == "amuses"):
         raise click.UsageError(
             "--by amuses compares spectra with a scene; name it with --scene, and with no other --by"
         )
-    of_scene = {"share": nearest, "separability": separability}
+    of_scene = {"share": share, "separability": separability}
     given: dict[str, Any] = {name: value for name, value in of_scene.items() if value is not None}
     if scene is None and (given or dimensions is not None):
         raise click.UsageError("--dimensions, --nearest and --separability are for --by amuses")
-    near = None
+    parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
+    spectra, near = only_part(parts, library, complete), None
     inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
     if scene is not None:
         cube, used, missing = options.open_for_reading(scene, **reading)
-        fitted = fit(parts, cube, used.index)
-        distance = distances_of(fitted, cube, used, missing, dimensions, options.parse_memory(memory), threads)
+        fitted = fit([spectra], cube, used.index)
+        distance = distances_of(fitted, cube, used, missing, dimensions, parse_size(memory), threads)
         near, inputs = Near(distance, **given), inputs + inputs_of(cube)
-    chosen, facts = prune(parts[0], by, keep, min_fraction, max_fraction, max_rmse, near)
-    written = write_library(chosen, out, overwrite, inputs)
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
+    chosen, facts = prune(spectra, by, keep, min_fraction, max_fraction, max_rmse, near)
+    files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
         members = [fact for fact in facts if fact["class"] == kind]
         kept = [str(fact["name"]) for fact in members if fact["kept"]]
-        print_out(f"{kind}: {len(kept)} of {len(members)}: {', '.join(kept)}")
-    for path in written:
-        print_out(str(path))
+        lines.append(f"{kind}: {len(kept)} of {len(members)}: {', '.join(kept)}")
+    options.show(facts, as_json, lines + files)
 
 
 @command.command("match")
-@click.argument("spectra", type=options.Input())
+@click.argument("spectra", type=IN)
 @LIBRARY
-@click.option(
-    "--by",
-    type=options.one_of(["sam", "sid"]),
-    default="sam",
-    show_default=True,
-    help="sam: the spectral angle; sid: the spectral information divergence.",
-)
-@click.option("--continuum", is_flag=True, help="Compare spectra divided by their continua: absorptions, not slopes.")
-@click.option(
+@by_angle_or_divergence
+@continuum_option
+@options.value(
     "--max-distance",
+    "Leave out matches that are farther, in degrees or of the divergence; a spectrum without any keeps its name.",
     type=float,
     metavar="D",
-    help="Leave out matches that are farther, in degrees or of the divergence; a spectrum without any keeps its name.",
 )
-@click.option(
-    "-k", "most", type=click.IntRange(min=1), default=5, metavar="K", show_default=True, help="Matches to show."
-)
-@click.option(
-    "-o",
-    "--out",
+@options.value("-k most", "Matches to show.", type=click.IntRange(min=1), default=5, metavar="K")
+@options.value(
+    "-o --out",
+    "Also write SPECTRA to OUT (.csv, or .sli with .hdr), named after their matches: A or B, where these are nearly as near.",
     type=options.Local(dir_okay=False),
     metavar="OUT",
-    help="Also write SPECTRA to OUT (.csv, or .sli with .hdr), named after their matches: A or B, where these are nearly as near.",
 )
 @SELECT
-@click.option("--json", "as_json", is_flag=True, help="Print all matches as JSON.")
-@OVERWRITE
+@options.flag("--json as_json", "Print all matches as JSON.")
+@options.overwrite
 def match(
     spectra: Path, library: Path, by: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
     select: str | None, as_json: bool, overwrite: bool,
@@ -366,49 +299,46 @@ def match(
     from unmix.library import match as matches_of
     from unmix.library.match import is_ambiguous, names_of, within
     from unmix.library.spectra import SHADE
-    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    parts = load_parts(spectra)
-    # Shade of a run, which no spectrum is like.
-    if parts[0].names[-1:] == (SHADE,) and not parts[0].matrix[:, -1].any():
-        parts[0] = parts[0].take(range(len(parts[0].names) - 1))
-    if len(parts) > 1 or not parts[0].valid.all():
-        raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
-    found = matches_of(parts[0], load_selected(library, select), by, continuum)
-    if max_distance is not None:
-        found = within(found, radians(max_distance) if by == "sam" else max_distance)
-    if as_json:
-        rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(parts[0].names, found)}
-        click.echo(json.dumps(rows))
-    else:
-        for name, matches in zip(parts[0].names, found):
+    def lines() -> Iterator[str]:
+        for name, matches in zip(named.names, found):
             mark = " ~" if is_ambiguous(matches) else ""
-            print_out(f"{name}{mark}" if matches else f"{name}: none within {max_distance:g}")
+            yield f"{name}{mark}" if matches else f"{name}: none within {max_distance:g}"
             for one in matches[:most]:
                 size = f"{degrees(one.distance):7.3f}°" if by == "sam" else f"{one.distance:8.3g}"
-                print_out(f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}")
+                yield f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}"
+
+    named, *others = load_parts(spectra)
+    # Shade of a run, which no spectrum is like.
+    if named.names[-1:] == (SHADE,) and not named.matrix[:, -1].any():
+        named = named.take(range(len(named.names) - 1))
+    if others or not named.valid.all():
+        raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
+    found = matches_of(named, load_selected(library, select), by, continuum)
+    if max_distance is not None:
+        found = within(found, radians(max_distance) if by == "sam" else max_distance)
+    rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(named.names, found)}
+    options.show(rows, as_json, lines())
     if out is not None:
-        named = replace(parts[0], names=names_of(found, parts[0].names))
-        for path in write_library(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
+        named = replace(named, names=names_of(found, named.names))
+        for path in written(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
             if not as_json:
-                print_out(str(path))
+                print_out(path)
 
 
 @command.command("resample")
 @LIBRARY
-@click.argument("cube", type=options.Input())
-@click.argument("out", type=options.Local(dir_okay=False))
+@options.cube
+@OUT
 @SELECT
-@unmixing.complete
+@options.option("complete")
 @options.across_gaps
-@OVERWRITE
+@options.overwrite
 @options.reading
 @options.logs
 def resample(
-    library: Path, cube: Path, out: Path, select: str | None, complete: bool, across_gaps: bool, overwrite: bool, verbose: bool,
-    quiet: bool,
-    log_file: str | None, **reading: Any,
+    library: Path, cube: Path, out: Path, select: str | None, complete: bool, across_gaps: bool, overwrite: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
@@ -417,11 +347,9 @@ def resample(
     channels, is an error. unmix run does the same with -e LIBRARY.
     """
     from unmix.library import load_for
-    from unmix.outputs.library import write_library
     from unmix.outputs.names import inputs_of
 
-    options.set_up_log(verbose, quiet, log_file)
     scene, used, _ = options.open_for_reading(cube, **reading)
     resampled = load_for(library, scene, used.index, select=select, complete=complete, across_gaps=across_gaps)
-    for path in write_library(resampled, out, overwrite, inputs_of(scene, library=library)):
-        print_out(str(path))
+    for path in written(resampled, out, overwrite, inputs_of(scene, library=library)):
+        print_out(path)

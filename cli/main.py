@@ -145,7 +145,7 @@ def print_err(text: str) -> None:
         ABOVE_BARS[-1](line) if ABOVE_BARS else click.echo(line, err=True)
 
 
-def report_error(error: BaseException | None, text: str) -> None:
+def report_error(text: str) -> None:
     """Print an error as one line on stderr and to the log file; with -v also its traceback."""
     log = logging.getLogger("unmix")
     if log.getEffectiveLevel() <= logging.DEBUG and log.handlers and sys.stderr is not None:
@@ -158,14 +158,14 @@ def report_error(error: BaseException | None, text: str) -> None:
 
 def report_unexpected(error: BaseException | None) -> None:
     """Write an error that no input should be able to cause."""
-    report_error(error, f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
+    report_error(f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
 
 
 def main() -> None:
     """Run the command line and exit with the code of the error, 128 + the number of a signal that stopped it."""
     open_closed_streams()
     start.handle_signals()
-    number = None
+    number, code = None, 1
     try:
         try:
             start.begin_work()
@@ -179,30 +179,25 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
-        report_error(error, f"{error.format_message().rstrip('.')}; see {path} --help")
+        report_error(f"{error.format_message().rstrip('.')}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:
-        report_error(error, str(error))
+        report_error(str(error))
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
         # click takes the end of any file for a Ctrl-D: that of one cut off is no wish of the user's.
-        cut_off = isinstance(stop.__cause__, EOFError)
-        if cut_off:
+        if isinstance(stop.__cause__, EOFError):
             report_unexpected(stop.__cause__)
         else:
             number = signal.SIGINT
-        code = 1
     except BrokenPipeError:
-        code = 1
+        pass
     except OSError as error:
-        report_error(error, f"{error.filename or 'stdout'}: {error.strerror}")
-        code = 1
-    except MemoryError as error:
-        report_error(error, NO_MEMORY)
-        code = 1
+        report_error(f"{error.filename or 'stdout'}: {error.strerror}")
+    except MemoryError:
+        report_error(NO_MEMORY)
     except Exception as error:
         report_unexpected(error)
-        code = 1
     if number is not None:
         if "unmix.outputs.lock" in sys.modules:
             sys.modules["unmix.outputs.lock"].release_all()

@@ -1,6 +1,5 @@
 """`unmix mesma`: fractions of classes by the best model of each pixel."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,24 +19,20 @@ SPREAD = (
 @unmixing.library
 @options.declared(
     "levels", "class_sets", "limits", "fusion", "fusion_rule", "min_fraction", "max_fraction", "min_shade", "max_shade", "max_rmse",
-    "max_residual", "residual_bands",
+    "max_residual", "residual_bands", "shade",
 )  # fmt: skip
-@unmixing.shade
 @options.option("uncertainty", help=SPREAD)
 @options.option("within")
 @unmixing.shade_normalize
 @unmixing.device
 @unmixing.running
 @options.reading
-@unmixing.tie
+@options.option("tie")
 @config.option
 @options.option("dry_run")
 @archive.reporting
-@options.logs
-def command(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str, verbose: bool,
-    quiet: bool, log_file: str | None, **settings: Any,
-) -> int:  # fmt: skip
+@options.log_options
+def command(**given: Any) -> int:
     """Choose for each pixel the best model with at most one spectrum of each class (MESMA).
 
     Writes STEM_model (for each class the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (the classes,
@@ -45,5 +40,4 @@ def command(
     compared; none is drawn at random. Thresholds are in the unit of the scaled cube: the defaults are for
     reflectance from 0 to 1. Interrupted runs, lists of cubes and exit codes are as for run.
     """
-    settings |= {"method": "mesma"}
-    return unmix_scenes(cubes, listed, shard, as_json, uncertified, progress_kind, (verbose, quiet, log_file), settings)
+    return unmix_scenes(method="mesma", **given)

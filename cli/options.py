@@ -1,5 +1,7 @@
 """Options that commands share, and the log that -v, -q and --log-file control."""
 
+import functools
+import json
 import logging
 import os
 import re
@@ -21,7 +23,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import as_options, print_err
+from .main import as_options, print_err, print_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.
@@ -39,6 +41,53 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
         return command
 
     return decorate
+
+
+def value(words: str, help: str, **how: Any) -> Callable[[Command], Command]:
+    """Return an option with a value, whose help shows its default.
+
+    Parameters
+    ----------
+    words : str
+        Its names, and the parameter's where that is another, separated by blanks: ``-o --out``.
+    help : str
+    **how
+        As of `click.option`; a ``type`` that is a tuple is the words that it takes, in any case.
+    """
+    if isinstance(how.get("type"), tuple):
+        how["type"] = one_of(how["type"])
+    return click.option(*words.split(), help=help, show_default=how.get("default") is not None, **how)
+
+
+def flag(words: str, help: str) -> Callable[[Command], Command]:
+    """Return an option without a value; ``words`` are as of `value`."""
+    return click.option(*words.split(), is_flag=True, help=help)
+
+
+def show(found: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """Print what a command has found: as a line of JSON, or as lines for people."""
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for line in lines:
+        print_out(line)
+
+
+def named_rows(facts: dict[str, str]) -> list[str]:
+    """Return a line for each fact, with its name before it."""
+    width = max(map(len, facts), default=0)
+    return [f"{name.replace('_', ' '):{width}}  {fact}" for name, fact in facts.items()]
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return the rows of a table as lines; the first ``left`` columns are flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if k < left else cell.rjust(width) for k, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def one_of(names: Iterable[str]) -> click.Choice:
@@ -149,28 +198,54 @@ def type_of(one: Setting) -> Any:
     return kinds.get(one.kind, str)
 
 
+def parse_count(text: str) -> int | str:
+    """Return the value of --count."""
+    if text == "auto":
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
+        raise click.UsageError(f"--count {text}: write auto or a number from 1")
+    return int(text)
+
+
+cube = click.argument("cube", type=Input())
+maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=Local())
 opening = declared("dataset", "wavelengths")
 reading = combine(
     declared("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "bbox", "mask", "mask_out"), opening
 )
-extraction = declared("count", "extract", "refine", "smooth", "restarts", "outliers", "outside", "seed")
+count = option("count", type=parse_count)
+extraction = combine(count, declared("extract", "refine", "smooth", "restarts", "outliers", "outside", "seed"))
 outputs = declared("out_dir", "overwrite")
 budget = declared("memory", "threads")
-across_gaps, gpu_memory = option("across_gaps"), option("gpu_memory")
+overwrite, across_gaps, gpu_memory = map(option, ("overwrite", "across_gaps", "gpu_memory"))
+device_as_for_run = option("device", help="Where to compute, as for run.")
+the_library = option("endmembers", required=True, help="The library.")
+overwrite_page = flag("--overwrite", "Replace the file that -o names even if it is no such page.")
+progress = functools.partial(value, "--progress progress_kind", type=("auto", "bar", "json", "none"), default="auto")
 
 method_as_for_run = combine(
-    click.option("--method", type=one_of(METHODS), default=WITHOUT_METHOD, show_default=True,
-                 help="The constraints on abundances, as for run."),
-    click.option("--solver", type=one_of(SOLVERS), default=None, help="The algorithm, as for run."),
-)  # fmt: skip
-
-logs = combine(
-    click.option("-v", "--verbose", is_flag=True, help="Log details, and show tracebacks of errors."),
-    click.option("-q", "--quiet", is_flag=True, help="Log errors only."),
-    click.option(
-        "--log-file", type=Local(dir_okay=False, path_type=None), metavar="FILE", help="Also append the log to FILE."
-    ),
+    value("--method", "The constraints on abundances, as for run.", type=tuple(METHODS), default=WITHOUT_METHOD),
+    value("--solver", "The algorithm, as for run.", type=tuple(SOLVERS)),
 )
+log_options = combine(
+    flag("-v --verbose", "Log details, and show tracebacks of errors."),
+    flag("-q --quiet", "Log errors only."),
+    value("--log-file", "Also append the log to FILE.", type=Local(dir_okay=False, path_type=None), metavar="FILE"),
+)
+
+
+def logs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the log to a command, and set up the log by them before the command begins."""
+
+    @functools.wraps(command)
+    def with_log(*, verbose: bool, quiet: bool, log_file: str | None, **given: Any) -> Any:
+        set_up_log(verbose, quiet, log_file)
+        return command(**given)
+
+    return log_options(with_log)
+
+
+of_images = combine(outputs, budget, reading, logs)
 
 
 class LogLine(logging.Formatter):
@@ -256,22 +331,6 @@ def is_log(path: str) -> bool:
     with open(path, "rb") as file:
         head = file.read(10)
     return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
-
-
-def parse_count(text: str | None) -> int | str | None:
-    """Return the value of --count."""
-    if text is None or text == "auto":
-        return text
-    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
-        raise click.UsageError(f"--count {text}: write auto or a number from 1")
-    return int(text)
-
-
-def parse_memory(text: str) -> int:
-    """Return the value of --memory in bytes."""
-    from unmix.blocks import parse_size
-
-    return parse_size(text)
 
 
 def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:

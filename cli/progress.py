@@ -46,7 +46,7 @@ class Board:
 
     def __enter__(self) -> "Board":
         if self.kind == "bar":
-            self.shown = new_bars(self.what)
+            self.shown = new_bars()
             self.shown.start()
             ABOVE_BARS.append(self.print_above)
             self.all = self.shown.add_task("all", total=self.scenes, rate="scenes") if self.scenes > 1 else None
@@ -122,7 +122,7 @@ class Board:
             click.echo(json.dumps(line), err=True)
 
 
-def new_bars(what: str) -> Any:
+def new_bars() -> Any:
     """Return the progress display of the terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -11,15 +11,10 @@ from .main import print_out
 
 
 @click.command("report")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
-@click.option(
-    "-o",
-    "--out",
-    type=options.Local(),
-    metavar="FILE",
-    help="The file to write, of one run or folder.  [default: STEM_report.html, FOLDER/report.html]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace the file that -o names even if it is no such page.")
+@options.maps
+@options.value("-o --out", "The file to write, of one run or folder.  [default: STEM_report.html, FOLDER/report.html]",
+               type=options.Local(), metavar="FILE")  # fmt: skip
+@options.overwrite_page
 def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 

@@ -26,19 +26,8 @@ NEARLY, AHEAD = 0.8, 256 * 2**20
 @config.option
 @options.option("dry_run")
 @archive.reporting
-@options.logs
-def command(
-    cubes: tuple[Path, ...],
-    listed: Path | None,
-    shard: str | None,
-    as_json: bool,
-    uncertified: str,
-    progress_kind: str,
-    verbose: bool,
-    quiet: bool,
-    log_file: str | None,
-    **settings: Any,
-) -> int:
+@options.log_options
+def command(**given: Any) -> int:
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
     Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. Exit code 0
@@ -49,13 +38,12 @@ def command(
     one that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
-    settings["count"] = options.parse_count(settings["count"])
-    return unmix_scenes(cubes, listed, shard, as_json, uncertified, progress_kind, (verbose, quiet, log_file), settings)
+    return unmix_scenes(**given)
 
 
 def unmix_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
-    logs: tuple[bool, bool, str | None], settings: dict[str, Any],
+    verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
     if not settings.get("dry_run"):
@@ -63,7 +51,7 @@ def unmix_scenes(
     from unmix import Options, run
     from unmix.devices import kind_of
 
-    options.set_up_log(*logs)
+    options.set_up_log(verbose, quiet, log_file)
     Options.of(**settings)  # options that are wrong for every scene are reported before the first
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)

@@ -1,6 +1,7 @@
 """`unmix solve`: non-negative least squares and quadratic programmes for batches of systems."""
 
 import json
+import logging
 from typing import Any
 
 import click
@@ -11,40 +12,25 @@ from . import options
 @click.command("solve")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option(
-    "-o", "--out", required=True, type=options.Local(dir_okay=False), metavar="OUT",
-    help="Output: OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
+@options.value(
+    "-o --out", "Output: OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
+    required=True, type=options.Local(dir_okay=False), metavar="OUT",
 )  # fmt: skip
-@click.option(
-    "--toeplitz",
-    "toeplitz_pulse",
-    is_flag=True,
-    help="A is a pulse, or has a pulse in each row: solve for the signal that it was convolved with.",
+@options.flag(
+    "--toeplitz toeplitz_pulse",
+    "A is a pulse, or has a pulse in each row: solve for the signal that it was convolved with.",
 )
-@click.option(
-    "--quadratic",
-    is_flag=True,
-    help="Solve min ½ xᵀQx + hᵀx over x >= 0 with Q = A and h = B; Q may be sparse, FILE.npz.",
+@options.flag("--quadratic", "Solve min ½ xᵀQx + hᵀx over x >= 0 with Q = A and h = B; Q may be sparse, FILE.npz.")
+@options.value(
+    "--steps", "With --quadratic: most steps to make.  [default: 10000]", type=click.IntRange(1), metavar="N"
 )
-@click.option(
-    "--steps", type=click.IntRange(1), metavar="N", help="With --quadratic: most steps to make.  [default: 10000]"
-)
-@click.option("--device", default="auto", metavar="NAME", show_default=True, help="Where to compute, as for run.")
+@options.device_as_for_run
 @options.budget
-@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout.")
+@options.overwrite
+@options.flag("--json as_json", "Print a line of JSON on stdout.")
 @options.logs
 def command(
-    a: str,
-    b: str,
-    quadratic: bool,
-    steps: int | None,
-    toeplitz_pulse: bool,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
-    log_file: str | None,
-    **settings: Any,
+    a: str, b: str, quadratic: bool, steps: int | None, toeplitz_pulse: bool, as_json: bool, **settings: Any
 ) -> int:
     """Solve min |A x - b| over x >= 0 for every right-hand side of B, certified: Lawson-Hanson with an updated QR.
 
@@ -62,7 +48,6 @@ def command(
         raise click.UsageError("--quadratic and --toeplitz contradict each other")
     if steps is not None and not quadratic:
         raise click.UsageError("--steps is for --quadratic")
-    log = options.set_up_log(verbose, quiet, log_file)
     if quadratic:
         result = quadratic_files(a, b, **settings | ({} if steps is None else {"steps": steps}))
     else:
@@ -70,7 +55,7 @@ def command(
     if as_json:
         click.echo(json.dumps(finite(result)))
     without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
-    log.info(
+    logging.getLogger("unmix").info(
         f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified{without} on "
         f"{result['device']}, worst κ {result['worst_kappa']:.1e}, {result['steps']} steps"
     )

@@ -9,13 +9,10 @@ from .main import print_out
 
 
 @click.command("stac")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
-@click.option(
-    "--time",
-    metavar="TIME",
-    help="When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: what its header says]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace items that exist, if unmix wrote them.")
+@options.maps
+@options.value("--time", "When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: what its header says]",
+               metavar="TIME")  # fmt: skip
+@options.overwrite
 def command(maps: tuple[Path, ...], time: str | None, overwrite: bool) -> int:
     """Describe finished runs as STAC items, STEM_stac.json: place, time, method, and all files with size and SHA-256.
 

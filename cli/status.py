@@ -12,8 +12,8 @@ from .main import print_out
 
 
 @click.command("status")
-@click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=options.Local())
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each run.")
+@options.maps
+@options.flag("--json as_json", "Print a line of JSON for each run.")
 def command(maps: tuple[Path, ...], as_json: bool) -> int:
     """Show which runs are done, running (and where), interrupted (and at which line), or damaged.
 

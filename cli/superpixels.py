@@ -1,31 +1,24 @@
 """`unmix superpixels`: a cube of the means of small patches."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from . import options
-from .main import print_out
 
 
 @click.command("superpixels")
-@click.argument("cube", type=options.Input())
-@click.option("--size", default=5, show_default=True, metavar="N", help="Side of a patch in pixels, in the mean.")
-@click.option(
+@options.cube
+@options.value("--size", "Side of a patch in pixels, in the mean.", default=5, metavar="N")
+@options.value(
     "--compactness",
+    "How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.",
     default=3.0,
-    show_default=True,
     metavar="C",
-    help="How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print files and numbers as JSON.")
-@options.outputs
-@options.budget
-@options.reading
-@options.logs
-def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any) -> None:
+@options.flag("--json as_json", "Print files and numbers as JSON.")
+@options.of_images
+def command(as_json: bool, **settings: Any) -> None:
     """Write CUBE with every pixel replaced by the mean of its superpixel, a patch of alike neighbours: STEM_means, float32.
 
     Unmix the means to unmix patches, whose noise is that much smaller: unmix run STEM_means.hdr, with --noise STEM_means_noise.txt
@@ -34,11 +27,6 @@ def command(cube: Path, as_json: bool, verbose: bool, quiet: bool, log_file: str
     """
     from unmix import superpixels
 
-    options.set_up_log(verbose, quiet, log_file)
-    found = superpixels(cube, **settings)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    print_out(f"{found['superpixels']} superpixels, told apart by {found['fractions']} minimum noise fractions")
-    for path in found["files"]:
-        print_out(path)
+    found = superpixels(**settings)
+    line = f"{found['superpixels']} superpixels, told apart by {found['fractions']} minimum noise fractions"
+    options.show(found, as_json, [line, *found["files"]])

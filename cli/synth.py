@@ -11,83 +11,37 @@ from . import options
 from .main import print_out
 
 OF_A_FILE = ("dtype", "interleave", "byte_order", "memory")
-TYPES = ["uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64"]
+TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64")
 
 
 @click.command("synth")
 @click.argument("out", type=options.Local(dir_okay=False), metavar="OUT")
-@click.option(
+@options.value(
     "--like",
-    type=options.one_of(["envi", "emit", "dc1", "dc2"]),
-    default="envi",
-    show_default=True,
-    help="envi: OUT.hdr, a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
+    "envi: OUT.hdr, a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
     "(by --lines, --samples and --seed); dc1, dc2: OUT.hdr of five or nine spectra of a library (by -e, --seed and --snr).",
+    type=("envi", "emit", "dc1", "dc2"),
+    default="envi",
 )
-@click.option(
-    "-e",
-    "--endmembers",
-    type=options.Input(),
-    metavar="LIBRARY",
-    help="For --like dc1 and dc2: the spectral library; its bands are those of the scene.",
+@options.option("endmembers", help="For --like dc1 and dc2: the spectral library; its bands are those of the scene.")
+@options.value("--lines", "Number of lines.", default=100)
+@options.value("--samples", "Number of samples in a line.", default=100)
+@options.value("--bands", "Number of bands, from 400 to 2500 nm.", default=224)
+@options.value("-n --count", "Number of endmembers.", default=5)
+@options.value(
+    "--seed", "Seed of random numbers; the same seed gives the same bytes.", type=click.IntRange(0), default=0
 )
-@click.option("--lines", default=100, show_default=True, help="Number of lines.")
-@click.option("--samples", default=100, show_default=True, help="Number of samples in a line.")
-@click.option("--bands", default=224, show_default=True, help="Number of bands, from 400 to 2500 nm.")
-@click.option("-n", "--count", default=5, show_default=True, help="Number of endmembers.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Seed of random numbers; the same seed gives the same bytes.",
-)
-@click.option(
-    "--snr", default="40", show_default=True, metavar="DB", help="Signal-to-noise ratio in dB, or none for no noise."
-)
-@click.option("--pure", is_flag=True, help="Put one pure pixel of each endmember into the scene.")
-@click.option(
-    "--dtype", type=options.one_of(TYPES), default="int16", show_default=True, help="Data type of stored values."
-)
-@click.option(
-    "--interleave",
-    type=options.one_of(["bip", "bil", "bsq"]),
-    default="bil",
-    show_default=True,
-    help="Interleave of the cube.",
-)
-@click.option(
-    "--byte-order",
-    type=options.one_of(["little", "big"]),
-    default="little",
-    show_default=True,
-    help="Byte order of stored values.",
-)
-@click.option(
-    "--memory",
-    default="256M",
-    show_default=True,
-    metavar="SIZE",
-    help="Bound on the memory for blocks, such as 256M or 2G.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace files that exist, if unmix wrote them.")
+@options.value("--snr", "Signal-to-noise ratio in dB, or none for no noise.", default="40", metavar="DB")
+@options.flag("--pure", "Put one pure pixel of each endmember into the scene.")
+@options.value("--dtype", "Data type of stored values.", type=TYPES, default="int16")
+@options.value("--interleave", "Interleave of the cube.", type=("bip", "bil", "bsq"), default="bil")
+@options.value("--byte-order", "Byte order of stored values.", type=("little", "big"), default="little")
+@options.option("memory", default="256M")
+@options.overwrite
 def command(
-    out: Path,
-    like: str,
-    endmembers: Path | None,
-    lines: int,
-    samples: int,
-    bands: int,
-    count: int,
-    seed: int,
-    snr: str,
-    pure: bool,
-    dtype: str,
-    interleave: str,
-    byte_order: str,
-    memory: str,
-    overwrite: bool,
-) -> None:
+    out: Path, like: str, endmembers: Path | None, lines: int, samples: int, bands: int, count: int, seed: int, snr: str, pure: bool,
+    dtype: str, interleave: str, byte_order: str, memory: str, overwrite: bool,
+) -> None:  # fmt: skip
     """Make a scene OUT.img with header OUT.hdr, and its truth: OUT_truth_abundance and OUT_truth_endmembers.
 
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
@@ -131,12 +85,11 @@ def command(
     if endmembers is not None:
         raise click.UsageError("-e is for --like dc1 and dc2")
     scene = Scene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
-    words = [
-        f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed}"
-    ]
-    words += [f"--snr {snr}", *(["--pure"] if pure else [])]
-    words += [f"--dtype {dtype} --interleave {interleave} --byte-order {byte_order}"]
-    for path in synthesise(out, scene, overwrite, parse_size(memory), " ".join(words)):
+    said = (
+        f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"
+        f"{' --pure' * pure} --dtype {dtype} --interleave {interleave} --byte-order {byte_order}"
+    )
+    for path in synthesise(out, scene, overwrite, parse_size(memory), said):
         print_out(str(path))
 
 

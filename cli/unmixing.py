@@ -1,15 +1,10 @@
 """Options of commands that unmix scenes, in groups."""
 
 from . import options
-from .options import declared, option
+from .options import declared
 
-method = declared("method", "solver")
-complete = option("complete")
 classes = declared("classes", "library_scale")
 library = options.combine(declared("endmembers", "select", "complete"), classes, options.across_gaps)
-names = option("names")
-shade = option("shade")
-tie = option("tie")
 shade_normalize = declared("shade_normalize", "class_map")
 device = declared("device", "gpu_memory")
 running = options.combine(
@@ -19,18 +14,17 @@ running = options.combine(
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
 every = options.combine(
-    method,
+    declared("method", "solver"),
     library,
-    names,
-    declared("by", "shade"),
+    declared("names", "by", "shade"),
     shade_normalize,
     declared("normalize", "weights", "l1", "l1_weights", "l21", "at_most"),
     declared("uncertainty", "noise", "monte_carlo", "draw_spectra"),
     options.extraction,
-    option("extract_mask"),
+    options.option("extract_mask"),
     device,
     running,
     declared("top", "ortho"),
     options.reading,
-    tie,
+    options.option("tie"),
 )

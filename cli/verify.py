@@ -12,17 +12,10 @@ from .main import print_err, print_out
 
 @click.command("verify")
 @click.argument("stem", type=options.Local())
-@click.option("--cube", type=options.Input(), metavar="FILE", help="The scene.  [default: its path in the run]")
-@click.option("--all", "everything", is_flag=True, help="Solve every pixel again, instead of a sample.")
-@click.option(
-    "--sample",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Number of pixels to solve again.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@options.value("--cube", "The scene.  [default: its path in the run]", type=options.Input(), metavar="FILE")
+@options.flag("--all everything", "Solve every pixel again, instead of a sample.")
+@options.value("--sample", "Number of pixels to solve again.", type=click.IntRange(1), default=1000, metavar="N")
+@options.flag("--json as_json", "Print the result as JSON on stdout.")
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
     """Check the outputs of a run: every file against its digest, and pixels solved again by scipy.
 

@@ -13,46 +13,17 @@ from .main import print_out
 
 
 @click.command("warm")
-@click.option(
-    "--method",
-    "methods",
-    type=options.one_of([*METHODS, "fractions", "mesma", "nmf"]),
-    multiple=True,
-    default=("fractions", "fcls", "nnls"),
-    show_default=True,
-    help="fractions: what runs without --method need. May be given several times, like the next three.",
-)
-@click.option(
-    "--dtype",
-    "dtypes",
-    type=options.one_of([str(kind) for kind in DTYPES.values()]),
-    multiple=True,
-    default=("int16", "float32"),
-    show_default=True,
-    help="Data type of the scenes to come.",
-)
-@click.option(
-    "--interleave",
-    "interleaves",
-    type=options.one_of(["bil", "bip", "bsq"]),
-    multiple=True,
-    default=("bil", "bip", "bsq"),
-    show_default=True,
-    help="Interleave of the scenes to come.",
-)
-@click.option(
-    "-n",
-    "--count",
-    "counts",
-    type=click.IntRange(1, 500),
-    multiple=True,
-    default=(5,),
-    show_default=True,
-    help="Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above are enough.",
-)
+@options.value("--method methods", "fractions: what runs without --method need. May be given several times, like the next three.",
+               type=(*METHODS, "fractions", "mesma", "nmf"), multiple=True, default=("fractions", "fcls", "nnls"))  # fmt: skip
+@options.value("--dtype dtypes", "Data type of the scenes to come.", type=tuple(map(str, DTYPES.values())), multiple=True,
+               default=("int16", "float32"))  # fmt: skip
+@options.value("--interleave interleaves", "Interleave of the scenes to come.", type=("bil", "bip", "bsq"), multiple=True,
+               default=("bil", "bip", "bsq"))  # fmt: skip
+@options.value("-n --count counts", "Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above "
+               "are enough.", type=click.IntRange(1, 500), multiple=True, default=(5,))  # fmt: skip
 @unmixing.device
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each case.")
-@options.logs
+@options.flag("--json as_json", "Print a line of JSON for each case.")
+@options.log_options
 def command(
     methods: tuple[str, ...], dtypes: tuple[str, ...], interleaves: tuple[str, ...], counts: tuple[int, ...], device: str,
     gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
@@ -69,9 +40,9 @@ def command(
     for case in warm(methods, dtypes, interleaves, counts, device):
         if as_json:
             click.echo(json.dumps(asdict(case)))
-        else:
-            did = f"compiled in {case.seconds:.1f} s" if case.seconds > WAS_THERE else "was there"
-            print_out(
-                f"{case.method:7} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
-            )
+            continue
+        did = f"compiled in {case.seconds:.1f} s" if case.seconds > WAS_THERE else "was there"
+        print_out(
+            f"{case.method:7} {case.dtype:8} {case.interleave}  {case.count:3} endmembers on {case.device}: {did}"
+        )
     return 0

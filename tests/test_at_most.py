@@ -16,10 +16,10 @@ import unmix
 from unmix.certificate import CERTIFIED
 from unmix.errors import MethodError
 from unmix.io import spectra
-from unmix.jobs.sparse.penalty import some_pixels
 from unmix.jobs.verify import verify
 from unmix.library import load_for
 from unmix.scene import ReadOptions, open_scene
+from unmix.scene.sample import sampled_spectra
 from unmix.solvers.pixels.at_most import TOO_NEAR
 
 FALL = 1e-11  # of |y|²: ten times what an exchange has to gain
@@ -308,7 +308,7 @@ def test_usgs_on_jasper_ridge(data, most):
     """498 spectra, 198 bands: certified, by definition, and within a few per cent of nnls, which has up to 17."""
     cube, used, nodata = open_scene(data / "jasper/jasper.hdr", ReadOptions())
     E = load_for(data / "libraries/USGS_1995_Library.mat", cube, used.index, None, None, None, True, True).matrix
-    Y = some_pixels(cube, used, nodata, 2000)
+    Y = sampled_spectra(cube, used, nodata, 2000)[0]
     found = unmix.solve(Y, E, method="nnls", at_most=most)
     assert found.kappa.max() <= CERTIFIED and found.delta.max() <= 1e-6 and found.steps.max() <= most
     some = np.random.default_rng(0).choice(len(Y), 4, replace=False)

@@ -144,7 +144,7 @@ def test_where_classes_come_from(tmp_path, scene):
     assert classified(parts, f"{table}:KIND", library)[0].classes == ("k0", "k0", "k1", "k1", "k2")
     table.write_text("spectrum,kind\ne0,k\n")
     for spec, words in ((f"{table}:kind", "no row is for the spectrum 'e1' and 3 more"), ("rock", "it has name, class, level_1"),
-                        ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "No such file")):  # fmt: skip
+                        ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "no such file")):  # fmt: skip
         with pytest.raises(unmix.LibraryError, match=words):
             classified(parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):

@@ -96,8 +96,8 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "jobs/finished": (
-        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "endmembers", "settings", "library",
-         "io/formats", "io", "errors"),
+        ("jobs/verify", "pictures", "outputs/run_files", "outputs/maps", "outputs", "settings", "library",
+         "io/formats", "io", "blocks", "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "jobs": (
@@ -171,7 +171,6 @@ LONG = {
     "search": "the same",
     "warp_functions": "eight short functions of a warp that share what they are compiled for",
     "nnls_function": "eleven short functions that are compiled for one team",
-    "nmf_scene": "to be cut: a scene's way of its own",
 }
 
 

@@ -13,7 +13,7 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from .arrays.pixels import solve
-from .io import Bands, Cube, bytes_per_line, missing, spectra
+from .io import Bands, Cube, bytes_per_line, cut, missing, read_blocks, spectra
 from .io.formats.header import centres_of, geotransform
 from .scene import ReadOptions, open_scene
 
@@ -43,18 +43,14 @@ class SceneArray(BackendArray):
         used = Bands(self.bands.index[chosen], self.bands.gain[chosen], self.bands.offset[chosen])
         out = np.empty((len(lines), self.shape[1], len(chosen)), self.dtype)
         first, last = (min(lines), max(lines) + 1) if out.size else (0, 0)
-        step = max(1, min(last - first, max(self.cube.lines_together, 2**24 // bytes_per_line(self.cube))))
-        buffer = np.empty(step * bytes_per_line(self.cube), np.uint8)
         wanted = np.array(lines, int)
-        for begin in range(first, last, step):
-            end = min(begin + step, last)
-            here = np.flatnonzero((wanted >= begin) & (wanted < end))
-            if len(here):
-                raw = self.cube.read(slice(begin, end), buffer)
-                shape = end - begin, self.shape[1], len(chosen)
-                absent = missing(raw, self.cube.interleave, used, self.nodata, each=True).reshape(shape)
-                values = np.where(absent, np.nan, spectra(raw, self.cube.interleave, used).reshape(shape))
-                out[here] = values[wanted[here] - begin]
+        blocks = cut(self.cube, 2**24, slice(first, last))
+        holds = [block for block in blocks if np.any((wanted >= block.start) & (wanted < block.stop))]
+        for block, raw in read_blocks(self.cube, holds):
+            here = np.flatnonzero((wanted >= block.start) & (wanted < block.stop))
+            absent = missing(raw, self.cube.interleave, used, self.nodata, each=True)
+            values = np.where(absent, np.nan, spectra(raw, self.cube.interleave, used))
+            out[here] = values.reshape(-1, *out.shape[1:])[wanted[here] - block.start]
         out = out[:, key[1]]
         out = out if isinstance(key[2], slice) else out[..., 0]
         return out if isinstance(key[0], slice) else out[0]

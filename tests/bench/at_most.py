@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 import unmix
-from unmix.jobs.sparse.penalty import some_pixels
 from unmix.library import load_for
 from unmix.scene import ReadOptions, open_scene
+from unmix.scene.sample import sampled_spectra
 
 LIBRARY = "libraries/USGS_1995_Library.mat"
 SCENES = ("jasper/jasper.hdr", "berlin/EnMAP_BerlinUrbanGradient.hdr")
@@ -75,7 +75,7 @@ def main(data: Path) -> None:
     for name in SCENES:
         cube, used, nodata = open_scene(data / name, ReadOptions())
         E = load_for(data / LIBRARY, cube, used.index, None, None, None, True, True).matrix
-        Y = some_pixels(cube, used, nodata, 4000)
+        Y = sampled_spectra(cube, used, nodata, 4000)[0]
         random = np.random.default_rng(0)
         few, pixels = random.choice(E.shape[1], 24, replace=False), random.choice(len(Y), 100, replace=False)
         for most in (2, 3, 4):

@@ -157,19 +157,8 @@ def select_bands(
 def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", threads: int | None = None) -> Selection:
     """Select ``count`` bands without a target: of all chains, the one that spans the largest volume (phase 1 alone).
 
-    Parameters
-    ----------
-    covariance : array (K, K), float64
-        Covariance of the bands.
-    count : int
-        Number of bands to select.
-    device, threads
-        As in `select_bands`.
-
-    Raises
-    ------
-    MethodError
-        If there are fewer bands, or any ``count`` of them are collinear.
+    ``covariance`` (K, K) is that of the bands; ``device`` and ``threads`` as in `select_bands`. `MethodError` if there are fewer bands,
+    or any ``count`` of them are collinear.
     """
     K = len(covariance)
     if not 1 <= count <= K:

@@ -188,13 +188,8 @@ class Sums:
 
 
 def search(
-    each_block: EachBlock,
-    E: np.ndarray,
-    l21: float,
-    threads: int | None,
-    start: np.ndarray | None = None,
-    proven: float = PROVEN,
-) -> Collaborative:
+    each_block: EachBlock, E: np.ndarray, l21: float, threads: int | None, start: np.ndarray | None = None, proven: float = PROVEN,
+) -> Collaborative:  # fmt: skip
     """Find the scales of the optimum, by Newton's method on a convex function of them.
 
     As ``|x| = min (|x|²/η + η) / 2`` over η > 0, the cost is the least of ``½ Σ|y − E a|² + λ/2 Σ_j (|x_j|²/η_j + η_j)`` over a and η,
@@ -251,23 +246,11 @@ def search(
 
 
 def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | None) -> float:
-    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate, for pixels in memory.
+    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate, for pixels Y (n, L) and spectra E (L, p).
 
-    The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant, with d the trace of what maps y to
-    E a; that of the scales, which all pixels share, is left out.
-
-    Parameters
-    ----------
-    Y : array (n, L), float64
-    E : array (L, p), float64
-    variance : float
-        σ², of the noise of a band.
-    threads : int, optional
-
-    Returns
-    -------
-    float
-        To a factor of two, in which the error changes little. λ for N such pixels is √(N / n) times as large.
+    The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant, with σ² the ``variance`` of the
+    noise of a band and d the trace of what maps y to E a; that of the scales, which all pixels share, is left out. It is right to a
+    factor of two, in which the error changes little. λ for N such pixels is √(N / n) times as large.
     """
     largest = largest_l21(blocks_of(Y), E, threads)
     l21 = largest / RATIO

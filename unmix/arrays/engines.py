@@ -8,14 +8,8 @@ from ..devices import Device
 def groups_on(
     machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
 ) -> CpuGroups | CudaGroups:
-    """Return the groups of threads of a device that `unmix.devices.one_device` gave.
+    """Return the groups of threads of a device that `unmix.devices.one_device` gave; by default all cores of a CPU.
 
-    Parameters
-    ----------
-    machine : Device
-    threads : int, optional
-        CPU threads; default is all.
-    block, at_once, registers
-        For a GPU: the arguments of `CudaGroups`.
+    ``block``, ``at_once`` and ``registers`` are the arguments of `CudaGroups`, for a GPU.
     """
     return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)

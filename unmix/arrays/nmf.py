@@ -203,14 +203,8 @@ def in_shape(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def descend(
-    engine: Any,
-    E: np.ndarray,
-    blocks: Blocks,
-    held: bool,
-    plan: Plan,
-    unit: float = 1.0,
-    progress: Progress | None = None,
-) -> tuple[np.ndarray, list[tuple[int, float]], bool]:
+    engine: Any, E: np.ndarray, blocks: Blocks, held: bool, plan: Plan, unit: float = 1.0, progress: Progress | None = None,
+) -> tuple[np.ndarray, list[tuple[int, float]], bool]:  # fmt: skip
     """Make steps until the loss has converged or the largest number is reached.
 
     Parameters

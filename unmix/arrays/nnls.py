@@ -1,9 +1,9 @@
 """Solve batches of non-negative least squares problems; the systems share one matrix, or have one each."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from .engines import groups_on
 SHARING = 4
 # Columns whose largest entry is between 2 to the power of minus this and of this are used as they are: their fourth powers are numbers.
 ORDINARY = 64
-Solve = Callable[[np.ndarray], "Batch"]
 
 
 @dataclass(frozen=True)
@@ -87,37 +86,29 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
         return solve(B)
 
 
-class solver_for:
-    """A context for solving several batches with the same matrix: ``with solver_for(A, most, device, threads) as solve: solve(B)``.
+@contextlib.contextmanager
+def solver_for(A: np.ndarray, most: int, device: str, threads: int | None) -> Iterator["SystemSolver"]:
+    """Yield a solver of several batches with the same matrix, of any size; choices are made for ``most`` systems."""
+    if A.ndim not in (2, 3) or 0 in A.shape:
+        raise InputError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
+    if not np.all(np.isfinite(A)):
+        raise InputError("A holds values that are not finite")
+    near, sizes = near_one(A)
+    with (
+        one_device(device, threads) as machine,
+        contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
+    ):
+        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= SHARING), sizes, machine.name)
 
-    Batches may have any size, but choices are made for ``most`` systems.
-    """
 
-    def __init__(self, A: np.ndarray, most: int, device: str, threads: int | None) -> None:
-        if A.ndim not in (2, 3) or 0 in A.shape:
-            raise InputError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
-        if not np.all(np.isfinite(A)):
-            raise InputError("A holds values that are not finite")
-        self.A, self.sizes = near_one(A)
-        self.threads = threads
-        self.gram = A.ndim == 2 and most >= SHARING
-        self.stack = contextlib.ExitStack()
-        self.device = one_device(device, threads)
+class SystemSolver(NamedTuple):
+    """What solves batches with one matrix, whose columns were divided by 2 to the power of ``sizes``; the device's name."""
 
-    def __enter__(self) -> Solve:
-        with self.stack:
-            machine = self.stack.enter_context(self.device)
-            self.name = machine.name
-            groups = groups_on(machine, self.threads, THREADS, BLOCKS_AT_ONCE)
-            self.stack.callback(groups.close)
-            self.engine = SystemEngine(groups, self.A, self.gram)
-            self.stack = self.stack.pop_all()
-        return self.solve
+    engine: SystemEngine
+    sizes: np.ndarray
+    name: str
 
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
-
-    def solve(self, B: np.ndarray) -> Batch:
+    def __call__(self, B: np.ndarray) -> Batch:
         """Solve and certify a batch; B is (N, m)."""
         count, m, n = self.engine.shape
         if B.ndim != 2 or B.shape[1] != m or (self.engine.each and len(B) != count):
@@ -162,19 +153,10 @@ def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.nda
 
 
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
-    """Return the matrix of a convolution: column j is the pulse, shifted to begin at sample j.
+    """Return the matrix of a convolution (m, m), or (N, m, m): column j is the pulse, shifted to begin at sample j.
 
-    Parameters
-    ----------
-    pulse : array (w,) or (N, w)
-        The pulse of all systems, or one for each.
-    m : int
-        Number of samples of the received signal.
-
-    Returns
-    -------
-    array (m, m) or (N, m, m), float64
-        Luo and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
+    The pulse is that of all systems (w,), or one for each (N, w); m is the number of samples of the received signal. Luo and Duraiswami
+    2011, eq. 6.2, for a pulse that begins at 0.
     """
     pulse = np.asarray(pulse, np.float64)
     w = min(m, pulse.shape[-1])

@@ -163,10 +163,7 @@ def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
 def least_curvature(Q: Any) -> float | None:
     """Return a lower bound of λ_min(Q), by Gershgorin's circles or, up to n = 2000, by eigenvalues; None if unknown.
 
-    Raises
-    ------
-    InputError
-        If Q is not convex.
+    `InputError` if Q is not convex.
     """
     diagonal = Q.diagonal()
     sums = np.asarray(abs(Q).sum(axis=1)).ravel()
@@ -273,14 +270,9 @@ def kappa_of(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
 
 
 def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return κ, δ and cost of every system, (N,) each, from Q, h and x alone; see `Programme`.
+    """Return κ, δ and cost of every system, (N,) each, from Q, dense or CSR, and H, X (N, n) alone; see `Programme`.
 
-    Parameters
-    ----------
-    Q : array (n, n) or scipy.sparse CSR, float64
-    H, X : arrays (N, n), float64
-    least : float
-        A lower bound of λ_min(Q); δ is infinite if it is 0.
+    ``least`` is a lower bound of λ_min(Q); δ is infinite if it is 0.
     """
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)

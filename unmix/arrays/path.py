@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..library import Endmembers
 from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..rescue import NO_TABLEAU
-from .pixels import all_bands, checked
+from .pixels import all_bands, checked, numbered
 
 # Breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
 MOST_FOR_EACH = 50
@@ -104,8 +103,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
         raise CubeError(f"y must be (L,) of finite numbers, but has shape {y.shape}")
     if w.shape != (p,) or not np.all((w > 0) & np.isfinite(w)):
         raise MethodError(f"`weights`: {w.size} numbers; there must be one above 0 for each of {p} endmembers")
-    library = Endmembers(tuple(f"endmember {j + 1}" for j in range(p)), E, None, source="E")
-    problem = plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
+    problem = plan_problem(numbered(E), *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
     # A power of 2 less, so that squares of y stay within the range of numbers; abundances and λ scale with y, those of w against λ.
     scale = 2.0 ** -int(np.frexp(np.abs(y).max())[1])
     heavy = 2.0 ** -int(np.frexp(w.max())[1])

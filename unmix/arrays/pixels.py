@@ -117,8 +117,7 @@ def solve(
     method_spec, solver_spec = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
-    library = Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
-    problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip")
+    problem = plan_problem(numbered(E), method_spec, solver_spec, all_bands(len(E)), None, "bip")
     if l1 is None and l1_weights is not None:
         raise MethodError("`l1_weights` are of `l1`, which is not given")
     if l1 is not None:
@@ -206,6 +205,11 @@ def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (Y if Y.dtype in DTYPES.values() else Y.astype(np.float64)), E
 
 
+def numbered(E: np.ndarray) -> Endmembers:
+    """Return endmembers (L, p) that have no names but their numbers."""
+    return Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
+
+
 def all_bands(L: int) -> Bands:
     """Return L bands whose values are as stored."""
     return Bands(np.arange(L), np.ones(L), np.zeros(L))
@@ -217,14 +221,9 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
     pixels = Y.reshape(-1, L)
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
-    answers: dict[str, np.ndarray] = {
-        "abundance": np.empty((len(pixels), problem.E.shape[1])),
-        "rmse": np.empty(len(pixels)),
-        "kappa": np.empty(len(pixels)),
-        "delta": np.empty(len(pixels)),
-        "steps": np.empty(len(pixels), np.int32),
-        "state": np.empty(len(pixels), np.uint8),
-    }
+    answers = {name: np.empty(len(pixels)) for name in ("rmse", "kappa", "delta")}
+    answers |= {"steps": np.empty(len(pixels), np.int32), "state": np.empty(len(pixels), np.uint8)}
+    answers["abundance"] = np.empty((len(pixels), problem.E.shape[1]))
 
     def read(slot: Slot, which: slice) -> None:
         part = pixels[which.start * chunk : (which.start + 1) * chunk]
@@ -249,15 +248,9 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
         stream(block_plan, slots, read, machine, finish, Seconds())
     finally:
         machine.close()
-    shape = Y.shape[:-1]
-    return Solution(
-        answers["abundance"][:, :p].reshape(*shape, p),
-        answers["rmse"].reshape(shape),
-        answers["kappa"].reshape(shape),
-        answers["delta"].reshape(shape),
-        answers["steps"].reshape(shape),
-        answers["state"].reshape(shape) == 0,
-    )
+    shape, abundance, state = Y.shape[:-1], answers.pop("abundance"), answers.pop("state")
+    planes = {name: values.reshape(shape) for name, values in answers.items()}
+    return Solution(abundance[:, :p].reshape(*shape, p), valid=state.reshape(shape) == 0, **planes)
 
 
 def refuse_lost_digits(Y: np.ndarray, E: np.ndarray) -> None:

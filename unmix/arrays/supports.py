@@ -27,20 +27,8 @@ Solve = Callable[[np.ndarray], np.ndarray]
 def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tuple[np.ndarray | None, bool]:
     """Return the optimum on the support P without the constraint x ≥ 0, and whether it was found by a factorisation.
 
-    Parameters
-    ----------
-    Q : array (n, n) or scipy.sparse CSR, float64
-    h : array (n,), float64
-    P : array of int
-        Indices of the support.
-    near : array (n,), float64
-        Where conjugate gradients start.
-
-    Returns
-    -------
-    array (len(P),), float64, or None
-        None if Q is singular on P, and sparse or large.
-    bool
+    Q is (n, n), dense or scipy.sparse CSR, h (n,), P the indices of the support; conjugate gradients start at ``near`` (n,). None in
+    place of the optimum (len(P),) if Q is singular on P, and sparse or large.
     """
     if len(P) == 0:
         return np.zeros(0), True
@@ -60,10 +48,7 @@ def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tup
 def cholesky_solver(matrix: Any) -> Solve | None:
     """Return a function that solves with a symmetric matrix by its Cholesky factor; None if it is sparse and its band too wide.
 
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        If the matrix is not positive definite.
+    `scipy.linalg.LinAlgError` if the matrix is not positive definite.
     """
     if not scipy.sparse.issparse(matrix):
         factor = scipy.linalg.cho_factor(matrix, check_finite=False)
@@ -96,15 +81,10 @@ def conjugate_gradients(matrix: Any, right: np.ndarray, near: np.ndarray) -> np.
 
 
 def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Return a direction ``d ≥ 0`` with ``Qd = 0`` and ``hᵀd < 0``, along which the cost falls without end; None if x shows none.
+    """Return a direction ``d ≥ 0`` (n,), of length 1, along which the cost falls without end: ``Qd = 0``, to rounding, and ``hᵀd < 0``.
 
     Iterates x of an unbounded programme grow along such a direction. It is the part of x in the null space of Q, which multiplication
-    by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest.
-
-    Returns
-    -------
-    array (n,), float64, or None
-        Of length 1; ``Qd`` is zero to rounding.
+    by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x shows none.
     """
     P = np.flatnonzero(x > 0)
     if len(P) == 0 or not np.isfinite(x).all():

@@ -1,7 +1,5 @@
 """Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
-import numpy as np
-
 from ..blocks import cores
 from ..io.cube import Bands, Cube
 from .counts import Counts
@@ -15,24 +13,9 @@ def count_endmembers(
 ) -> Counts:
     """Estimate the number of endmembers by all criteria, in one pass over the scene, and a sample of its pixels.
 
-    Parameters
-    ----------
-    cube : Cube
-    bands : Bands
-        The bands in use.
-    nodata : float or None
-        The stored value that means no data.
-    budget : int
-        Bytes of memory for blocks and intermediate results.
-    threads : int, optional
-        CPU threads; default is all.
-    with_stable : bool
-        Also count by stability (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others.
-
-    Raises
-    ------
-    CubeError
-        If no pixel is valid, or the valid ones have no signal.
+    ``budget`` is bytes of memory for blocks and intermediate results. ``with_stable`` also counts by stability
+    (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others. `CubeError` if no pixel is valid, or the valid
+    ones have no signal.
     """
     moments = signal_of(cube, bands, nodata, budget, threads)
     counts = counts_of([Scene(cube, bands, nodata)], moments, budget, threads)
@@ -40,11 +23,6 @@ def count_endmembers(
         passes = Passes([Scene(cube, bands, nodata)], budget, threads or cores())
         counts.by["stable"] = stable(moments, passes, budget // 2)
     return counts
-
-
-def pixel_spectrum(cube: Cube, bands: Bands, line: int, sample: int) -> np.ndarray:
-    """Return the spectrum of one pixel, scaled; array (L,), float64."""
-    return Passes([Scene(cube, bands, None)], 0, 1).spectra(0, line)[sample]
 
 
 __all__ = [
@@ -57,7 +35,6 @@ __all__ = [
     "extract_endmembers",
     "extract_from",
     "named",
-    "pixel_spectrum",
     "purest_of",
     "signal_of",
 ]

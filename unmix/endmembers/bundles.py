@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..library.match import angles_between
 from .nfindr import Simplex, components, exchanged_from, spanning_and_seeded
 from .passes import Passes
-from .quality import angles_between
 from .statistics import Moments
 from .vca import Points
 
@@ -17,15 +17,7 @@ FOUND = 0.5
 
 
 class EveryOther(Points):
-    """Every n-th projected pixel, from one on; the others are as if they were masked.
-
-    Parameters
-    ----------
-    points : Points
-        All of them.
-    first, every : int
-        Pixels ``first``, ``first + every``, and so on.
-    """
+    """Every n-th projected pixel: ``first``, ``first + every``, and so on; the others are as if they were masked."""
 
     def __init__(self, points: Points, first: int, every: int) -> None:
         self.pixels, self.d, self.points, self.first, self.every = points.pixels, points.d, points, first, every
@@ -61,25 +53,14 @@ class Bundles:
 
 
 def bundles(
-    moments: Moments,
-    p: int,
-    seed: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    subsets: int,
-    restarts: int | None = None,
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int, restarts: int | None = None
 ) -> Bundles | list[int]:
     """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene.
-
-    Returns
-    -------
-    Bundles, or list of int
-        A list of pixels where there are fewer distinct spectra than p.
+    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene. A list of
+    pixels where there are fewer distinct spectra than p.
     """
-    points, constant = components(moments, p, pixels, budget, passes)
+    points, constant = components(moments, p, budget, passes)
     begin = spanning_and_seeded(p, seed, restarts)
     try:
         whole = exchanged_from(points, constant, p, begin)
@@ -92,22 +73,11 @@ def bundles(
 
 
 def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:
-    """Assign the spectra of parts to those of the whole scene, one to one in each part, so that the sum of their angles is least.
+    """Assign the spectra of parts (L, p) to those of the whole scene (L, p), one to one, so that the sum of their angles is least.
 
-    Parameters
-    ----------
-    whole : array (L, p)
-        The endmembers of the whole scene.
-    parts : list of arrays (L, p)
-        Those of each part.
-
-    Returns
-    -------
-    groups : list of lists of (int, int)
-        For each endmember, the part and the column of those that belong to it.
-    consensus : list of dict
-        Of each ``found``, the share of the parts that found it, and ``angle``, the median angle (degrees) of theirs to it. Found is
-        what is nearer to it than half of its own angle to the nearest other endmember.
+    Return for each endmember the part and the column of those that belong to it; and ``found``, the share of the parts that found it,
+    with ``angle``, the median angle (degrees) of theirs to it. Found is what is nearer to it than half of its own angle to the nearest
+    other endmember.
     """
     from scipy.optimize import linear_sum_assignment
 

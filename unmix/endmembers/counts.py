@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .statistics import Moments
+from .vca import with_positive_peaks
 
 # A component counts if its signal is at least as strong as its noise: their sum is twice the noise.
 SIGNAL = 2.0
@@ -23,18 +24,7 @@ FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
 
 
 def noise_regression(second: np.ndarray) -> np.ndarray:
-    """Return the coefficients of the regression of each band on all others.
-
-    Parameters
-    ----------
-    second : array (L, L), float64
-        Second moment of the pixels.
-
-    Returns
-    -------
-    array (L, L), float64
-        Column i predicts band i; the diagonal is zero.
-    """
+    """Return the coefficients (L, L) of the regression of each band, a column, on all others, from the second moment (L, L)."""
     L = len(second)
     inverse = np.linalg.inv(second + REGRESSION_RIDGE * np.trace(second) / L * np.eye(L))
     # Column i of the inverse, divided by its diagonal entry and negated, is the regression of band i on the others.
@@ -47,17 +37,7 @@ def hysime(moments: Moments) -> int:
     """Count as HySime does (Bioucas-Dias and Nascimento 2008): the dimensions that carry more signal than noise, by regression.
 
     With noise ``n = y − Bᵀy`` from the regressions B, signal ``x = Bᵀy``, and the eigenvectors of the signal's second
-    moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper).
-
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene.
-
-    Returns
-    -------
-    int
-        At least 1.
+    moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper); one at least.
     """
     second = moments.second
     L = len(second)
@@ -71,10 +51,7 @@ def hysime(moments: Moments) -> int:
 def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) -> int:
     """Return how many eigenvectors of the signal's second moment have more than twice the power of noise; at least 1.
 
-    Parameters
-    ----------
-    second, signal, noise : arrays (L, L), float64
-        Second moments of the pixels, of the signal and of the noise in them.
+    All are second moments (L, L): of the pixels, and of the signal and the noise in them.
     """
     L = len(second)
     _, vectors = np.linalg.eigh(signal)
@@ -87,11 +64,8 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
 def noise_power(moments: Moments) -> dict[str, float | None]:
     """Return the sum over the bands of the variance of noise, by two estimates; each errs on its own side.
 
-    Returns
-    -------
-    dict
-        ``regression``: what other bands do not predict; too small where bands share noise. ``spatial``: what neighbouring pixels do not
-        share; too large by their texture; None with too few pairs of them.
+    ``regression`` is what other bands do not predict; too small where bands share noise. ``spatial`` is what neighbouring pixels do not
+    share; too large by their texture; None with too few pairs of them.
     """
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
@@ -112,12 +86,9 @@ def hysime_spatial(moments: Moments) -> int | None:
 def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and their axes.
 
-    Returns
-    -------
-    ratios : array (L,), float64
-        The largest first; 1 for a component of noise alone. The correlation of neighbours in a component is ``1 - 1 / ratio``.
-    W : array (L, L), float64
-        A column for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest entry is positive.
+    The ratios (L,), the largest first, are 1 for a component of noise alone; the correlation of neighbours in a component is
+    ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest
+    entry is positive.
     """
     L = len(moments.mean)
     floor = RIDGE * float(np.trace(moments.second)) / L * np.eye(L)
@@ -125,8 +96,7 @@ def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     whitener = vectors / np.sqrt(np.maximum(values, np.finfo(float).tiny))
     ratios, axes = np.linalg.eigh(whitener.T @ (moments.covariance + floor) @ whitener)
     W = whitener @ axes[:, ::-1]
-    signs = np.sign(W[np.abs(W).argmax(axis=0), np.arange(L)])
-    return ratios[::-1], W * np.where(signs == 0, 1.0, signs)
+    return ratios[::-1], with_positive_peaks(W)
 
 
 def mnf(moments: Moments) -> int | None:
@@ -136,11 +106,7 @@ def mnf(moments: Moments) -> int | None:
     return 1 + int(np.count_nonzero(noise_fractions(moments)[0] > SIGNAL))
 
 
-CRITERIA: dict[str, Callable[[Moments], int | None]] = {
-    "hysime": hysime,
-    "hysime-spatial": hysime_spatial,
-    "mnf": mnf,
-}
+CRITERIA: dict[str, Callable[[Moments], int | None]] = {"hysime": hysime, "hysime-spatial": hysime_spatial, "mnf": mnf}
 # Two counts agree if the larger is at most this much as large as the smaller. On the real scenes of `tests/bench/counts.py` HySime's
 # and MNF's are at least 1.7 times as large as that with spatial noise: they count what is in no pixel's mixture.
 AGREE = 1.5

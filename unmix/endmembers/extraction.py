@@ -1,8 +1,8 @@
 """Extract endmembers from the pixels of scenes, by name of the algorithm, as spectra with their places and their quality."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from .vca import vca
 log = logging.getLogger("unmix")
 
 # By name, and whether the pixels that VCA picks are exchanged.
-EXTRACTORS = {
+EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
     ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa,
     ("atgp", True): spa, ("nfindr", True): nfindr,
     ("sisal", True): sisal, ("cone", True): cone,
@@ -44,6 +44,64 @@ MOST_RESTARTS = 1000
 NEGATIVE_ROUNDING = 1e-9
 # Most endmembers that "auto" counts: abundances of more mean little.
 MOST_ENDMEMBERS_COUNTED = 30
+
+
+class Begun(NamedTuple):
+    """What an extraction begins with: pixels, their moments, how many endmembers, the counts if these say it, the outliers' record."""
+
+    passes: Passes
+    moments: Moments
+    p: int
+    counts: Counts | None
+    left_out: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, scenes: Sequence[Scene], how: Extraction, needs_simplex: str | None, budget: int, threads: int | None
+    ) -> "Begun":
+        """Begin, without outliers if so asked; errors as of `extract_from`."""
+        refuse_extraction(how)
+        found, left_out, made = signal_of_all(scenes, budget, threads), dict[str, Any](), 1
+        if how.outliers is not None:
+            scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
+            found, left_out, made = signal_of_all(scenes, budget, threads), {"outliers": about}, 3
+        counts = counts_of(scenes, found, budget, threads) if how.count == "auto" else None
+        p = int(how.count) if counts is None else capped(named(scenes), counts)
+        refuse_count(p, needs_simplex, how.smooth, found)
+        return cls(Passes(scenes, budget, threads or cores(), made), found, p, counts, left_out)
+
+    def extracted(self, extract: Callable[..., Any], seed: int, *arguments: Any, **options: Any) -> Any:
+        """Return what an algorithm finds; `CubeError` where there is no room for its scratch file."""
+        try:
+            return extract(self.moments, self.p, seed, self.passes.budget // 2, self.passes, *arguments, **options)
+        except OSError as error:
+            raise CubeError(
+                f"{named(self.passes.scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise "
+                "`memory`"
+            ) from None
+
+    def library(
+        self, matrix: np.ndarray, source: str, places: Sequence[int] | None, quality: dict[str, Any], **others: Any
+    ) -> Endmembers:
+        """Return spectra (L, p) as endmembers, from the pixels at ``places``, if they are pixels; ``others`` are more fields."""
+        passes, scenes = self.passes, self.passes.scenes
+        cube, bands, _ = scenes[0]
+        fields: dict[str, Any] = {
+            "names": tuple(f"endmember {j + 1}" for j in range(matrix.shape[1])), "matrix": matrix, "source": source,
+            "wavelengths": None if cube.wavelengths is None else cube.wavelengths[bands.index],
+            "counted": None if self.counts is None else self.counts.all, "quality": quality | self.left_out,
+        }  # fmt: skip
+        if places is not None:
+            fields["pixels"] = tuple(passes.position(place) for place in places)
+            if len(scenes) > 1:
+                fields["scenes"] = tuple(names_of(scenes)[passes.locate(place)[0]] for place in places)
+        return Endmembers(**fields | others)
+
+    def too_few(self, count: int, by: str = "") -> CubeError:
+        """Return the error where there are too few distinct spectra."""
+        return CubeError(
+            f"{named(self.passes.scenes)}: has only {count} distinct spectra{by}, not {self.p}; lower `count`"
+        )
 
 
 def extract_endmembers(
@@ -83,48 +141,32 @@ def extract_from(
     CubeError
         If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
-    refuse_extraction(how)
     extract, smooth, seed = str(how.extract), how.smooth, how.seed
-    scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
-    counts = counts_of(scenes, scene_moments, budget, threads) if how.count == "auto" else None
-    p = int(how.count) if counts is None else capped(named(scenes), counts)
-    refuse_count(p, "smooth" if smooth else "extract" if extract == "sisal" else None, smooth, scene_moments)
-    passes = Passes(scenes, budget, threads or cores(), read)
-    try:
-        more: dict[str, Any] = {"smooth": smooth} if smooth else {}
-        more |= {} if how.outside is None else {"outside": how.outside}
-        more |= {} if how.restarts is None else {"restarts": how.restarts}
-        found = EXTRACTORS[extract, how.refine](scene_moments, p, seed, passes.pixels, budget // 2, passes, **more)
-    except OSError as error:
-        raise no_room(scenes, error) from None
+    begun = Begun.of(scenes, how, "smooth" if smooth else "extract" if extract == "sisal" else None, budget, threads)
+    passes = begun.passes
+    given = {"smooth": smooth or None, "outside": how.outside, "restarts": how.restarts}
+    more = {name: value for name, value in given.items() if value is not None}
+    found = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more)
     if isinstance(found, Enclosing):
-        return enclosing_library(found, scenes, seed, counts, left_out), passes.made
+        warn_of_negative(found.spectra, passes.scenes)
+        source = f"{'cone: ' if found.is_flat else ''}sisal (seed {seed})"
+        quality = quality_of(found.spectra, found.use)
+        return begun.library(found.spectra, source, None, quality, simplex=found.to_dict()), passes.made
     if isinstance(found, Cone):
-        return cone_library(found, passes, seed, counts, left_out), passes.made
+        purest = [[list(passes.position(place)) for place in some] for some in found.purest]
+        of_cone, quality = found.to_dict() | {"purest": purest}, quality_of(found.spectra)
+        return begun.library(found.spectra, f"cone (seed {seed})", found.places, quality, simplex=of_cone), passes.made
     simplex = found if isinstance(found, Simplex) else None
     places = found.places if isinstance(found, Simplex) else found
-    if len(set(places)) < p:
-        raise CubeError(
-            f"{named(scenes)}: has only {len(set(places))} distinct spectra by {extract}, not {p}; lower `count`"
-        )
-    purest = simplex.purest if simplex is not None and smooth else [[n] for n in places]
-    cube, bands, _ = scenes[0]
+    if len(set(places)) < begun.p:
+        raise begun.too_few(len(set(places)), f" by {extract}")
+    near = simplex.purest if simplex is not None and smooth else [[n] for n in places]
     source = f"{extract} (seed {seed})" if extract in SEEDED else extract
     source += f", means of the {smooth} purest pixels" if smooth else ""
-    names = tuple(f"endmember {j + 1}" for j in range(p))
-    matrix = np.ascontiguousarray(np.stack([passes.mean(some) for some in purest], axis=1))
-    library = Endmembers(
-        names,
-        matrix,
-        None if cube.wavelengths is None else cube.wavelengths[bands.index],
-        tuple(passes.position(place) for place in places),
-        source,
-        counted=None if counts is None else counts.all,
-        simplex=None if simplex is None else simplex.to_dict() | purest_of(simplex, passes),
-        quality=quality_of(matrix, None if simplex is None else simplex.use) | left_out,
-        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
-    )
-    return library, passes.made
+    matrix = np.ascontiguousarray(np.stack([passes.mean(some) for some in near], axis=1))
+    about = None if simplex is None else simplex.to_dict() | purest_of(simplex, passes)
+    quality = quality_of(matrix, None if simplex is None else simplex.use)
+    return begun.library(matrix, source, places, quality, simplex=about), passes.made
 
 
 def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, threads: int | None) -> Counts:
@@ -132,17 +174,6 @@ def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, thre
     by = Counts.of(scene_moments).by
     passes = Passes(scenes, budget, threads or cores())
     return Counts(count(passes, MOST_ENDMEMBERS_COUNTED, filter(None, by.values())) | by)
-
-
-def of_which(
-    scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None
-) -> tuple[Sequence[Scene], Moments, dict[str, Any], int]:
-    """Return the scenes to extract from, without outliers if so asked, their moments, what of them is recorded, and passes made."""
-    found = signal_of_all(scenes, budget, threads)
-    if how.outliers is None:
-        return scenes, found, {}, 1
-    rest, left_out = without_outliers(scenes, found, how.outliers, budget, threads or cores())
-    return rest, signal_of_all(rest, budget, threads), {"outliers": left_out}, 3
 
 
 def extract_bundles(
@@ -171,26 +202,17 @@ def extract_bundles(
     MethodError, CubeError
         As `extract_from`; and where there are fewer valid pixels than the parts need.
     """
-    refuse_extraction(how)
-    scenes, scene_moments, left_out, read = of_which(scenes, how, budget, threads)
-    counts = counts_of(scenes, scene_moments, budget, threads) if how.count == "auto" else None
-    p = int(how.count) if counts is None else capped(named(scenes), counts)
-    refuse_count(p, "subsets", 0, scene_moments)
-    if not 2 <= subsets <= MOST_SUBSETS or subsets * p > scene_moments.pixels:
-        raise MethodError(
-            f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, scene_moments.pixels // p)} for {p} endmembers"
-        )
-    passes = Passes(scenes, budget, threads or cores(), read)
-    try:
-        found = bundles(scene_moments, p, how.seed, passes.pixels, budget // 2, passes, subsets, how.restarts)
-    except OSError as error:
-        raise no_room(scenes, error) from None
+    begun = Begun.of(scenes, how, "subsets", budget, threads)
+    passes, p, pixels = begun.passes, begun.p, begun.moments.pixels
+    if not 2 <= subsets <= MOST_SUBSETS or subsets * p > pixels:
+        raise MethodError(f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, pixels // p)} for {p} endmembers")
+    found = begun.extracted(bundles, how.seed, subsets, how.restarts)
     if not isinstance(found, Bundles):
-        raise CubeError(f"{named(scenes)}: has only {len(set(found))} distinct spectra, not {p}; lower `count`")
+        raise begun.too_few(len(set(found)))
     whole = spectra_of(passes, found.simplex.places)
     parts = [places for places in found.parts if len(places) == p]
     groups, consensus = grouped(whole, [spectra_of(passes, places) for places in parts])
-    quality = quality_of(whole) | left_out
+    quality = quality_of(whole)
     for one, said in zip(quality["each"], consensus):
         one |= {"found": said["found"] * len(parts) / subsets, "spread": said["angle"]}
     names, kinds, places = [], [], []
@@ -200,13 +222,9 @@ def extract_bundles(
         names += [f"endmember {k + 1}" + (f".{n}" if n else "") for n in range(len(own))]
         kinds += [f"endmember {k + 1}"] * len(own)
         places += own
-    cube, bands, _ = scenes[0]
-    return Endmembers(
-        tuple(names), spectra_of(passes, places), None if cube.wavelengths is None else cube.wavelengths[bands.index],
-        tuple(passes.position(place) for place in places), f"nfindr (seed {how.seed}) of the scene and {subsets} parts of it",
-        tuple(kinds),
-        counted=None if counts is None else counts.all, simplex=found.simplex.to_dict(), quality=quality,
-        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in places),
+    return begun.library(
+        spectra_of(passes, places), f"nfindr (seed {how.seed}) of the scene and {subsets} parts of it", places, quality,
+        names=tuple(names), classes=tuple(kinds), simplex=found.simplex.to_dict(),
     ), passes.made  # fmt: skip
 
 
@@ -215,50 +233,15 @@ def spectra_of(passes: Passes, places: Sequence[int]) -> np.ndarray:
     return np.ascontiguousarray(np.stack([passes.mean([place]) for place in places], axis=1))
 
 
-def no_room(scenes: Sequence[Scene], error: OSError) -> CubeError:
-    """Return the error that says that a scratch file could not be written."""
-    return CubeError(
-        f"{named(scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise `memory`"
-    )
-
-
-def enclosing_library(
-    found: Enclosing, scenes: Sequence[Scene], seed: int, counts: Counts | None, left_out: dict[str, Any]
-) -> Endmembers:
-    """Return the corners of a simplex around scenes as endmembers; warn where they are negative, as no reflectance is."""
-    cube, bands, _ = scenes[0]
-    names = tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1]))
-    below = (found.spectra < -NEGATIVE_ROUNDING * np.abs(found.spectra).max()).sum(axis=0)
+def warn_of_negative(spectra: np.ndarray, scenes: Sequence[Scene]) -> None:
+    """Warn where the corners (L, p) of a simplex around scenes are negative, as no reflectance is."""
+    below = (spectra < -NEGATIVE_ROUNDING * np.abs(spectra).max()).sum(axis=0)
     if below.any():
-        j = int(found.spectra.min(axis=0).argmin())
+        j = int(spectra.min(axis=0).argmin())
         log.warning(
-            f"{named(scenes)}: {names[j]} is negative in {below[j]} of {len(found.spectra)} bands, down to "
-            f"{found.spectra[:, j].min():.3g}: no pixel is near it; nfindr, or sisal with a larger `outside`, keeps to the pixels"
+            f"{named(scenes)}: endmember {j + 1} is negative in {below[j]} of {len(spectra)} bands, down to "
+            f"{spectra[:, j].min():.3g}: no pixel is near it; nfindr, or sisal with a larger `outside`, keeps to the pixels"
         )
-    waves = None if cube.wavelengths is None else cube.wavelengths[bands.index]
-    source, counted = f"{'cone: ' if found.is_flat else ''}sisal (seed {seed})", None if counts is None else counts.all
-    quality = quality_of(found.spectra, found.use) | left_out
-    return Endmembers(
-        names, found.spectra, waves, None, source, counted=counted, simplex=found.to_dict(), quality=quality
-    )
-
-
-def cone_library(found: Cone, passes: Passes, seed: int, counts: Counts | None, left_out: dict[str, Any]) -> Endmembers:
-    """Return the edges of a cone as endmembers, with the places of the pixels that each is the mean of."""
-    scenes = passes.scenes
-    cube, bands, _ = scenes[0]
-    purest = [[list(passes.position(place)) for place in some] for some in found.purest]
-    return Endmembers(
-        tuple(f"endmember {j + 1}" for j in range(found.spectra.shape[1])),
-        found.spectra,
-        None if cube.wavelengths is None else cube.wavelengths[bands.index],
-        tuple(passes.position(place) for place in found.places),
-        f"cone (seed {seed})",
-        counted=None if counts is None else counts.all,
-        simplex=found.to_dict() | {"purest": purest},
-        quality=quality_of(found.spectra) | left_out,
-        scenes=None if len(scenes) == 1 else tuple(names_of(scenes)[passes.locate(place)[0]] for place in found.places),
-    )
 
 
 def refuse_extraction(how: Extraction) -> None:

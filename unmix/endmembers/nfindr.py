@@ -103,12 +103,21 @@ def along(X, f, constant, out):
         out[n] = total
 
 
-def components(moments: Moments, p: int, pixels: int, budget: int, passes: Passes) -> tuple[Points, float]:
-    """Return the p − 1 principal components of all pixels, NaN where masked, and their root mean square; a pass over the file."""
+def components(moments: Moments, p: int, budget: int, passes: Passes, every: int = 1) -> tuple[Points, float]:
+    """Return the p − 1 principal components of every n-th pixel, NaN where masked, and the root mean square of those of all pixels.
+
+    A pass over the files.
+    """
     U = principal(moments.covariance, p - 1)
-    points = Points(pixels, p - 1, budget)
+    points = Points(-(-passes.pixels // every), p - 1, budget)
+
+    def put(first: int, rows: np.ndarray) -> None:
+        some = np.ascontiguousarray(rows[-first % every :: every])
+        if len(some):
+            points.put(-(-first // every), some)
+
     try:
-        passes.project(U, U.T @ moments.mean, points.put)
+        passes.project(U, U.T @ moments.mean, put)
     except BaseException:
         points.close()
         raise
@@ -120,12 +129,8 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
     Q = np.zeros((0, points.d + 1))
     picked: list[int] = []
     for _ in range(p):
-        best, most = -1, -1.0
-        for first, rows in points.pieces():
-            n, square = largest_residual(rows, constant, Q, np.empty(points.d + 1))
-            if square > most:
-                best, most = first + int(n), square
-        if best < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
+        best, most = points.best(lambda rows: largest_residual(rows, constant, Q, np.empty(points.d + 1)))  # noqa: B023
+        if most < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
             break
         picked.append(best)
         if constant == 0:
@@ -145,12 +150,7 @@ def matrix_of(points: Points, places: list[int]) -> np.ndarray:
 def best_exchange(points: Points, inverse: np.ndarray, k: int) -> tuple[int, float]:
     """Return the pixel that enlarges the simplex most in place of its k-th, and the ratio of the volumes."""
     f = np.append(inverse[k, 1:], inverse[k, 0])
-    best, most = 0, -1.0
-    for first, rows in points.pieces():
-        n, ratio = farthest(rows, f, 1.0)
-        if ratio > most:
-            best, most = first + int(n), float(ratio)
-    return best, most
+    return points.best(lambda rows: farthest(rows, f, 1.0))
 
 
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
@@ -218,22 +218,13 @@ def exchanged_from(points: Points, constant: float, p: int, begin: Begin) -> Sim
 
 
 def largest_simplex(
-    moments: Moments,
-    p: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    smooth: int,
-    begin: Begin,
+    moments: Moments, p: int, budget: int, passes: Passes, smooth: int, begin: Begin
 ) -> Simplex | list[int]:
     """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of SPA.
 
-    Returns
-    -------
-    Simplex or list of int
-        A list of fewer pixels than p where no more span anything.
+    A list of fewer pixels than p where no more span anything.
     """
-    points, constant = components(moments, p, pixels, budget, passes)
+    points, constant = components(moments, p, budget, passes)
     try:
         found = exchanged_from(points, constant, p, begin)
         if not isinstance(found, Simplex):
@@ -245,50 +236,27 @@ def largest_simplex(
 
 
 def nfindr(
-    moments: Moments,
-    p: int,
-    seed: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    smooth: int = 0,
-    restarts: int | None = None,
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
 ) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and of `spanning_and_seeded`.
 
-    Parameters
-    ----------
-    smooth : int
-        How many pixels near each corner are wanted.
-    restarts : int, optional
-        See `spanning_and_seeded`.
-
-    Returns
-    -------
-    Simplex or list of int
-        A list where there is no simplex to enlarge: one endmember, or fewer distinct spectra than p.
+    ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one endmember, or fewer
+    distinct spectra than p.
     """
     if p == 1:
-        return vca(moments, p, seed, pixels, budget, passes)
-    return largest_simplex(moments, p, pixels, budget, passes, smooth, spanning_and_seeded(p, seed, restarts))
+        return vca(moments, p, seed, budget, passes)
+    return largest_simplex(moments, p, budget, passes, smooth, spanning_and_seeded(p, seed, restarts))
 
 
 def refined_vca(
-    moments: Moments,
-    p: int,
-    seed: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    smooth: int = 0,
-    restarts: int | None = None,
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
 ) -> Simplex | list[int]:
     """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
-    picked = vca(moments, p, seed, pixels, budget, passes)
+    picked = vca(moments, p, seed, budget, passes)
     if p == 1:
         return picked
 
     def begin(points: Points, constant: float, _: list[int]) -> Starts:
         return [picked, *(corners(points, constant, p, (seed + k) % SEEDS) for k in range(1, 1 + (restarts or 0)))]
 
-    return largest_simplex(moments, p, pixels, budget, passes, smooth, begin)
+    return largest_simplex(moments, p, budget, passes, smooth, begin)

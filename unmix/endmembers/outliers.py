@@ -30,16 +30,7 @@ NAMED = 5
 
 
 class Without(Window):
-    """A scene without some of its pixels, which are read as masked.
-
-    Parameters
-    ----------
-    scene : Cube
-    nodata : float or None
-        The nodata value in force, as stored.
-    pixels : array (n,), int64
-        The pixels to leave out, each as ``line * samples + sample``, in ascending order.
-    """
+    """A scene without some of its ``pixels``, ascending ``line * samples + sample``, which are read as masked."""
 
     def __init__(self, scene: Cube, nodata: float | None, pixels: np.ndarray) -> None:
         super().__init__(scene, slice(0, scene.lines), slice(0, scene.samples), nodata)
@@ -55,19 +46,9 @@ class Without(Window):
 
 
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
-    """Return the distances of pixels from all others.
+    """Return the distances (n,) of pixels from all others; infinite for the only pixel in some direction, NaN where masked.
 
-    Parameters
-    ----------
-    Z : array (n, d), float64
-        Some pixels, centred and whitened by mean and covariance of all; NaN where masked.
-    pixels : int
-        Valid pixels of all, at least 3.
-
-    Returns
-    -------
-    array (n,), float64
-        Infinite for the only pixel in some direction, NaN where masked.
+    Z (n, d) are some, centred and whitened by mean and covariance of all; ``pixels`` is how many valid ones there are, at least 3.
     """
     # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
     share = np.square(Z).sum(axis=1) / (pixels - 1)
@@ -86,28 +67,11 @@ def whitening(moments: Moments) -> np.ndarray:
 def without_outliers(
     scenes: Sequence[Scene], moments: Moments, limit: float, budget: int, threads: int
 ) -> tuple[list[Scene], dict[str, Any]]:
-    """Return scenes without the pixels at a distance above ``limit``, in one pass over them.
+    """Return scenes without the pixels at a distance above ``limit``, in one pass over them, and what is recorded of these.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of all the scenes.
-    limit : float
-        Largest distance of a pixel that stays.
-    budget, threads : int
-        As in `unmix.endmembers.count_endmembers`.
-
-    Returns
-    -------
-    scenes : list of Scene
-    left_out : dict
-        ``limit``; ``pixels``, how many are left out; ``places``, the first 100 as (line, sample), with the number of their scene
-        before it where there are several.
-
-    Raises
-    ------
-    CubeError
-        Where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
+    ``moments`` are those of all the scenes. The record has the ``limit``; ``pixels``, how many are left out; ``places``, the first 100
+    as (line, sample), with the number of their scene before it where there are several. `CubeError` where more than a tenth of the
+    pixels is beyond the limit, or there are too few to tell.
     """
     W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
     if moments.pixels < max(3, 2 * W.shape[1]):

@@ -12,7 +12,7 @@ from ..blocks import cores
 from ..compiled.jit import allocating
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, bytes_per_line, spectra
+from ..io.cube import Bands, Cube, read_pixels
 from ..solvers.pixels.gather import gather_function
 from .statistics import Moments, each_line, merged, moments, projected, stored_of
 
@@ -89,26 +89,18 @@ class Passes:
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
-        self.each_pixel(mean, np.empty(0), visit)
+        self.along(mean, np.empty(0), visit)
 
     def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked."""
-        self.each_pixel(mean, direction, visit)
-
-    def each_pixel(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Pass one number for each pixel to ``visit``, in one pass; an empty ``direction`` means the square."""
+        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
         self.made += 1
-        for first, scene in self.begun():
-            self.each_of(scene, mean, direction, after(first, visit))
+        for first, (cube, bands, nodata) in self.begun():
+            number_of, stored = line_numbers(cube.interleave), stored_of(bands, nodata)
 
-    def each_of(self, scene: Scene, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Pass one number for each pixel of a scene to ``visit``; see `each_pixel`."""
-        stored, number_of = stored_of(scene.bands, scene.nodata), line_numbers(scene.cube.interleave)
+            def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
+                number_of(raw, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
 
-        def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
-            number_of(raw, line, scene.cube.samples, stored, mean, direction, out)
-
-        each_line(scene.cube, self.budget, self.threads, (), one_line, visit)
+            each_line(cube, self.budget, self.threads, (), one_line, after(first, visit))
 
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``; array (L,), float64."""
@@ -127,9 +119,7 @@ class Passes:
 
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
-        cube, bands, _ = self.scenes[number]
-        raw = cube.read(slice(line, line + 1), np.empty(bytes_per_line(cube), np.uint8))
-        return spectra(raw, cube.interleave, bands)
+        return read_pixels(*self.scenes[number], line)[0]
 
 
 def after(first: int, visit: Visit) -> Visit:
@@ -168,10 +158,7 @@ def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threa
 def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
     """Return the moments of all pixels of some scenes on the same bands.
 
-    Raises
-    ------
-    CubeError
-        If there is no valid pixel, or no signal in them, or the scenes are in different units.
+    `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.
     """
     parts = []
     for cube, bands, nodata in scenes:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled.jit import compiled
+from ..library.match import angles_between
 from .statistics import Moments
 from .vca import Points, principal
 
@@ -19,18 +20,11 @@ SHARE_BELOW_LARGEST = 0.999
 
 @compiled
 def count_use(X, inverse, limits, bins, leads, beyond):
-    """Count pixels, rows of X, by their barycentric coordinates; rows with NaN do not count. Return how many count, and are outside.
+    """Count pixels, rows of X (n, p − 1), by their barycentric coordinates; rows with NaN do not count.
 
-    Parameters
-    ----------
-    X : array (n, p - 1)
-    inverse : array (p, p)
-        That of M (`unmix.endmembers.nfindr`).
-    limits : array (p,)
-        A pixel is outside where a coordinate is below minus its limit.
-    bins, leads, beyond : arrays (p, BINS), (p,), (p,), int64
-        Counts to add to: pixels by each coordinate, those of which it is the largest, and those outside, by the coordinate that is the
-        farthest below, in limits.
+    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each coordinate; ``leads``
+    (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is below minus its limit, by the one that
+    is the farthest below. Return how many count, and are outside.
     """
     p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
     for n in range(X.shape[0]):
@@ -82,9 +76,8 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     U, inverse = principal(moments.covariance, p - 1), np.linalg.inv(M)
     left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
     of_noise = np.einsum("ki,ij,kj->k", inverse[:, 1:], U.T @ moments.differences @ U, inverse[:, 1:])
-    limits = np.maximum(
-        DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9
-    )  # 1e-9: rounding, where there is no noise
+    # 1e-9: rounding, where there is no noise.
+    limits = np.maximum(DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9)
     bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
     valid, outside = 0, 0
     for _, rows in points.pieces():
@@ -99,29 +92,15 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         for k in range(p)
     ]  # fmt: skip
     rest = float(np.sqrt(max(left, 0.0) / L))
-    return {
-        "noise": noise,
-        "unexplained": rest / noise if noise > 0 else None,
-        "outside": outside / valid,
-        "each": each,
-    }
+    unexplained = rest / noise if noise > 0 else None
+    return {"noise": noise, "unexplained": unexplained, "outside": outside / valid, "each": each}
 
 
 def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return numbers that tell whether a set of endmembers is good.
+    """Return numbers that tell whether a set of endmembers (L, p) is good; ``use`` is that of `use_of`, where their simplex is known.
 
-    Parameters
-    ----------
-    E : array (L, p), float64
-        The endmembers.
-    use : dict, optional
-        What `use_of` returns, where their simplex is known.
-
-    Returns
-    -------
-    dict
-        ``use`` with ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
-        number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
+    Beside ``use``: ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
+    number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
     """
     singular = np.linalg.svd(E, compute_uv=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else None
@@ -138,14 +117,6 @@ def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
     apart = angles_between(E, E)
     np.fill_diagonal(apart, np.inf)
     return [(int(row.argmin()), float(np.degrees(row.min()))) for row in apart]
-
-
-def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of all others."""
-    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
-    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
-    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
-    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))
 
 
 def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:

@@ -151,11 +151,8 @@ class Pixels:
 
         def add(rows: np.ndarray, first: int) -> tuple[float, np.ndarray, np.ndarray]:
             own_G, own_S = np.zeros((p, p)), np.zeros((p, p, p))
-            return (
-                add_pixels(rows, self.every, -first % self.every, plain, smoothing, slopes, own_G, own_S),
-                own_G,
-                own_S,
-            )
+            value = add_pixels(rows, self.every, -first % self.every, plain, smoothing, slopes, own_G, own_S)
+            return value, own_G, own_S
 
         with ThreadPoolExecutor(self.threads) as pool:
             for begun, rows in self.points.pieces():
@@ -180,9 +177,8 @@ class Pixels:
         p, M, T = len(Q), np.linalg.inv(Q), changes(len(Q))
         total, G, S = self.total(Q, smoothing, True)
         A, n = M @ T, (p - 1) * p
-        of_volume = np.einsum(
-            "ai,bj->ibja", A, A
-        )  # the second derivative of −log|det Q| along D and D' is tr(M D M D')
+        # The second derivative of −log|det Q| along D and D' is tr(M D M D').
+        of_volume = np.einsum("ai,bj->ibja", A, A)
         of_pixels = tau * np.einsum("ki,kj,kab->iajb", T, T, S)
         hessian = (of_volume + of_pixels).reshape(n, n)
         value = tau * total - float(np.linalg.slogdet(Q)[1])
@@ -245,36 +241,21 @@ def small_pieces(points: Points) -> Iterator[np.ndarray]:
 
 
 def sisal(
-    moments: Moments,
-    p: int,
-    seed: int,
-    pixels: int,
-    budget: int,
-    passes: Passes,
-    outside: float = OUTSIDE,
-    restarts: int | None = None,
-) -> Enclosing | list[int]:
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, outside: float = OUTSIDE, restarts: int | None = None,
+) -> Enclosing | list[int]:  # fmt: skip
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    It begins from N-FINDR's simplex.
-
-    Returns
-    -------
-    Enclosing, or list of int
-        A list of pixels where there are fewer distinct spectra than p.
+    It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
     """
-    points, constant = components(moments, p, pixels, budget, passes)
+    points, constant = components(moments, p, budget, passes)
     try:
         found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed, restarts))
         if not isinstance(found, Simplex):
             return found
         U, deviations = axes(moments, p)
         scaled = np.concatenate([[1.0], deviations])
-        Q, steps, each = (
-            np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]),
-            0,
-            max(1, moments.pixels // MOST_FIRST_PIXELS),
-        )
+        Q, steps = np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]), 0
+        each = max(1, moments.pixels // MOST_FIRST_PIXELS)
         tau = p * (p - 1) / (outside * moments.pixels)
         everything = Pixels(points, deviations, 1, passes.threads)
         few = replace(everything, every=each)

@@ -22,15 +22,12 @@ from .statistics import Moments
 RESIDUAL_ROUNDING = 1e-12
 
 
-def spa(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
+def spa(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
     """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and ``seed`` is not used.
 
-    Returns
-    -------
-    list of int
-        The pixels, each as ``line * samples + sample``; fewer than p if all other pixels are mixtures of these.
+    Fewer than p if all other pixels are mixtures of these.
     """
-    residuals = room_for(pixels, budget)
+    residuals = room_for(passes.pixels, budget)
 
     def store_squares(first: int, squares: np.ndarray) -> None:
         residuals[first : first + len(squares)] = np.where(np.isnan(squares), -1.0, squares)

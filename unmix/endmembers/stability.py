@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .nfindr import RESIDUAL_ROUNDING, exchanged
+from .nfindr import RESIDUAL_ROUNDING, components, exchanged
 from .passes import Passes
 from .statistics import Moments
-from .vca import Points, corners, principal
+from .vca import Points, corners
 
 # Largest count tried; random starts per count; most pixels sampled.
 MOST_ENDMEMBERS_TRIED, STARTS, PIXELS = 15, 8, 2**18
@@ -33,21 +33,7 @@ class First(Points):
 
 def thinned(moments: Moments, d: int, passes: Passes, budget: int) -> Points:
     """Return d principal components of every n-th pixel; a pass over the files."""
-    every = -(-passes.pixels // PIXELS)
-    points = Points(-(-passes.pixels // every), d, budget)
-    U = principal(moments.covariance, d)
-
-    def put(first: int, rows: np.ndarray) -> None:
-        some = np.ascontiguousarray(rows[-first % every :: every])
-        if len(some):
-            points.put(-(-first // every), some)
-
-    try:
-        passes.project(U, U.T @ moments.mean, put)
-    except BaseException:
-        points.close()
-        raise
-    return points
+    return components(moments, d + 1, budget, passes, -(-passes.pixels // PIXELS))[0]
 
 
 def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int | None:
@@ -56,20 +42,8 @@ def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int 
     With as many corners as a scene has materials there is one largest simplex, and exchanges find it from anywhere; with more, corners
     are noise, and where they end depends on where they begin. It is a hint, not a test: texture has stable corners, too.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the scenes.
-    passes : Passes
-    budget : int
-        Bytes for the components.
-    seed : int
-        The starts are those of VCA with this seed and the next ones.
-
-    Returns
-    -------
-    int or None
-        1 where not even two corners are stable; None where there are fewer than three bands or pixels.
+    ``budget`` is bytes for the components; the starts are those of VCA with ``seed`` and the next ones. 1 where not even two corners
+    are stable; None where there are fewer than three bands or pixels.
     """
     most = min(MOST_ENDMEMBERS_TRIED, len(moments.mean), moments.pixels - 1)
     if most < 2:

@@ -5,7 +5,7 @@ Each line is summed separately, its pixels in order, and the sums of lines are a
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from ..blocks import plan_blocks
 from ..compiled.jit import allocating, compiled
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, bytes_per_line
+from ..io.cube import Bands, Cube, bytes_per_line, read_blocks
 from ..scene.fill import ConstantPixels
 from ..solvers.pixels.gather import Stored, gather_function, product_function
 
@@ -150,12 +150,11 @@ def line_projection(interleave: str) -> Any:
     return project_line
 
 
-def walk(cube: Cube, budget: int, visit: Callable[[np.ndarray, slice], None], beside: int = 0) -> None:
-    """Read the scene once and pass each block to ``visit``, in order; ``beside`` is the bytes that ``visit`` needs for each line."""
-    block_plan = plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
-    buffer = np.empty(block_plan.lines_per_block * bytes_per_line(cube), np.uint8)
-    for lines in block_plan:
-        visit(cube.read(lines, buffer), lines)
+def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
+    """Read the scene once, in blocks of a memory budget; ``beside`` is the bytes that the caller needs for each line of a block."""
+    return read_blocks(
+        cube, plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
+    )
 
 
 def stored_of(bands: Bands, nodata: float | None) -> Stored:
@@ -166,12 +165,8 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
-    Also warn of fill values that no header declares; see `unmix.scene.fill`.
-
-    Raises
-    ------
-    CubeError
-        If there are so many bands that their second moment does not fit in memory.
+    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if there are so many bands that their second
+    moment does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L
@@ -195,19 +190,16 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
 
     constants = ConstantPixels(cube, bands, nodata)
 
-    def visit(raw: np.ndarray, lines: slice) -> None:
-        nonlocal pixels, pairs
-        constants.look(raw, lines)
-        n = lines.stop - lines.start
-        for first in range(0, n, lines_at_once):
-            some = range(first, min(first + lines_at_once, n))
-            for counts, line_total, line_sums in pool.map(functools.partial(one_line, raw, lines.start), some):
-                pixels, pairs = pixels + counts[0], pairs + counts[1]
-                np.add(total, line_total, out=total)
-                np.add(sums[: len(line_sums)], line_sums, out=sums[: len(line_sums)])
-
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, visit)
+        for lines, raw in walk(cube, budget):
+            constants.look(raw, lines)
+            n = lines.stop - lines.start
+            for first in range(0, n, lines_at_once):
+                some = range(first, min(first + lines_at_once, n))
+                for counts, line_total, of_line in pool.map(functools.partial(one_line, raw, lines.start), some):
+                    pixels, pairs = pixels + counts[0], pairs + counts[1]
+                    np.add(total, line_total, out=total)
+                    np.add(sums[: len(of_line)], of_line, out=sums[: len(of_line)])
     constants.warn()
     second, differences = (np.tril(matrix) + np.tril(matrix, -1).T for matrix in sums)
     n = max(1, pixels)
@@ -227,24 +219,13 @@ def merged(parts: Sequence[Moments]) -> Moments:
 
 
 def projected(
-    cube: Cube,
-    bands: Bands,
-    nodata: float | None,
-    budget: int,
-    threads: int,
-    U: np.ndarray,
-    shift: np.ndarray,
+    cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int, U: np.ndarray, shift: np.ndarray,
     visit: Callable[[int, np.ndarray], None],
-) -> None:
-    """Project every pixel, ``x = Uᵀy − shift``, in one pass.
+) -> None:  # fmt: skip
+    """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,), in one pass.
 
-    Parameters
-    ----------
-    U : array (L, d), float64
-    shift : array (d,), float64
-    visit : callable
-        Receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
-        array is reused for the next block.
+    ``visit`` receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
+    array is reused for the next block.
     """
     stored, project_line = stored_of(bands, nodata), line_projection(cube.interleave)
 
@@ -255,37 +236,19 @@ def projected(
 
 
 def each_line(
-    cube: Cube,
-    budget: int,
-    threads: int,
-    shape: tuple[int, ...],
-    one_line: Callable[[np.ndarray, int, np.ndarray], None],
+    cube: Cube, budget: int, threads: int, shape: tuple[int, ...], one_line: Callable[[np.ndarray, int, np.ndarray], None],
     visit: Callable[[int, np.ndarray], None],
-) -> None:
+) -> None:  # fmt: skip
     """Read the scene once, compute a result for each pixel, line by line on threads, and pass the results of each block to ``visit``.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one pixel's result.
-    one_line : callable
-        Fills ``out`` (samples, ...) from line ``line`` of ``raw``.
-    visit : callable
-        See `projected`.
+    ``one_line`` fills ``out`` (samples, ...) from line ``line`` of ``raw``; ``shape`` is that of one pixel's result; ``visit`` as of
+    `projected`.
     """
-    out = np.empty((0, *shape))
-
-    def one_block(raw: np.ndarray, lines: slice) -> None:
-        nonlocal out
-        pixels = (lines.stop - lines.start) * cube.samples
-        if len(out) < pixels:
-            out = np.empty((pixels, *shape))
-
-        def work(line: int) -> None:
-            one_line(raw, line, out[line * cube.samples : (line + 1) * cube.samples])
-
-        list(pool.map(work, range(lines.stop - lines.start)))
-        visit(lines.start * cube.samples, out[:pixels])
-
+    out = np.empty((0, cube.samples, *shape))
     with ThreadPoolExecutor(threads) as pool:
-        walk(cube, budget, one_block, 8 * math.prod(shape) * cube.samples)
+        for lines, raw in walk(cube, budget, 8 * math.prod(shape) * cube.samples):
+            n = lines.stop - lines.start
+            if len(out) < n:
+                out = np.empty((n, cube.samples, *shape))
+            list(pool.map(functools.partial(one_line, raw), range(n), out))
+            visit(lines.start * cube.samples, out[:n].reshape(-1, *shape))

@@ -15,29 +15,11 @@ FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return what share of each spectrum's length lies outside of a scene's signal subspace.
+    """Return what share of each spectrum's length, E (L, N), lies outside of a scene's signal subspace, (N,): from 0, inside, to 1.
 
     That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of the scene's
-    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014).
-
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene, L bands.
-    E : array (L, N), float64
-        Spectra, none of them zero.
-    dimensions : int
-        Of the subspace; below L.
-
-    Returns
-    -------
-    array (N,), float64
-        From 0, inside, to 1.
-
-    Raises
-    ------
-    MethodError
-        Where the subspace is all of the bands' space: every distance would be rounding.
+    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the bands' space: every distance
+    would be rounding.
     """
     L = len(E)
     if dimensions >= L:
@@ -50,28 +32,11 @@ def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray
 def distances_of(
     library: Endmembers, cube: Cube, bands: Bands, nodata: float | None, dimensions: int | None, budget: int, threads: int | None
 ) -> np.ndarray:  # fmt: skip
-    """Return how far spectra are from what a scene holds, in one pass over it.
+    """Return how far spectra on the bands in use are from what a scene holds, in one pass over it; see `distances_to`.
 
-    Parameters
-    ----------
-    library : Endmembers
-        Spectra on the bands in use.
-    cube, bands, nodata
-        As from `unmix.scene.open_scene`.
-    dimensions : int, optional
-        Of the signal subspace; default is the number of endmembers that the scene is taken to have, and, where it has more bands, at
-        least `FEWEST_DIMENSIONS`.
-    budget : int
-        Bytes of memory for blocks.
-    threads : int, optional
-        CPU threads; default is all.
-
-    Raises
-    ------
-    LibraryError
-        Where a spectrum is zero in the bands in use.
-    MethodError
-        See `distances_to`.
+    ``dimensions`` are those of the signal subspace; by default as many as the scene is taken to have endmembers, and, where it has more
+    bands, at least `FEWEST_DIMENSIONS`. ``budget`` is bytes of memory for blocks. `LibraryError` where a spectrum is zero in all bands
+    in use.
     """
     dark = [name for name, spectrum in zip(library.names, library.matrix.T) if not spectrum.any()]
     if dark:

@@ -5,7 +5,7 @@ the budget, else in a scratch file that is read in pieces.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,15 @@ class Points:
             count = min(self.ROWS, self.pixels - first) * self.d
             yield first, np.frombuffer(self.scratch.read(8 * count)).reshape(-1, self.d)
 
+    def best(self, find: Callable[[np.ndarray], tuple[int, float]]) -> tuple[int, float]:
+        """Return the row to which ``find`` gives the largest value of all pieces, and that value; −1 where it finds none."""
+        best, most = 0, -1.0
+        for first, rows in self.pieces():
+            n, value = find(rows)
+            if value > most:
+                best, most = first + int(n), float(value)
+        return best, most
+
     def row(self, n: int) -> np.ndarray:
         """Return row n."""
         if self.held is not None:
@@ -103,9 +112,13 @@ class Points:
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
     """Return the d leading eigenvectors of a symmetric matrix, (L, d), each with its largest entry positive."""
     _, vectors = np.linalg.eigh(matrix)
-    U = vectors[:, ::-1][:, :d]
-    signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(d)])
-    return np.ascontiguousarray(U * np.where(signs == 0, 1, signs))
+    return np.ascontiguousarray(with_positive_peaks(vectors[:, ::-1][:, :d]))
+
+
+def with_positive_peaks(vectors: np.ndarray) -> np.ndarray:
+    """Return columns with the sign that makes the largest entry of each positive, which an eigensolver leaves open."""
+    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
+    return np.asarray(vectors * np.where(signs == 0, 1.0, signs))
 
 
 def signal_to_noise(moments: Moments, p: int) -> float:
@@ -119,31 +132,17 @@ def signal_to_noise(moments: Moments, p: int) -> float:
     return float(10 * np.log10(max((inside - p / L * power) / rest, 1e-30)))
 
 
-def vca(moments: Moments, p: int, seed: int, pixels: int, budget: int, passes: Passes) -> list[int]:
-    """Pick p pixels.
+def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
+    """Pick p pixels of the scenes that ``passes`` reads, each as its number there; ``moments`` are theirs.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene.
-    p, seed : int
-        How many to pick; seed of the random directions.
-    pixels, budget : int
-        Pixels in the scene; bytes of memory that their projections may take.
-    passes : Passes
-        Reads the scene.
-
-    Returns
-    -------
-    list of int
-        The pixels, each as ``line * samples + sample``.
+    ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may take.
     """
     # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
     noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)
     d = p - 1 if noisy else p
     U = principal(moments.covariance if noisy else moments.second, d)
     centre = U.T @ moments.mean
-    points = Points(pixels, d, budget)
+    points = Points(passes.pixels, d, budget)
     square = 0.0
 
     def keep(first: int, rows: np.ndarray) -> None:
@@ -172,11 +171,7 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
         # With one endmember no direction is orthogonal to A: the pixel with the most signal is picked.
         f = w - A @ (np.linalg.pinv(A) @ w) if p > 1 else np.ones(1)
         f /= np.sqrt(np.square(f).sum())
-        best, most = 0, -1.0
-        for first, rows in points.pieces():
-            n, value = farthest(rows, f, constant)
-            if value > most:
-                best, most = first + int(n), value
+        best, _ = points.best(lambda rows: farthest(rows, f, constant))  # noqa: B023 - called at once
         A[: points.d, i] = points.row(best)
         A[points.d :, i] = constant
         picked.append(best)

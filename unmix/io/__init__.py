@@ -7,7 +7,20 @@ from importlib import import_module
 
 from ..errors import CubeError, MethodError
 from .axis import axis_from_file, files_of_axis
-from .cube import INTERLEAVES, Bands, Cube, Kind, as_stored, bytes_per_line, missing, spectra
+from .cube import (
+    INTERLEAVES,
+    Bands,
+    Cube,
+    Kind,
+    as_stored,
+    bytes_per_line,
+    cut,
+    missing,
+    read_blocks,
+    read_lines,
+    read_pixels,
+    spectra,
+)
 from .formats.envi import TIFF_MAGIC
 from .read import brief
 from .remote import is_file, located
@@ -95,8 +108,12 @@ __all__ = [
     "Kind",
     "as_stored",
     "bytes_per_line",
+    "cut",
     "kinds",
     "missing",
     "open_cube",
+    "read_blocks",
+    "read_lines",
+    "read_pixels",
     "spectra",
 ]

@@ -1,13 +1,14 @@
 """The interface that every format offers to the pipeline: a `Cube`."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..blocks import block_shape
+from ..blocks import BlockPlan, block_shape
 from ..errors import CubeError
 from .formats.header import words
 from .placement import Placement
@@ -218,6 +219,62 @@ def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None
     if nodata is not None:
         bad |= values == nodata
     return bad.reshape(-1, len(bands.index)) if each else bad.any(axis=2).ravel()
+
+
+def read_lines(cube: Cube, lines: slice) -> np.ndarray:
+    """Return whole lines as stored, in an array of their own; see `Cube.read`."""
+    return cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(cube), np.uint8))
+
+
+def cut(cube: Cube, most_bytes: int = 0, lines: slice | None = None) -> BlockPlan:
+    """Cut a cube, or some of its lines, into blocks of at most ``most_bytes`` as stored, but of at least `Cube.lines_together`."""
+    lines = lines or slice(0, cube.lines)
+    together = max(cube.lines_together, most_bytes // bytes_per_line(cube))
+    return BlockPlan(lines.stop, max(1, min(together, lines.stop - lines.start)), 1, lines.start)
+
+
+def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield blocks of lines, and their values as stored: an array that the next block overwrites.
+
+    Parameters
+    ----------
+    cube : Cube
+    blocks : iterable of slice
+        The lines of each block: a `BlockPlan`, such as `cut` makes, or some of its blocks, or single lines.
+    """
+    buffer = np.empty(0, np.uint8)
+    for lines in blocks:
+        size = (lines.stop - lines.start) * bytes_per_line(cube)
+        buffer = buffer if len(buffer) >= size else np.empty(size, np.uint8)
+        yield lines, cube.read(lines, buffer)
+
+
+def read_pixels(
+    cube: Cube, bands: Bands, nodata: float | None, line: int, samples: Any = slice(None)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the spectra of some pixels of a line, and which of them are masked.
+
+    Parameters
+    ----------
+    cube : Cube
+    bands : Bands
+        The L bands to use, and their scaling.
+    nodata : float or None
+        As stored.
+    line : int
+    samples : slice or array of int
+        Which pixels; default is all.
+
+    Returns
+    -------
+    array (n, L), float64
+        As of `spectra`.
+    array (n,), bool
+        As of `missing`.
+    """
+    raw = read_lines(cube, slice(line, line + 1))
+    part = raw[:, samples] if cube.interleave == "bip" else raw[..., samples]
+    return spectra(part, cube.interleave, bands), missing(part, cube.interleave, bands, nodata)
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CubeError
-from .cube import Bands, Cube, as_stored, by_pixel, bytes_per_line, missing, place_for, spectra
+from .cube import Bands, Cube, as_stored, by_pixel, cut, missing, place_for, read_blocks, read_lines, spectra
 from .formats.header import geotransform, leading_number
 
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need more.
@@ -39,8 +39,7 @@ class Mask(NamedTuple):
 
     def keeps(self, lines: slice, samples: slice) -> np.ndarray:
         """Return which pixels of some lines and samples it keeps, bool array (n, samples)."""
-        raw = self.cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(self.cube), np.uint8))
-        values = by_pixel(raw, self.cube.interleave)[:, samples, self.band]
+        values = by_pixel(read_lines(self.cube, lines), self.cube.interleave)[:, samples, self.band]
         if self.option == "mask_out":
             return values == 0
         keep = np.isfinite(values) & (values != 0)
@@ -135,12 +134,8 @@ class Window:
 
     def read_part(self, lines: slice, filled: np.ndarray) -> None:
         """Read whole lines of the scene, a few at a time, and copy the samples of this part, in its type."""
-        together = max(min(self.lines_together, lines.stop - lines.start), PIECE // bytes_per_line(self.cube), 1)
-        buffer = np.empty(min(together, lines.stop - lines.start) * bytes_per_line(self.cube), np.uint8)
-        for first in range(lines.start, lines.stop, together):
-            last = min(first + together, lines.stop)
-            raw = self.cube.read(slice(first, last), buffer)
-            within = slice(first - lines.start, last - lines.start)
+        for block, raw in read_blocks(self.cube, cut(self.cube, PIECE, lines)):
+            within = slice(block.start - lines.start, block.stop - lines.start)
             if self.interleave == "bsq":
                 filled[:, within] = raw[..., self.across]
             else:
@@ -212,15 +207,11 @@ class Tied(Window):
         filled = place_for(self, lines, out)
         filled[...] = np.nan
         left, part = self.used.index[self.is_left], self.part
-        together = max(min(self.lines_together, lines.stop - lines.start), PIECE // bytes_per_line(self), 1)
-        buffer = np.empty(min(together, lines.stop - lines.start) * bytes_per_line(part), np.uint8)
-        for first in range(lines.start, lines.stop, together):
-            last = min(first + together, lines.stop)
-            raw = part.read(slice(first, last), buffer)
+        for block, raw in read_blocks(part, cut(self, PIECE, lines)):
             Y = spectra(raw, part.interleave, self.used)
             Y[missing(raw, part.interleave, self.used, self.nodata_stored, each=True)] = np.nan
-            tied = self.tie(Y.T).T.reshape(last - first, self.samples, len(left))
-            by_pixel(filled, self.interleave)[first - lines.start : last - lines.start, :, left] = tied
+            tied = self.tie(Y.T).T.reshape(-1, self.samples, len(left))
+            by_pixel(filled, self.interleave)[block.start - lines.start : block.stop - lines.start, :, left] = tied
         return filled
 
 

@@ -15,10 +15,9 @@ import numpy as np
 from .._version import build
 from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
-from ..endmembers import pixel_spectrum, signal_of
+from ..endmembers import signal_of
 from ..errors import InputError, LibraryError, MethodError
-from ..io import missing
-from ..io.cube import bytes_per_line, counted, ranges
+from ..io.cube import counted, ranges, read_pixels
 from ..io.formats.header import nanometres
 from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
@@ -27,6 +26,7 @@ from ..library import Endmembers, is_library, load
 from ..library.table import is_number
 from ..outputs.atomic import write_whole
 from ..outputs.json_text import finite, readable
+from ..outputs.maps.plain_map import table_text
 from ..outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs
 from ..scene import ReadOptions, open_scene
 from ..scene.bands import parse_bands
@@ -73,19 +73,10 @@ class Spectra:
 
 
 def bands_of(
-    source: str | os.PathLike[str],
-    *,
-    target: str | os.PathLike[str] | None = None,
-    most: int | None = None,
-    out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    memory: str | int = "1G",
-    device: str = "auto",
-    threads: int | None = None,
-    reading: dict[str, Any] | None = None,
-    command: Sequence[str] | None = None,
-    **how: Any,
-) -> dict[str, Any]:
+    source: str | os.PathLike[str], *, target: str | os.PathLike[str] | None = None, most: int | None = None,
+    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", device: str = "auto",
+    threads: int | None = None, reading: dict[str, Any] | None = None, command: Sequence[str] | None = None, **how: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Choose bands by successive projections (`unmix.select_bands`), and write the bands and the error curve.
 
     Parameters
@@ -200,9 +191,9 @@ def read(
             raise LibraryError(
                 f"{target}: row {row}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
             )
-        X[i] = pixel_spectrum(scene, used, line, sample)
-        raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-        if missing(raw, scene.interleave, used, nodata)[sample]:
+        of_pixel, masked = read_pixels(scene, used, nodata, line, [sample])
+        X[i] = of_pixel[0]
+        if masked[0]:
             raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")
     return Spectra(X, None, bands, waves, stem, None, inputs, watch), values["value"]
 
@@ -211,7 +202,8 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
     """Read a table of spectra, one in each row, at the bands that ``which`` names; see `bands_of_table`."""
     path = located(source)
     waves, names = None, None
-    if path.suffix.lower() in (".csv", ".txt") and path.is_file() and all(map(is_number, first_row(path))):
+    is_csv = path.suffix.lower() in (".csv", ".txt") and path.is_file()
+    if is_csv and all(map(is_number, next((row for _, row in rows_of(path)), [""]))):
         rows = numeric_rows(path)
         axis = np.array([float(cell) for cell in rows[0]])
         if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # hardly a spectrum rises at every band
@@ -283,16 +275,21 @@ def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target:
     return np.array([values["value"][row_of[name]] for name in names])
 
 
-def first_row(path: Path) -> list[str]:
-    """Return the cells of a CSV file's first line."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader(file), [""])
+def rows_of(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the rows of a CSV file that are not empty, without blanks around cells, and the number of each, from 1."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = [(n, [cell.strip() for cell in row]) for n, row in enumerate(csv.reader(file), 1)]
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot be read: {error.strerror}") from None
+    except csv.Error as error:
+        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    return [(n, row) for n, row in rows if any(row)]
 
 
 def numeric_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file; raise `LibraryError` where a cell is not a number or a row has another length."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+    rows = [row for _, row in rows_of(path)]
     for i, row in enumerate(rows):
         if len(row) != len(rows[0]):
             raise LibraryError(f"{path}: row {i + 1} has {len(row)} columns, the first {len(rows[0])}")
@@ -306,17 +303,7 @@ def read_target(path: Path) -> dict[str, Any]:
     """Return the columns ``value`` and ``row``, and ``line`` and ``sample``, or ``name``, where the file has them."""
     if path.suffix.lower() not in (".csv", ".txt"):
         raise LibraryError(f"{path}: a target is read from CSV")
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = [
-                (n, [cell.strip() for cell in row])
-                for n, row in enumerate(csv.reader(file), 1)
-                if any(cell.strip() for cell in row)
-            ]
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot be read: {error.strerror}") from None
-    except csv.Error as error:
-        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    rows = rows_of(path)
     heading = [cell.lower() for cell in rows[0][1]] if rows and not is_number(rows[0][1][-1]) else None
     rows = rows[1:] if heading else rows
     if not rows:
@@ -362,17 +349,11 @@ def report_of(
 
 def table_of_bands(spectra: Spectra, selection: Selection) -> bytes:
     """Return the chosen bands as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["band", *(["wavelength_nm"] if spectra.wavelengths is not None else []),
-                     *(["coefficient", "relevance"] if selection.coefficients is not None else [])])  # fmt: skip
-    for i, b in enumerate(selection.bands):
-        row: list[Any] = [int(spectra.bands[b])]
-        row += [] if spectra.wavelengths is None else [repr(float(spectra.wavelengths[b]))]
-        if selection.coefficients is not None and selection.relevance is not None:
-            row += [repr(float(selection.coefficients[i])), repr(float(selection.relevance[i]))]
-        writer.writerow(row)
-    return text.getvalue().encode()
+    waves = None if spectra.wavelengths is None else spectra.wavelengths[selection.bands]
+    columns = {"wavelength_nm": waves, "coefficient": selection.coefficients, "relevance": selection.relevance}
+    known = {name: map(repr, values.tolist()) for name, values in columns.items() if values is not None}
+    rows = zip(spectra.bands[selection.bands].tolist(), *known.values())
+    return table_text(("band", *known), rows).encode()
 
 
 def table_of_curve(spectra: Spectra, selection: Selection) -> bytes:
@@ -392,20 +373,11 @@ def picture_of_curve(selection: Selection) -> bytes | None:
     axes = figure.add_subplot()
     counts, errors = [count for count, _, _ in selection.curve], [error for _, error, _ in selection.curve]
     axes.semilogy(counts, errors, color="tab:blue")
-    axes.plot(
-        len(selection.chain),
-        selection.least,
-        "o",
-        color="tab:blue",
-        label=f"least: {len(selection.chain)} bands, {selection.least:.4g}",
-    )
-    axes.plot(
-        len(selection.bands),
-        selection.rmsep,
-        "s",
-        color="tab:red",
-        label=f"chosen: {len(selection.bands)} bands, {selection.rmsep:.4g}",
-    )
+    for count, error, mark, colour, word in (
+        (len(selection.chain), selection.least, "o", "tab:blue", "least"),
+        (len(selection.bands), selection.rmsep, "s", "tab:red", "chosen"),
+    ):
+        axes.plot(count, error, mark, color=colour, label=f"{word}: {count} bands, {error:.4g}")
     axes.set(xlabel="bands", ylabel="RMSEP")
     axes.legend()
     axes.grid(alpha=0.3)

@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
@@ -26,7 +27,7 @@ from ..outputs.record.report import input_of
 from ..problem import WARN_CONDITION, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..scene import ReadOptions, open_scene
-from ..scene.sample import SAMPLE, Survey, sampled, scale_fault, survey
+from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
 from .missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from .sum_to_one import cost_of_sum, has_cost
@@ -40,39 +41,43 @@ CROWD = 0.8
 
 @dataclass
 class Findings:
-    """The findings of a check: ``(severity, about, message)``, where severity is error, warning or info."""
+    """What a check has found of a scene.
 
-    found: list[tuple[str, str, str]] = field(default_factory=list)
+    Attributes
+    ----------
+    scene, used, nodata
+        As from `unmix.scene.open_scene`.
+    found : list of dict
+        ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
+        not what is wanted; info is no fault.
+    facts : dict
+        The numbers behind them.
+    """
 
-    def error(self, about: str, message: str) -> None:
-        """Add a finding that makes a run wrong or refused."""
-        self.found.append(("error", about, message))
+    scene: Cube
+    used: Bands
+    nodata: float | None
+    found: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
-    def warning(self, about: str, message: str) -> None:
-        """Add a finding with which a run is right, but perhaps not what is wanted."""
-        self.found.append(("warning", about, message))
+    def add(self, severity: str, about: str, message: str) -> None:
+        """Add a finding."""
+        self.found.append({"severity": severity, "about": about, "message": message})
 
-    def info(self, about: str, message: str) -> None:
-        """Add a finding that is no fault."""
-        self.found.append(("info", about, message))
+    error, warning, info = partialmethod(add, "error"), partialmethod(add, "warning"), partialmethod(add, "info")
+
+    @property
+    def has_error(self) -> bool:
+        """Whether a run would be wrong or refused."""
+        return any(one["severity"] == "error" for one in self.found)
 
 
 def check(
-    cube: str | os.PathLike[str],
-    endmembers: str | os.PathLike[str] | None = None,
-    *,
-    select: str | None = None,
-    complete: bool = False,
-    classes: str | None = None,
-    library_scale: float | None = None,
-    across_gaps: bool = False,
-    names: str | os.PathLike[str] | Endmembers | None = None,
-    method: str = WITHOUT_METHOD,
-    solver: str | None = None,
-    memory: str | int = "1G",
-    threads: int | None = None,
-    **reading: Any,
-) -> dict[str, Any]:
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
+    complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    names: str | os.PathLike[str] | Endmembers | None = None, method: str = WITHOUT_METHOD, solver: str | None = None,
+    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Check a cube, a library and options before a run; write nothing.
 
     Parameters
@@ -100,17 +105,17 @@ def check(
     if endmembers is None:
         refuse_without_library(of_library)
     how_read = ReadOptions(**reading)
-    scene, used, nodata = open_scene(cube, how_read, True)
-    findings = Findings()
+    findings = Findings(*open_scene(cube, how_read, True))
+    scene, used, nodata = findings.scene, findings.used, findings.nodata
     for problem in scene.problems:
         findings.warning("file", problem)
-    check_axis(scene, used, findings)
+    check_axis(findings)
     began = time.perf_counter()
     seen = survey(scene, used, nodata)
     seconds_looking = time.perf_counter() - began
-    check_bands(scene, seen, findings)
-    check_pixels(nodata, seen, findings)
-    facts: dict[str, Any] = {
+    check_bands(seen, findings)
+    check_pixels(seen, findings)
+    findings.facts |= {
         "input": input_of(scene),
         "format": scene.format,
         "lines": scene.lines,
@@ -123,25 +128,21 @@ def check(
         "partly_nodata_share": seen.partly / seen.pixels,
         "seconds_to_look": round(seconds_looking, 3),
     }
-    library, named = None, check_names(names, scene, used, findings)
+    library, named = None, check_names(names, findings)
     if endmembers is not None:
-        library = check_library(located(endmembers), of_library, scene, used, findings, facts)
+        library = check_library(located(endmembers), of_library, findings)
     if library is not None:
-        check_problem(scene, used, nodata, library, method_spec, solver_spec, how_read.scale is None, findings, facts)
-        check_what_is_missing(endmembers, of_library, named, scene, used, nodata, library, threads, findings, facts)
+        check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
+        check_what_is_missing(endmembers, of_library, named, library, threads, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
-    estimate_cost(
-        scene, used, nodata, library, method_spec, solver_spec, parse_size(str(memory)), threads, findings, facts
-    )
-    sound = not any(severity == "error" for severity, _, _ in findings.found)
-    listed = [dict(zip(("severity", "about", "message"), finding)) for finding in findings.found]
-    return {**facts, "sound": sound, "findings": listed}
+    estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
+    return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
 
 
-def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
+def check_axis(findings: Findings) -> None:
     """Check that the cube has wavelengths, and that they and the FWHM are plausible."""
-    waves, fwhm = scene.wavelengths, scene.fwhm
+    waves, fwhm, used = findings.scene.wavelengths, findings.scene.fwhm, findings.used
     if waves is None:
         findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
         return
@@ -159,7 +160,7 @@ def check_axis(scene: Cube, used: Bands, findings: Findings) -> None:
         )
 
 
-def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
+def check_bands(seen: Survey, findings: Findings) -> None:
     """Report bands in use that are dead, constant or out of physical range."""
     for fault, bands in seen.faults().items():
         if not bands:
@@ -170,15 +171,13 @@ def check_bands(scene: Cube, seen: Survey, findings: Findings) -> None:
             text += "; all pixels looked at are equal, so there is nothing to unmix"
         else:
             text += "; `bands` auto leaves such bands out"
-        if fault == "dead":
-            findings.error("bands", text + ": every pixel would be masked")
-        else:
-            findings.warning("bands", text)
+        is_dead = fault == "dead"
+        findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
 
 
-def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None:
+def check_pixels(seen: Survey, findings: Findings) -> None:
     """Report how many pixels of the sample have values, and how many miss a band in use."""
-    unmasked = seen.pixels - seen.masked
+    unmasked, nodata = seen.pixels - seen.masked, findings.nodata
     share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if unmasked == 0:
         findings.error("nodata", share + " in any band; is `nodata` right?")
@@ -190,22 +189,15 @@ def check_pixels(nodata: float | None, seen: Survey, findings: Findings) -> None
         worst = np.argsort(-seen.missing, kind="stable")[:5]
         names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
         text = f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
-        (findings.error if seen.partly == unmasked else findings.warning)("nodata", text)
+        findings.add("error" if seen.partly == unmasked else "warning", "nodata", text)
 
 
-def check_library(
-    path: Path, asked: dict[str, Any], scene: Cube, used: Bands, findings: Findings, facts: dict[str, Any]
-) -> Endmembers | None:
+def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
     """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
+    scene, used = findings.scene, findings.used
     try:
-        parts = prepared(
-            load_parts(path),
-            path,
-            asked["classes"],
-            asked["library_scale"],
-            asked["select"],
-            bool(asked["across_gaps"]),
-        )
+        how = asked["classes"], asked["library_scale"], asked["select"], bool(asked["across_gaps"])
+        parts = prepared(load_parts(path), path, *how)
         for part in parts:
             equal = duplicates(part)
             if equal:
@@ -226,34 +218,32 @@ def check_library(
         "library",
         f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",
     )
-    facts["endmembers"] = list(library.names)
+    findings.facts["endmembers"] = list(library.names)
     return library
 
 
-def check_names(
-    names: str | os.PathLike[str] | Endmembers | None, scene: Cube, used: Bands, findings: Findings
-) -> list[Endmembers]:
+def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Findings) -> list[Endmembers]:
     """Return the library whose spectra may be named, if one is given; a finding where it cannot be read or resampled."""
     try:
-        return rest_of(names, None, {}, None, scene, used)
+        return rest_of(names, None, {}, None, findings.scene, findings.used)
     except LibraryError as error:
         findings.error("library", str(error))
         return []
 
 
 def check_problem(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool,
-    findings: Findings, facts: dict[str, Any],
-) -> None:  # fmt: skip
+    library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
+) -> None:
     """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
+    scene, used, nodata, facts = findings.scene, findings.used, findings.nodata, findings.facts
     try:
         fault = scale_fault(scene, library, used, nodata)
     except CubeError as error:
         findings.error("signal", str(error))
         return
     if fault:
-        (findings.error if scaled else findings.warning)("scale", fault)
-    elif fault is None:
+        findings.add("error" if scaled else "warning", "scale", fault)
+    else:
         findings.info("scale", "pixels and endmembers have the same scale")
     L, p = library.matrix.shape
     if p > L and not solver_spec.any_rank:
@@ -274,17 +264,16 @@ def check_problem(
     warn = problem.condition > WARN_CONDITION
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
-    (findings.warning if warn and p <= L else findings.info)("endmembers", text)
-    check_fit(scene, used, nodata, library, method_spec, solver_spec, problem.alike, findings, facts)
+    findings.add("warning" if warn and p <= L else "info", "endmembers", text)
+    check_fit(library, method_spec, solver_spec, problem.alike, findings)
 
 
 def check_fit(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers, method_spec: Method, solver_spec: Solver,
-    alike: tuple[str, ...],
-    findings: Findings, facts: dict[str, Any],
-) -> None:  # fmt: skip
+    library: Endmembers, method_spec: Method, solver_spec: Solver, alike: tuple[str, ...], findings: Findings
+) -> None:
     """Report how well the endmembers fit some pixels of the sample, evenly spread."""
-    Y = some_pixels(scene, used, nodata)
+    scene, used, facts = findings.scene, findings.used, findings.facts
+    Y = some_pixels(scene, used, findings.nodata)
     if not len(Y):
         return
     best = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
@@ -315,12 +304,13 @@ def check_fit(
 
 
 def check_what_is_missing(
-    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], scene: Cube, used: Bands,
-    nodata: float | None, library: Endmembers, threads: int | None, findings: Findings, facts: dict[str, Any],
+    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], library: Endmembers, threads: int | None,
+    findings: Findings,
 ) -> None:  # fmt: skip
     """Report what unconstrained answers of some pixels say of the endmembers, and what these lack; see `unmix.jobs.missing`."""
-    sample = usable(Sample.read(scene, used, nodata), library.matrix) if fits_look(library.matrix) else None
-    if sample is None or any(severity == "error" for severity, _, _ in findings.found):
+    scene, used, facts = findings.scene, findings.used, findings.facts
+    sample = usable(Sample.read(scene, used, findings.nodata), library.matrix) if fits_look(library.matrix) else None
+    if sample is None or findings.has_error:
         return
     look = Look.at(sample.Y, library.matrix)
     facts["abundances"] = with_free(facts.get("abundances", []), look)
@@ -344,24 +334,18 @@ def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
     """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
     for count, noun in ((L, "band"), (round(pixels), "pixel")):
         if p > 1 and 0 < count <= p / CROWD:
-            return (
-                f"{p} endmembers for {counted(count, noun)}: "
-                + (
-                    "noise is fitted as well as signal"
-                    if noun == "band"
-                    else "each pixel could be an endmember of its own"
-                )
-                + "; choose some with `select`"
-                + (", or use `method` nnls with `l1`" if noun == "band" else "")
-            )
+            why, how = "each pixel could be an endmember of its own", ""
+            if noun == "band":
+                why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
+            return f"{p} endmembers for {counted(count, noun)}: {why}; choose some with `select`{how}"
     return None
 
 
 def estimate_cost(
-    scene: Cube, used: Bands, nodata: float | None, library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int,
-    threads: int | None, findings: Findings, facts: dict[str, Any],
+    library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int, threads: int | None, findings: Findings
 ) -> None:  # fmt: skip
     """Estimate the bytes, seconds and memory of a run from the sample: the time to read it, and to solve it on this CPU."""
+    scene, facts = findings.scene, findings.facts
     size = scene.lines * bytes_per_line(scene)
     passes = 1 if library is not None else 3
     began = time.perf_counter()
@@ -370,13 +354,11 @@ def estimate_cost(
     facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
     text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
     p = 10 if library is None else len(library.names)
-    if library is not None and not any(severity == "error" for severity, _, _ in findings.found):
-        pixels = some_pixels(scene, used, nodata)
-        solve(
-            pixels[:16], library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads
-        )  # compiles
-        began = time.perf_counter()
-        solve(pixels, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
+    if library is not None and not findings.has_error:
+        pixels = some_pixels(scene, findings.used, findings.nodata)
+        for some in (pixels[:16], pixels):  # the first compiles
+            began = time.perf_counter()
+            solve(some, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
         solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
         facts["seconds_solving_on_cpu"] = round(solving, 2)
         text += f"; about {solving:.1f} s to solve on the CPU"
@@ -393,10 +375,6 @@ def estimate_cost(
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
     """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
-    parts = []
     step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
-    for part in sampled(scene):
-        complete = ~missing(part, scene.interleave, used, nodata)
-        parts.append(spectra(part, scene.interleave, used)[complete][::step])
-    Y = np.concatenate(parts)
+    Y, _, _ = sampled_spectra(scene, used, nodata, each=step)
     return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

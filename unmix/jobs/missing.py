@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays.nnls import solver_for
-from ..io import Bands, Cube, missing, spectra
+from ..io import Bands, Cube
 from ..library import Endmembers, load_for
 from ..methods import MESMA
 from ..outputs.record.missing import Candidate, Missing, mostly_within
 from ..problem import Problem
-from ..scene.sample import placed
+from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
 
 # Pixels that are read where a run has not kept its own (resumed ones, `check`).
@@ -68,12 +68,7 @@ class Sample:
     @classmethod
     def read(cls, scene: Cube, bands: Bands, nodata: float | None) -> "Sample":
         """Read pixels that have values in all bands, evenly spread over the scene."""
-        found = [(np.empty((0, len(bands.index))), np.empty(0, int), np.empty(0, int))]
-        for part, lines, samples in placed(scene, MOST_READ):
-            with np.errstate(invalid="ignore"):  # NaN that signals
-                good = ~missing(part, scene.interleave, bands, nodata)
-                found.append((spectra(part, scene.interleave, bands)[good], lines[good], samples[good]))
-        return cls(*map(np.concatenate, zip(*found)))
+        return cls(*sampled_spectra(scene, bands, nodata, MOST_READ))
 
 
 def has_look(problem: Problem) -> bool:
@@ -97,16 +92,8 @@ def rest_of(
 ) -> list[Endmembers]:  # fmt: skip
     """Return the library whose spectra may be named as missing, on the bands in use; an empty list where the run has no such library.
 
-    Parameters
-    ----------
-    names : path-like or Endmembers, optional
-        The library.
-    path : path-like or Endmembers, optional
-        Where ``names`` are not given: the library of the endmembers, of which ``select`` left some out; read again.
-    asked : mapping
-        The options ``select``, ``classes``, ``library_scale`` and ``across_gaps`` of this library.
-    library : Endmembers, optional
-        The endmembers, if they are of one.
+    It is ``names``, or else what ``select`` left out of the library at ``path``, which is read again with the options ``asked``
+    (``select``, ``classes``, ``library_scale``, ``across_gaps``); ``library`` is the endmembers, if they are of one.
     """
     if names is not None:
         return [load_for(names, scene, used.index, complete=True, across_gaps=True)]
@@ -194,23 +181,9 @@ def usable(sample: Sample, E: np.ndarray) -> Sample | None:
 def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, float]:
     """Return the direction that the residuals of some pixels have in common.
 
-    Parameters
-    ----------
-    left : array (N, L), float64
-        Residuals.
-    noise : array (N,), float64
-        The standard deviation of a band of each.
-
-    Returns
-    -------
-    direction : array (L,), float64
-        Of unit length.
-    order : array (N,), int
-        The pixels, those with most of it first.
-    count : int
-        How many have it.
-    clear : float
-        How many times as much of it the median of these (at most `MOST_WORST`) has as any pixel has of its opposite.
+    Of the residuals ``left`` (N, L) and the standard deviation of a band of each, ``noise`` (N,): the direction (L,), of unit length;
+    the pixels (N,), those with most of it first; how many have it; and how many times as much of it the median of these (at most
+    `MOST_WORST`) has as any pixel has of its opposite.
     """
     N, margin = len(left), DEVIATIONS * noise
     worst = np.argsort(left.shape[1] * noise**2 - np.square(left).sum(axis=1), kind="stable")[: max(8, int(BEGIN * N))]
@@ -268,24 +241,12 @@ def candidates_for(
 
 
 def what_is_missing(
-    sample: Sample,
-    look: Look,
-    size: tuple[int, int],
-    libraries: Callable[[], list[Endmembers]],
-    threads: int | None = None,
-) -> Missing | None:
+    sample: Sample, look: Look, size: tuple[int, int], libraries: Callable[[], list[Endmembers]], threads: int | None = None,
+) -> Missing | None:  # fmt: skip
     """Return what the endmembers lack; None where that is nothing, or nothing that is certain.
 
-    Parameters
-    ----------
-    sample : Sample
-    look : Look
-        At this sample.
-    size : (int, int)
-        Lines and samples of the scene.
-    libraries : callable
-        Returns at most one: the spectra that may be named, on the bands in use. Called where there is something to name.
-    threads : int, optional
+    ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the spectra that may be
+    named, on the bands in use; it is called where there is something to name.
     """
     direction, order, count, clear = common_direction(look.left, look.noise)
     N = len(order)

@@ -27,13 +27,13 @@ from ..arrays.nmf import (
     filled,
     unit_of,
 )
-from ..blocks import cores, parse_size, plan_blocks
+from ..blocks import BlockPlan, cores, parse_size, plan_blocks
 from ..compiled.cache import seconds_compiling
 from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import Scene, capped, counts_of, extract_endmembers, signal_of
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, spectra
+from ..io import Bands, Cube, bytes_per_line, read_blocks, read_lines, spectra
 from ..io.export import NODATA, require
 from ..io.identity import Watch
 from ..io.window import to_extract_from
@@ -53,29 +53,13 @@ STARTS = ("vca", "spa", "nfindr", "random")
 
 
 def nmf_scene(
-    cube: str | os.PathLike[str],
-    *,
-    count: int | str | None = None,
-    endmembers: str | os.PathLike[str] | None = None,
-    across_gaps: bool = False,
-    start: str | None = None,
-    seed: int = 0,
-    loss: str = "kl",
-    sum_to_one: bool = False,
-    steps: int = MOST_STEPS,
-    tol: float = DEFAULT_TOLERANCE,
-    every: int = EVERY,
-    out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    device: str = "auto",
-    memory: str | int = "1G",
-    gpu_memory: str | int = "1G",
-    threads: int | None = None,
-    format: str = "envi",
-    progress: Progress | None = None,
-    command: Sequence[str] | None = None,
+    cube: str | os.PathLike[str], *, count: int | str | None = None, endmembers: str | os.PathLike[str] | None = None,
+    across_gaps: bool = False, start: str | None = None, seed: int = 0, loss: str = "kl", sum_to_one: bool = False,
+    steps: int = MOST_STEPS, tol: float = DEFAULT_TOLERANCE, every: int = EVERY, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, device: str = "auto", memory: str | int = "1G", gpu_memory: str | int = "1G",
+    threads: int | None = None, format: str = "envi", progress: Progress | None = None, command: Sequence[str] | None = None,
     **reading: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Factorise a scene: write abundances, RMSE and endmembers beside it, as `unmix.run` does.
 
     Parameters
@@ -129,18 +113,8 @@ def nmf_scene(
         outputs.refuse_unfinished(overwrite)
         outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), seconds_compiling()
-        initial = starting_endmembers(
-            scene,
-            used,
-            nodata,
-            endmembers,
-            across_gaps,
-            "auto" if count is None else count,
-            start,
-            seed,
-            budget,
-            threads,
-        )
+        how = endmembers, across_gaps, "auto" if count is None else count, start, seed
+        initial = starting_endmembers(scene, used, nodata, *how, budget, threads)
         E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
             raise LibraryError(
@@ -272,7 +246,7 @@ class Pixels:
     def floats(self, lines: slice) -> np.ndarray:
         """Return some lines as float32 (pixels, L): negative values and those of masked pixels are 0."""
         n, samples, L = lines.stop - lines.start, self.scene.samples, len(self.stored.bands)
-        raw = self.scene.read(lines, np.empty(n * bytes_per_line(self.scene), np.uint8))
+        raw = read_lines(self.scene, lines)
         out = np.empty((n * samples, L), np.float32)
 
         def convert_line(line: int) -> int:
@@ -348,10 +322,8 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
     )
     sums = np.zeros(p)
     step = max(1, min(scene.lines, 2**24 // max(1, 8 * scene.samples * L)))
-    for first in range(0, scene.lines, step):
-        lines = slice(first, min(first + step, scene.lines))
-        n = lines.stop - first
-        raw = scene.read(lines, np.empty(n * bytes_per_line(scene), np.uint8))
+    for lines, raw in read_blocks(scene, BlockPlan(scene.lines, step, 1)):
+        n = lines.stop - lines.start
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):

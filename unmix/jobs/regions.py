@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, missing, open_cube, spectra
-from ..io.cube import by_pixel, counted
-from ..io.formats.header import words
+from ..io import Bands, Cube, missing, open_cube, spectra
+from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
+from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.read import brief
 from ..io.remote import located
@@ -36,15 +36,8 @@ LONGEST_FILE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Regions:
-    """Pixels of a scene by class.
-
-    Attributes
-    ----------
-    numbers : array (lines, samples), int32
-        The region of each pixel of the part that is read, from 1; 0 is none.
-    classes : tuple of str
-        The class of each region.
-    """
+    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, the region of each pixel of the part that is read, from 1, or 0
+    for none; and the class of each region."""
 
     numbers: np.ndarray
     classes: tuple[str, ...]
@@ -53,13 +46,9 @@ class Regions:
 def read_file(path: Path) -> bytes:
     """Return the content of a small file; `LibraryError` where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(LONGEST_FILE + 1)
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot be read: {error.strerror or brief(error)}") from None
-    if len(raw) > LONGEST_FILE:
-        raise LibraryError(f"{path}: has more than {LONGEST_FILE} bytes")
-    return raw
+        return read_small(path, LONGEST_FILE)
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
 
 
 def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
@@ -112,7 +101,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     numbers = np.zeros((scene.lines, scene.samples), np.int32)
     for line in range(scene.lines):
         at = line + first_line
-        raw = raster.read(slice(at, at + 1), np.empty(bytes_per_line(raster), np.uint8))
+        raw = read_lines(raster, slice(at, at + 1))
         values = by_pixel(raw, raster.interleave)[0, first_sample : first_sample + scene.samples, 0].astype(float)
         values = np.where(np.isfinite(values) & (values != raster.nodata), values, 0)
         if np.any((values != np.round(values)) | (values < 0) | (values > 65535)):
@@ -128,12 +117,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     """Return the pixels whose centres are in the polygons of a GeoJSON file; ``column`` is the property with their class.
 
-    Raises
-    ------
-    LibraryError
-        Where the file is no GeoJSON, or a polygon has no such property.
-    CubeError
-        See `unmix.io.polygons.pixels_inside`.
+    `LibraryError` where it is no GeoJSON, or a polygon has no such property; `CubeError` as of `unmix.io.polygons.pixels_inside`.
     """
     raw = read_file(path)
     other = next((name for begin, name in OTHER_POLYGONS.items() if raw.startswith(begin)), None)
@@ -168,31 +152,13 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 
 def build_library(
-    scene: Cube,
-    used: Bands,
-    nodata: float | None,
-    kind: str,
-    path: str | os.PathLike[str],
-    *,
-    column: str = "class",
-    mean: bool = False,
-    most: int | None = None,
-) -> Endmembers:
-    """Return a library of pixels of a scene, or of the means of classes.
+    scene: Cube, used: Bands, nodata: float | None, kind: str, path: str | os.PathLike[str], *, column: str = "class",
+    mean: bool = False, most: int | None = None,
+) -> Endmembers:  # fmt: skip
+    """Return a library of pixels of a scene, as from `unmix.scene.open_scene`, or with ``mean`` of the means of classes.
 
-    Parameters
-    ----------
-    scene, used, nodata
-        As from `unmix.scene.open_scene`.
-    kind : {"pixels", "raster", "polygons"}
-        What names the pixels: a CSV table, a raster of classes, or GeoJSON.
-    path : path-like
-    column : str
-        The column, or the property, with the classes.
-    mean : bool
-        Return the mean of each class in place of its pixels.
-    most : int, optional
-        Most pixels of each class, evenly spread over it, line by line.
+    The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
+    column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
 
     Raises
     ------
@@ -252,17 +218,10 @@ def lines_of(
     scene: Cube, used: Bands, nodata: float | None, chosen: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield for each line with chosen pixels: its number, their samples, their spectra (n, L), and which of them are masked."""
-    together = min(scene.lines_together, scene.lines)
-    buffer = np.empty(together * bytes_per_line(scene), np.uint8)
-    for first in range(0, scene.lines, together):
-        last = min(first + together, scene.lines)
-        if not chosen[first:last].any():
-            continue
-        raw = scene.read(slice(first, last), buffer)
-        for line in range(first, last):
+    for lines, raw in read_blocks(scene, (lines for lines in cut(scene) if chosen[lines].any())):
+        for at, line in enumerate(range(lines.start, lines.stop)):
             samples = np.flatnonzero(chosen[line])
             if len(samples):
-                at = slice(line - first, line - first + 1)
-                one = raw[:, at] if scene.interleave == "bsq" else raw[at]
+                one = raw[:, at : at + 1] if scene.interleave == "bsq" else raw[at : at + 1]
                 Y, masked = spectra(one, scene.interleave, used), missing(one, scene.interleave, used, nodata)
                 yield line, samples, Y[samples], masked[samples]

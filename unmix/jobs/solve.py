@@ -34,19 +34,8 @@ SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any
 def open_array(spec: str | Path) -> Any:
     """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if there is only one.
 
-    Parameters
-    ----------
-    spec : str or path-like
-
-    Returns
-    -------
-    array or h5py.Dataset
-        Of one to three axes of numbers; its values are read when it is sliced.
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read, or it is not clear which array is meant.
+    An array or h5py.Dataset, of one to three axes of numbers; its values are read when it is sliced. `InputError` where it cannot be
+    read, or it is not clear which array is meant.
     """
     path, name = Path(spec), ""
     if not path.exists() and ":" in str(spec):
@@ -105,16 +94,9 @@ def read_matlab(path: Path, name: str) -> np.ndarray:
 
 
 def solve_files(
-    a: str | Path,
-    b: str | Path,
-    out: Path,
-    *,
-    toeplitz_pulse: bool = False,
-    device: str = "auto",
-    threads: int | None = None,
-    memory: str | int = "1G",
-    overwrite: bool = False,
-) -> dict[str, Any]:
+    a: str | Path, b: str | Path, out: Path, *, toeplitz_pulse: bool = False, device: str = "auto", threads: int | None = None,
+    memory: str | int = "1G", overwrite: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Solve ``min |A x − b|`` over x ≥ 0 for every right-hand side of a file, and write the answers.
 
     Parameters
@@ -172,8 +154,9 @@ def solve_files(
                 matrix = np.asarray(A[part] if own_A else A[()] if isinstance(A, h5py.Dataset) else A, np.float64)
                 matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
                 stack.close()
-                solver = solver_for(matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0], size, device, threads)
-                solve, summary["device"] = stack.enter_context(solver), solver.name
+                matrix = matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0]
+                solve = stack.enter_context(solver_for(matrix, size, device, threads))
+                summary["device"] = solve.name
             batch = solve(right)
             return batch, {**vars(batch), "residual": batch.rmse * np.sqrt(m)}
 
@@ -182,16 +165,9 @@ def solve_files(
 
 
 def quadratic_files(
-    q: str | Path,
-    h: str | Path,
-    out: Path,
-    *,
-    steps: int = MOST_STEPS,
-    device: str = "auto",
-    threads: int | None = None,
-    memory: str | int = "1G",
-    overwrite: bool = False,
-) -> dict[str, Any]:
+    q: str | Path, h: str | Path, out: Path, *, steps: int = MOST_STEPS, device: str = "auto", threads: int | None = None,
+    memory: str | int = "1G", overwrite: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Solve ``min ½ xᵀQx + hᵀx`` over x ≥ 0 for every h of a file (`unmix.nnqp`), and write the answers.
 
     Parameters
@@ -212,12 +188,8 @@ def quadratic_files(
 
     Raises
     ------
-    InputError
-        Where the arrays cannot be read, their shapes do not match, or Q is not symmetric and convex.
-    OutputError
-        Where an output exists, or cannot be written; nothing is left under a final name then.
-    MethodError
-        Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
+    InputError, OutputError, MethodError
+        As `solve_files`; and where Q is not symmetric and convex.
     """
     refuse_inputs(answer_files(out, QUADRATIC).values(), inputs_of(Q=q, H=h))
     Q, H = open_matrix(q), open_array(h)
@@ -272,13 +244,7 @@ def warn_unbounded(h: str | Path, system: int, direction: np.ndarray) -> None:
 
 
 def open_matrix(spec: str | Path) -> Any:
-    """Open a matrix in a file, dense (`open_array`) or sparse (``.npz``).
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read.
-    """
+    """Open a matrix in a file, dense (`open_array`) or sparse (``.npz``); `InputError` where it cannot be read."""
     path = Path(spec)
     if path.suffix.lower() != ".npz":
         array = open_array(spec)
@@ -361,10 +327,8 @@ class Answers:
     """
 
     def __init__(self, parts: list[Path], N: int, n: int, written: dict[str, bool]) -> None:
-        shapes = {
-            name: ((N, n) if is_row else (N,), np.int32 if name == "steps" else np.float64)
-            for name, is_row in written.items()
-        }
+        kinds = {name: np.int32 if name == "steps" else np.float64 for name in written}
+        shapes = {name: ((N, n) if is_row else (N,), kinds[name]) for name, is_row in written.items()}
         self.target: Target | None = None
         self.opened = contextlib.ExitStack()
         self.arrays: dict[str, Any] = {}

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ..io import Bands, Cube, missing, spectra
+from ..io import Cube
 from ..methods import MESMA, Method
 from ..outputs.record.judgement import POOR, SumCost
 from ..problem import Problem
-from ..scene.sample import sampled
+from ..scene.sample import sampled_spectra
 
 # Most pixels that are solved twice; fewer of large libraries, where one takes 10 ms: most abundances in all.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
@@ -60,13 +60,5 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
 
 def cost_in_scene(scene: Cube, problem: Problem) -> SumCost | None:
     """Return what the sum to one costs a sample of a scene; see `cost_of_sum`."""
-    found = [np.empty((0, len(problem.bands.index)))]
-    for part in sampled(scene, MOST_PIXELS):
-        found.append(complete(part, scene, problem.bands, problem.nodata))
-    return cost_of_sum(np.concatenate(found), problem.endmembers.matrix)
-
-
-def complete(part: np.ndarray, scene: Cube, bands: Bands, nodata: float | None) -> np.ndarray:
-    """Return the spectra of the pixels of a part of a scene that have values in all bands, (n, L)."""
-    with np.errstate(invalid="ignore"):  # NaN that signals
-        return spectra(part, scene.interleave, bands)[~missing(part, scene.interleave, bands, nodata)]
+    Y, _, _ = sampled_spectra(scene, problem.bands, problem.nodata, MOST_PIXELS)
+    return cost_of_sum(Y, problem.endmembers.matrix)

@@ -1,5 +1,6 @@
 """Spectral libraries: load them from files, select spectra by name, and bring them to the bands of a cube."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -72,10 +73,14 @@ def is_library(path: Path, dataset: str | None = None) -> bool:
             return True
         if not path.is_file():
             return False
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+        head = head_of(path)
         if is_matlab(path, head):
-            return dataset is None and not is_cube(path) and bool(load_file(path).names)
+            if dataset is not None:
+                return False
+            with contextlib.suppress(CubeError):
+                open_cube(path)
+                return False
+            return bool(load_file(path).names)
     except (OSError, CubeError, LibraryError):
         return False
     return is_envi_library(path) or any(entry.is_it(path, head) for entry in FORMATS if entry.load in TEXTS)
@@ -90,27 +95,10 @@ def is_envi_library(path: Path) -> bool:
         return False
 
 
-def is_cube(path: Path) -> bool:
-    """Return whether a path opens as a cube."""
-    try:
-        open_cube(path)
-    except CubeError:
-        return False
-    return True
-
-
 def load(path: Path) -> Endmembers:
-    """Load a library whose spectra are on one axis.
+    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
 
-    Parameters
-    ----------
-    path : Path
-        A file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
-
-    Raises
-    ------
-    LibraryError
-        If it cannot be read, holds no spectra, or its spectra are on different axes.
+    `LibraryError` if it cannot be read, holds no spectra, or its spectra are on different axes.
     """
     parts = load_parts(path)
     if len(parts) > 1:
@@ -177,10 +165,7 @@ def prepared(
 
 def load_file(path: Path) -> Endmembers:
     """Load the library of one file."""
-    head = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+    head = head_of(path)
     if head.startswith(b"\x89HDF") and not is_matlab(path, head):
         raise LibraryError(f"{path}: is HDF5; as libraries only MATLAB files (.mat) can be HDF5")
     library_format = next(entry for entry in FORMATS if entry.is_it(path, head))
@@ -201,11 +186,16 @@ def files_of(path: Path) -> list[Path]:
 
 def is_pair(path: Path) -> bool:
     """Return whether a library is an ENVI one: a data file and its header."""
-    head = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD)
+    head = head_of(path)
     return next(entry for entry in FORMATS if entry.is_it(path, head)).name == "ENVI"
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, by which its format is recognised; none of what is no file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(HEAD)
 
 
 def load_folder(path: Path) -> list[Endmembers]:
@@ -215,8 +205,7 @@ def load_folder(path: Path) -> list[Endmembers]:
     for file_path in sorted(path.iterdir()):
         if not file_path.is_file():
             continue
-        with file_path.open("rb") as file:
-            head = file.read(HEAD)
+        head = head_of(file_path)
         matching = [entry for entry in formats if entry.is_it(file_path, head)]
         spectra += [entry.load(file_path, read_small(file_path, LONGEST)) for entry in matching][:1]
     if not spectra:
@@ -242,29 +231,16 @@ def load_for(
     library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
     scale: float | None = None, select: str | None = None, complete: bool = False, across_gaps: bool = False,
 ) -> Endmembers:  # fmt: skip
-    """Return the selected spectra of a library, with their classes, scaled and brought to the bands of a scene.
+    """Return the selected spectra of a library, with their classes, scaled and brought to the bands in use of a scene.
 
-    Parameters
-    ----------
-    library : path-like or Endmembers
-    scene : Cube
-    bands : array (L,), int
-        The bands in use, from 0.
-    classes, scale, select, across_gaps
-        See `prepared`.
-    complete : bool
-        See `fit`.
-
-    Raises
-    ------
-    LibraryError
-        Where it cannot be read, has no such spectra or classes, or does not cover the bands.
+    ``classes``, ``scale``, ``select`` and ``across_gaps`` as of `prepared`, ``complete`` as of `fit`. `LibraryError` where it cannot be
+    read, has no such spectra or classes, or does not cover the bands.
     """
-    parts, path = (
-        ([library], Path("library"))
-        if isinstance(library, Endmembers)
-        else (load_parts(located(library)), located(library))
-    )
+    if isinstance(library, Endmembers):
+        parts, path = [library], Path("library")
+    else:
+        path = located(library)
+        parts = load_parts(path)
     return fit(prepared(parts, path, classes, scale, select, across_gaps), scene, bands, complete)
 
 

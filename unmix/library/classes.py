@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LibraryError
+from ..errors import CubeError, LibraryError
 from ..io.export import NODATA
-from ..io.formats.header import LONGEST_HEADER, clean
-from ..io.read import brief
+from ..io.formats.header import clean, read_small
 from ..io.remote import located
 from .fractions import Normalization
 from .spectra import SHADE, Endmembers, each_once
@@ -43,10 +42,9 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     file, _, column = classes.rpartition(":")
     table = located(file) if file else path
     try:
-        with table.open("rb") as opened:
-            rows = read_rows(table, opened.read(LONGEST_HEADER))
-    except OSError as error:
-        raise LibraryError(f"{table}: cannot read the classes: {error.strerror or brief(error)}") from None
+        rows = read_rows(table, read_small(table))
+    except CubeError as error:
+        raise LibraryError(f"{error} (`classes`)") from None
     heading = [cell.strip() for cell in rows[0]] if rows else []
     place = next((i for i, cell in enumerate(heading) if cell.lower() == column.strip().lower()), None)
     if place is None:
@@ -141,18 +139,10 @@ class ClassSums:
         return cls(own, tuple((j,) for j in range(len(own))), False, True).weighted(normalization)
 
     def models(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the number of the spectrum of each class that a pixel's model has.
+        """Return the number of the spectrum of each class that a pixel's model has, (n, classes, samples) float32.
 
-        Parameters
-        ----------
-        abundance : array (n, p, samples), float64
-            Not 0 for at most one spectrum of each class.
-        masked : array (n, samples), bool
-
-        Returns
-        -------
-        array (n, classes, samples), float32
-            From 1, in the order of the library; 0 where there is none, −9999 where masked.
+        From 1, in the order of the library; 0 where there is none, −9999 where ``masked`` (n, samples). The abundances (n, p, samples)
+        are not 0 for at most one spectrum of each class.
         """
         n, _, samples = abundance.shape
         numbers = np.zeros((n, len(self.names), samples), np.float32)
@@ -162,17 +152,9 @@ class ClassSums:
         return np.where(masked[:, None], np.float32(NODATA), numbers)
 
     def largest(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the class with the largest sum.
+        """Return the class with the largest sum, (n, 1, samples) uint8, from abundances (n, p, samples).
 
-        Parameters
-        ----------
-        abundance : array (n, p, samples), float64
-        masked : array (n, samples), bool
-
-        Returns
-        -------
-        array (n, 1, samples), uint8
-            From 1, the first of equal ones; 0 where no sum is above 0, or masked.
+        From 1, the first of equal ones; 0 where no sum is above 0, or ``masked`` (n, samples).
         """
         sums = replace(self, normalized=False).values(abundance)[:, : len(self.names)]
         none = masked | ~(sums.max(axis=1) > 0)
@@ -190,19 +172,11 @@ class ClassSums:
         ]
 
     def fractions(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Sum abundances by class.
+        """Sum abundances (n, p, samples) by class, before rounding to float32, always in the order of the endmembers.
 
-        Parameters
-        ----------
-        abundance : array (n, p, samples), float64
-            Sums are taken before rounding to float32, always in the order of the endmembers.
-        masked : array (n, samples), bool
-
-        Returns
-        -------
-        array (n, bands, samples), float32
-            A band for each class, for shade if there is any, and the brightness: the sum of the classes before they are normalized.
-            −9999 where masked, and, of normalized sums, where the brightness is not above 0.
+        Return (n, bands, samples), float32: a band for each class, for shade if there is any, and the brightness, which is the sum of
+        the classes before they are normalized. −9999 where ``masked`` (n, samples), and, of normalized sums, where the brightness is
+        not above 0.
         """
         with np.errstate(over="ignore"):
             bands = np.nan_to_num(

@@ -89,21 +89,15 @@ def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.nda
             errors.append(error)
     found, asked = sum(len(part.names) for part in fitted), sum(len(part.names) for part in parts)
     if not found:
-        raise (
-            errors[0]
-            if errors
-            else LibraryError(
-                f"{parts[0].source}: none of its {asked} spectra has a value at every band in use; use fewer `bands`"
-            )
-        )
+        nothing = f"{parts[0].source}: none of its {asked} spectra has a value at every band in use; use fewer `bands`"
+        raise errors[0] if errors else LibraryError(nothing)
     if found < asked:
         log.info(f"{parts[0].source}: {said_left_out(asked - found, asked)}")
     if len(fitted) == 1:
         return fitted[0]
     names = each_once([name for part in fitted for name in part.names])
-    classes = (
-        tuple(kind for part in fitted for kind in part.classes or ()) if all(part.classes for part in fitted) else None
-    )
+    kinds = tuple(kind for part in fitted for kind in part.classes or ())
+    classes = kinds if all(part.classes for part in fitted) else None
     return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=classes)
 
 
@@ -121,10 +115,9 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
                 "number; name them with `wavelengths`"
             )
         matrix = library.matrix[rows_by_number(library, cube, used)]
-        valid = library.valid[rows_by_number(library, cube, used)]
     else:
         matrix = matched(library, cube, used)
-        valid = replace(library, matrix=matrix).valid
+    valid = replace(library, matrix=matrix).valid
     if complete:
         kept = valid.all(axis=0)
         library, matrix, valid = library.take(np.flatnonzero(kept).tolist()), matrix[:, kept], valid[:, kept]
@@ -155,14 +148,6 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
     )
 
 
-def widths_of(cube: Cube) -> np.ndarray:
-    """Return the FWHM of the cube's bands in nm, or their spacing where the cube has none."""
-    assert cube.wavelengths is not None
-    if cube.fwhm is not None:
-        return cube.fwhm
-    return spacing(cube.wavelengths)
-
-
 def spacing(waves: np.ndarray) -> np.ndarray:
     """Return the spacing of bands in nm, for bands in any order.
 
@@ -182,7 +167,8 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     """Return the library on the bands in use, (L, p): as it is where wavelengths agree to a tenth of the FWHM, else resampled."""
     assert cube.wavelengths is not None and library.wavelengths is not None
     n = library.matrix.shape[0]
-    widths, wanted = widths_of(cube), cube.wavelengths[used]
+    wanted = cube.wavelengths[used]
+    widths = spacing(cube.wavelengths) if cube.fwhm is None else cube.fwhm
     near = widths[used] * EQUAL
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
         if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
@@ -307,14 +293,9 @@ def refuse_outside(
 
 
 def weigh(
-    library: Endmembers,
-    order: np.ndarray,
-    x: np.ndarray,
-    centres: np.ndarray,
-    sigma: np.ndarray,
-    closed: np.ndarray,
+    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, closed: np.ndarray,
     out: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's rows of them.
 
     Intervals between channels that are ``closed`` (bands, channels − 1) count as if they were not measured.
@@ -341,14 +322,8 @@ def segments(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Integrate each band's response over the intervals between neighbouring channels; arrays (L, channels − 1).
 
-    Returns
-    -------
-    mass : array
-        Of the response within the interval.
-    left, right : arrays
-        Weights of the channels at the interval's ends: the integral of a straight line between them times the response.
-    within : bool array
-        Whether the band's centre lies in the interval.
+    Return the mass of the response within the interval; the weights of the channels at its left and right end, the integral of a
+    straight line between them times the response; and whether the band's centre lies in it.
     """
     low, high, c = x[:-1], x[1:], centres[:, None]
     within = (low <= c) & (c <= high) & (high > low)

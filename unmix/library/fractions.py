@@ -35,15 +35,8 @@ class Normalization:
     def of(cls, kind: str, matrix: np.ndarray, p: int | None = None, has_shade: bool = False) -> "Normalization | None":
         """Return the normalization for spectra (L, p), None for "none".
 
-        Parameters
-        ----------
-        kind : {"none", "sum", "length"}
-        matrix : array (L, p) or (L, p − 1), float64
-            The spectra, neither weighted by band nor shifted; that of shade may be left out.
-        p : int, optional
-            The number of abundances of a pixel; default is that of spectra.
-        has_shade : bool
-            Whether the last of these is shade.
+        The spectra are neither weighted by band nor shifted, and that of shade may be left out; ``p`` is the number of abundances of a
+        pixel, by default that of spectra, and ``has_shade`` whether the last of these is shade.
         """
         if kind == "none":
             return None

@@ -17,16 +17,7 @@ AMBIGUOUS = 1.1
 
 @dataclass(frozen=True)
 class Match:
-    """A spectrum of a library beside one that is matched.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        Its class, "" if it has none.
-    distance : float
-        The angle in radians, or the divergence.
-    """
+    """A spectrum of a library beside one that is matched: its class, "" for none, and the angle in radians, or the divergence."""
 
     name: str
     kind: str
@@ -40,13 +31,17 @@ def at_height_one(spectra: np.ndarray) -> np.ndarray:
     return np.divide(spectra, heights, out=out, where=(heights > 0) & (heights < np.inf))
 
 
-def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return the angles (p,) in radians between spectra (L, p) and a known one (L,), all `at_height_one`.
+def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of all others."""
+    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
+    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
+    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
+    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))
 
-    From chords, since of small angles a cosine keeps half the digits.
-    """
-    unit, other = spectra / np.linalg.norm(spectra, axis=0), known / np.linalg.norm(known)
-    return 2 * np.arcsin(np.minimum(np.linalg.norm(unit - other[:, None], axis=0) / 2, 1.0))
+
+def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the angles (p,) in radians between spectra (L, p) and a known one (L,), all `at_height_one`."""
+    return angles_between(known[:, None], spectra)[0]
 
 
 def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -21,16 +21,8 @@ USGS_COLUMNS = 3
 def load_matlab(path: Path, raw: bytes) -> Endmembers:
     """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the file has them.
 
-    Parameters
-    ----------
-    path : Path
-    raw : bytes
-        Not used: variables are read from the file itself.
-
-    Raises
-    ------
-    LibraryError
-        If the file cannot be read, or it is not clear which variable holds the spectra.
+    ``raw`` is not used: variables are read from the file itself. `LibraryError` if it cannot be read, or it is not clear which variable
+    holds the spectra.
     """
     try:
         file = open_variables(path)

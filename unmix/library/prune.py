@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import LibraryError, MethodError
+from .match import angles_between
 from .spectra import Endmembers
 
 # Share of the spectra, nearest to a scene, that stay unless they are near copies.
@@ -64,33 +65,22 @@ class Square:
 
 
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> Square:
-    """Return how spectra model each other.
+    """Return how spectra, the columns of E (L, N), none of them zero, model each other.
 
-    Parameters
-    ----------
-    E : array (L, N), float64
-        Spectra in columns, none of them zero.
-    low, high : float
-        Limits of the fraction; a fraction beyond is set to the limit for the RMSE, and the model does not count.
-    most : float
-        The largest RMSE of a model that counts, in the unit of E.
+    A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count; ``most`` is the
+    largest RMSE of a model that counts, in the unit of E.
     """
     N = E.shape[1]
     G = E.T @ E
-    lengths = np.sqrt(np.diag(G))
     fraction = G / np.diag(G)[:, None]
     held = np.clip(fraction, low, high)
-    rmse, angle = np.zeros((N, N)), np.zeros((N, N))
-    unit = E / lengths
-    for i in range(N):  # from residuals, not from G: of spectra that are alike G keeps half the digits
-        rmse[i] = np.sqrt(np.square(E - held[i] * E[:, [i]]).mean(axis=0))
-        chord = np.sqrt(np.square(unit - unit[:, [i]]).sum(axis=0))
-        angle[i] = 2 * np.arcsin(np.minimum(chord / 2, 1))
+    # From residuals, not from G: of spectra that are alike G keeps half the digits.
+    rmse = np.stack([np.sqrt(np.square(E - held[i] * E[:, [i]]).mean(axis=0)) for i in range(N)])
     np.fill_diagonal(rmse, 0.0)
     models = (fraction == held) & (rmse <= most)
     np.fill_diagonal(models, True)
     same = np.array([(E[:, [i]] == E).all(axis=0) for i in range(N)])
-    return Square(rmse, angle, models, same, E)
+    return Square(rmse, angles_between(E, E), models, same, E)
 
 
 def mean_of_others(values: np.ndarray, table: Square, kinds: Sequence[str]) -> np.ndarray:
@@ -204,9 +194,7 @@ def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
     """
     p, q = (np.sqrt(np.maximum(values, 0.0)) for values in (one[:, None], others))
     p, q = (root / np.maximum(np.linalg.norm(root, axis=0), 1e-300) for root in (p, q))
-    unit = one / np.linalg.norm(one)
-    chord = np.linalg.norm(unit[:, None] - others / np.linalg.norm(others, axis=0), axis=0)
-    angle = 2 * np.arcsin(np.minimum(chord / 2, 1))
+    angle = angles_between(one[:, None], others)[0]
     return np.where(angle < np.pi / 2, np.linalg.norm(p - q, axis=0) * np.abs(np.tan(angle)), np.inf)
 
 
@@ -241,14 +229,9 @@ PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ie
 
 
 def prune(
-    library: Endmembers,
-    by: str,
-    keep: int | None = None,
-    low: float = -0.05,
-    high: float = 1.05,
-    most: float = 0.025,
+    library: Endmembers, by: str, keep: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025,
     near: Near | None = None,
-) -> tuple[Endmembers, list[dict[str, object]]]:
+) -> tuple[Endmembers, list[dict[str, object]]]:  # fmt: skip
     """Choose spectra of a library with classes.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import clean, format_header
+from ..io.formats.header import axis_fields, clean, format_header
 from ..io.opening import open_new, write_new
 
 log = logging.getLogger("unmix")
@@ -93,21 +93,10 @@ class Endmembers:
         """Return the endmembers that `to_dict` wrote."""
         matrix = np.array([[float.fromhex(value) for value in row] for row in fields["matrix"]])
         axes = {key: None if fields[key] is None else np.array(fields[key]) for key in ("wavelengths", "fwhm")}
+        of_each = {key: fields.get(key) and tuple(fields[key]) for key in ("names", "classes", "scenes")}
         pixels = None if fields["pixels"] is None else tuple((line, sample) for line, sample in fields["pixels"])
-        classes = None if fields["classes"] is None else tuple(fields["classes"])
-        return cls(
-            tuple(fields["names"]),
-            matrix,
-            axes["wavelengths"],
-            pixels,
-            fields["source"],
-            classes,
-            axes["fwhm"],
-            fields.get("counted"),
-            fields.get("simplex"),
-            scenes=tuple(fields["scenes"]) if "scenes" in fields else None,
-            quality=fields.get("quality"),
-        )
+        others = {key: fields.get(key) for key in ("counted", "simplex", "quality")}
+        return cls(matrix=matrix, pixels=pixels, source=fields["source"], **axes, **of_each, **others)  # type: ignore[arg-type]
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits of a SHA-256 digest of names and values."""
@@ -120,17 +109,10 @@ class Endmembers:
 
     def take(self, which: Sequence[int]) -> "Endmembers":
         """Return the spectra with the given column numbers, in that order."""
-        picked = {
-            name: None if value is None else tuple(value[j] for j in which)
-            for name, value in (
-                ("names", self.names),
-                ("pixels", self.pixels),
-                ("classes", self.classes),
-                ("scenes", self.scenes),
-            )
-        }
+        of_each = {name: getattr(self, name) for name in ("names", "pixels", "classes", "scenes")}
+        picked: dict[str, Any] = {name: values and tuple(values[j] for j in which) for name, values in of_each.items()}
         matrix = np.ascontiguousarray(self.matrix[:, which])
-        return replace(self, matrix=matrix, has_shade=False, **picked)  # type: ignore[arg-type]
+        return replace(self, matrix=matrix, has_shade=False, **picked)
 
     def with_shade(self, spectrum: np.ndarray | None = None) -> "Endmembers":
         """Return the endmembers and, as the last one, shade, whose share is what the others lack to a sum of one.
@@ -162,29 +144,15 @@ class Endmembers:
         if sli_path is None or header_path is None:
             return
         write_new(sli_path, self.matrix.T.astype("<f8").tobytes())
-        fields: dict[str, object] = {
-            "description": "endmembers by unmix",
-            "samples": self.matrix.shape[0],
-            "lines": self.matrix.shape[1],
-            "bands": 1,
-            "header offset": 0,
-            "file type": "ENVI Spectral Library",
-            "data type": 5,
-            "interleave": "bsq",
-            "byte order": 0,
+        fields: dict[str, Any] = {
+            "description": "endmembers by unmix", "samples": self.matrix.shape[0], "lines": self.matrix.shape[1], "bands": 1,
+            "header offset": 0, "file type": "ENVI Spectral Library", "data type": 5, "interleave": "bsq", "byte order": 0,
             "spectra names": list(self.names),
-        }
-        if self.classes:
-            fields["spectra classes"] = list(self.classes)
-        if self.pixels:
-            fields["spectra pixels"] = [f"{line} {sample}" for line, sample in self.pixels]
-        if self.scenes:
-            fields["spectra scenes"] = list(self.scenes)
-        if waves is not None:
-            fields |= {"wavelength units": "Nanometers", "wavelength": axis}
-        if self.fwhm is not None:
-            fields["fwhm"] = [repr(float(width)) for width in self.fwhm]
-        write_new(header_path, format_header(fields))  # type: ignore[arg-type]
+        }  # fmt: skip
+        pixels = [f"{line} {sample}" for line, sample in self.pixels or ()]
+        of_spectra = {"spectra classes": self.classes, "spectra pixels": pixels, "spectra scenes": self.scenes}
+        fields |= {key: list(values) for key, values in of_spectra.items() if values}
+        write_new(header_path, format_header(fields | axis_fields(waves, self.fwhm)))
 
     def write_csv(self, path: Path, axis: list[str]) -> None:
         """Write one row for each spectrum: name, class and pixel where they are known, then the values."""
@@ -202,15 +170,10 @@ class Endmembers:
 
 
 def make(
-    names: Sequence[str],
-    matrix: np.ndarray,
-    waves: np.ndarray | None,
-    path: Path,
-    pixels: tuple[tuple[int, int], ...] | None = None,
-    classes: Sequence[str] | None = None,
-    fwhm: np.ndarray | None = None,
+    names: Sequence[str], matrix: np.ndarray, waves: np.ndarray | None, path: Path,
+    pixels: tuple[tuple[int, int], ...] | None = None, classes: Sequence[str] | None = None, fwhm: np.ndarray | None = None,
     scenes: Sequence[str] | None = None,
-) -> Endmembers:
+) -> Endmembers:  # fmt: skip
     """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")

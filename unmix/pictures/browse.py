@@ -20,21 +20,10 @@ def thinned(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[slice, 
 
 
 def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = None) -> list[int]:
-    """Return the numbers of the bands that are shown as red, green and blue.
+    """Return the numbers of the bands that are shown as red, green and blue: those of ``rgb``, or with the three largest ``sums``.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The endmembers or classes.
-    sums : sequence of float
-        The sum of each over the scene: by default those with the three largest are shown.
-    rgb : str, optional
-        Their names instead, one to three, separated by commas.
-
-    Raises
-    ------
-    MethodError
-        Where there is no such name, or there are more than three.
+    ``names`` are the endmembers or classes; ``rgb`` is one to three of them, separated by commas. `MethodError` where there is no such
+    name, or there are more than three.
     """
     if rgb is None:
         order = sorted(range(len(names)), key=lambda j: -sums[j])
@@ -50,14 +39,9 @@ def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = N
 
 
 def of_shares(values: np.ndarray, masked: np.ndarray) -> bytes:
-    """Return one to three maps as red, green and blue, as a PNG file.
+    """Return one to three maps (n, h, w) as red, green and blue, as a PNG file; pixels are clear where ``masked`` (h, w).
 
-    Parameters
-    ----------
-    values : array (n, h, w), float
-        Shares; 0 is dark and 1 bright, and what is beyond is clipped. One alone is grey.
-    masked : array (h, w), bool
-        Pixels that are clear.
+    0 is dark and 1 bright, and what is beyond is clipped; one map alone is grey.
     """
     n, h, w = values.shape
     image = np.zeros((h, w, 4), np.uint8)
@@ -80,14 +64,8 @@ def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> b
 def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[str], bands: Sequence[int]) -> bytes:
     """Return the picture of a run.
 
-    Parameters
-    ----------
-    read : callable
-        ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture.
-    maps : container of str
-        The run's maps: sums by class are shown where there are any, and where only the largest abundances were written, these.
-    bands : sequence of int
-        See `bands_shown`.
+    ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture. Of the run's ``maps`` sums by class are shown
+    where there are any, and where only the largest abundances were written, these; ``bands`` as of `bands_shown`.
     """
     masked = read("rmse", [0])[0] == NODATA
     if "index" in maps:
@@ -99,12 +77,7 @@ def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[st
 def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
     """Return the browse image of a run, at most `LONGEST_SIDE` pixels wide and high: of larger scenes every k-th line and sample.
 
-    Parameters
-    ----------
-    maps : mapping of arrays (lines, bands, samples), or of what can be sliced like them
-        The run's maps; read as far as they are shown.
-    bands : sequence of int
-        See `bands_shown`.
+    ``maps`` are the run's, (lines, bands, samples), or what can be sliced like them; ``bands`` as of `bands_shown`.
     """
     lines, _, samples = maps["rmse"].shape
     rows, columns = thinned(lines, samples)

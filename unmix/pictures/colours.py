@@ -29,6 +29,11 @@ def ramp(places: str) -> np.ndarray:
     )
 
 
+def hex_of(number: int) -> str:
+    """Return the colour of a class as a page has it."""
+    return "#" + bytes(colour_of(number)).hex()
+
+
 def colour_of(number: int) -> tuple[int, int, int]:
     """Return the colour of a class: black for 0, then those that most people with colour blindness tell apart, then hues far apart."""
     if number <= len(CLASSES):

@@ -6,7 +6,7 @@ from typing import Any
 from .charts import bars
 from .colours import DIFFERENCES, VIRIDIS, ramp
 from .scene_page import MOST_SHOWN as MOST_MAPS
-from .scene_page import SIDES, coloured, document, embedded, legend, text
+from .scene_page import SIDES, coloured, document, embedded, legend, table, text
 from .views import View
 
 # The most pairs whose maps are shown, three each: those that differ most.
@@ -35,30 +35,21 @@ def says(found: dict[str, Any]) -> str:
     return f'<div class="verdict"><p>{"</p><p>".join(parts)}</p></div>'
 
 
-def table(found: dict[str, Any]) -> str:
+def pairs_table(found: dict[str, Any]) -> str:
     """Return a row for each pair."""
-    head = "".join(f'<th scope="col"{" class=number" * (k > 1)}>{word}</th>' for k, word in enumerate(COLUMNS))
-    rows = []
-    for pair in found["pairs"]:
-        cells = (
-            "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mean_difference']:+.2e}",
-            f"{pair['largest_difference']:+.2e}", "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
-        )  # fmt: skip
-        names = f"<td>{text(pair['a'])}</td><td>{text(pair['b'])}</td>"
-        rows.append(f"<tr>{names}" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>")
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    rows = [
+        (
+            text(pair["a"]), text(pair["b"]), "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}",
+            f"{pair['mean_difference']:+.2e}", f"{pair['largest_difference']:+.2e}",
+            "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
+        )
+        for pair in found["pairs"]
+    ]  # fmt: skip
+    return table(COLUMNS, rows, 2)
 
 
 def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]) -> str:
-    """Return the page of a comparison.
-
-    Parameters
-    ----------
-    found : dict
-        What `unmix.compare` returns.
-    views : sequence of (View, View, View)
-        Of the pairs that are shown: a, b, and their difference.
-    """
+    """Return the page of what `unmix.compare` found; ``views`` are a, b and their difference of the pairs that are shown."""
     shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
     figures = []
     for one, other, difference in views:
@@ -75,12 +66,11 @@ def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]
         f"<div>A − B{legend(differences, '−' + reach, '+' + reach)}</div></div>"
     )
     left_out = len(found["pairs"]) - len(views)
-    more = f"<p class=quiet>The {len(views)} pairs that differ most; {left_out} more are in the table.</p>" * (
-        left_out > 0
-    )
+    more = f"<p class=quiet>The {len(views)} pairs that differ most; {left_out} more are in the table.</p>"
+    more = more if left_out > 0 else ""
     maps = f'<h2>Maps</h2>{scales}{more}<div class="maps triples">{"".join(figures)}</div>' if views else ""
     body = "\n".join([
         f"<h1>{text(found['a'])} and {text(found['b'])}</h1>", f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
-        says(found), "<h2>Pairs</h2>", table(found), maps,
+        says(found), "<h2>Pairs</h2>", pairs_table(found), maps,
     ])  # fmt: skip
     return document("unmix compare", body)

@@ -13,18 +13,8 @@ from .scene_page import document, embedded, percent, picture_of, text
 # The most runs that are shown with a picture, and its longest side.
 MOST_PICTURES, PICTURE = 200, 96
 COLUMNS = (
-    "",
-    "scene",
-    "state",
-    "method",
-    "endmembers",
-    "pixels",
-    "certified",
-    "median RMSE",
-    "worst κ",
-    "seconds",
-    "warnings",
-)
+    "", "scene", "state", "method", "endmembers", "pixels", "certified", "median RMSE", "worst κ", "seconds", "warnings",
+)  # fmt: skip
 
 
 def row_of(state: State, beside: Path, folder: Path, with_picture: bool) -> tuple[int, str]:
@@ -67,13 +57,7 @@ def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
 
 
 def folder_page(folder: Path, beside: Path) -> str:
-    """Return the page of all runs below a folder, for a file in the folder ``beside``.
-
-    Raises
-    ------
-    OutputError
-        Where there is none.
-    """
+    """Return the page of all runs below a folder, for a file in the folder ``beside``; `OutputError` where there is none."""
     runs = [state_of(stem) for stem in runs_below(folder)]
     if not runs:
         raise OutputError(f"{folder}: holds no run, whose record ends in {RECORD}")

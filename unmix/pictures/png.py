@@ -18,12 +18,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 def png(image: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     """Return an image as the bytes of a PNG file.
 
-    Parameters
-    ----------
-    image : array, uint8
-        Red, green, blue and opacity, (h, w, 4); or with a palette the number of each pixel's colour, (h, w).
-    palette : array (n, 4), uint8, optional
-        Colours with opacity.
+    It is (h, w, 4), uint8: red, green, blue and opacity; or with a palette (n, 4) of such colours the number of each pixel's, (h, w).
     """
     height, width = image.shape[:2]
     indexed = palette is not None

@@ -17,7 +17,7 @@ from ..outputs.run_files.finished import FinishedRun, seconds_of
 from ..outputs.run_record import normalize_of
 from .browse import picture
 from .charts import bars, lines
-from .colours import MAGMA, VIRIDIS, colour_of, ramp
+from .colours import MAGMA, VIRIDIS, hex_of, ramp
 from .png import png
 from .views import View, thin_bands, views_of
 
@@ -168,43 +168,53 @@ def spectra_section(run: FinishedRun) -> str:
     """Return the endmembers' spectra with gaps at bands that are not in use, and where each is from."""
     library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
     shown = list(range(len(library.names)))[:MOST_SHOWN]
-    colours = ["#" + bytes(colour_of(j + 1)).hex() for j in shown]
-    at, gap, axis = axis_of(library.wavelengths, len(library.matrix))
-    chart = lines(at, library.matrix[:, shown], [library.names[j] for j in shown], colours, axis, gap)
+    colours = [hex_of(j + 1) for j in shown]
+    chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
-    rows = []
     by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
     quality = run.report.get("endmembers", {}).get("quality") or {}
+    rows = []
     for j in shown:
-        one = by_name.get(library.names[j], {})
+        numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
         place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
         kind = library.classes[j] if library.classes else ""
-        rows.append(
-            f'<tr><td><span class="key" style="color:{colours[j]}"></span>{text(library.names[j])}</td><td>{text(kind)}</td>'
-            f"<td>{place}</td>"
-            + "".join(f'<td class="number">{cell}</td>' for cell in cover(one) + alike(quality, library.names, j))
-            + "</tr>"
-        )
-    more = f"<p>{len(library.names) - len(shown)} more are in STEM_endmembers.csv.</p>" * (
-        len(library.names) > len(shown)
-    )
-    head = "".join(
-        f"<th{' class=number' * (k > 2)}>{word}</th>" for k, word in enumerate(COLUMNS if quality else COLUMNS[:6])
-    )
+        rows.append([keys([colours[j]], [library.names[j]]), text(kind), place, *numbers])
+    left_out = len(library.names) - len(shown)
+    more = f"<p>{left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
     source = text(run.report.get("endmembers", {}).get("source", ""))
     return (
         f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+        f"{table(COLUMNS if quality else COLUMNS[:6], rows, 3)}{more}"
     )
 
 
-def axis_of(waves: np.ndarray | None, count: int) -> tuple[np.ndarray, float, str]:
-    """Return where values of ``count`` bands in use stand, the distance beyond which a line is cut, and the name of the axis."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """Return a table of cells that are text of a page: those of the first columns are ``words``, the others numbers."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(f"<{tag}{' class=number' * (k >= words)}>{cell}</{tag[:2]}>" for k, cell in enumerate(cells))
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
+    head = row(columns, 'th scope="col"')
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def keys(colours: Sequence[str], names: Sequence[str]) -> str:
+    """Return what the colours of lines stand for."""
+    return " ".join(f'<span class="key" style="color:{c}"></span>{text(name)}' for c, name in zip(colours, names))
+
+
+def chart_of(
+    run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
+) -> str:  # fmt: skip
+    """Return values of the bands in use (L, p) as lines, cut at bands that are not."""
+    count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
         waves = None
     at = np.arange(1.0, count + 1) if waves is None else waves
     spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
-    return at, 2.5 * spacing, "band" if waves is None else "wavelength (nm)"
+    axis = "band" if waves is None else "wavelength (nm)"
+    return lines(at, values, names, colours, axis, 2.5 * spacing, what)
 
 
 def residual_section(run: FinishedRun) -> str:
@@ -213,14 +223,10 @@ def residual_section(run: FinishedRun) -> str:
     if not found or not found["rms"]:
         return ""
     values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
-    at, gap, axis = axis_of(run.endmembers().wavelengths, len(values))
-    colours = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)] + ["#888888"]
-    chart = lines(at, values, ["root mean square", "mean", "0"], colours, axis, gap, "residual of each band")
-    keys = "".join(
-        f'<span class="key" style="color:{colour}"></span>{word} '
-        for colour, word in zip(colours, ("root mean square", "mean"))
-    )
-    return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{keys}of y − E a, over {found['pixels']} pixels</p>"
+    colours, names = [hex_of(1), hex_of(2), "#888888"], ["root mean square", "mean", "0"]
+    chart = chart_of(run, values, names, colours, "residual of each band")
+    said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
+    return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
 
 
 def missing_section(run: FinishedRun) -> str:
@@ -229,19 +235,13 @@ def missing_section(run: FinishedRun) -> str:
     if not found or not found["spectrum"]:
         return ""
     values = np.column_stack([found["spectrum"], found["unexplained"]])
-    at, gap, axis = axis_of(run.endmembers().wavelengths, len(values))
-    colours, names = ["#" + bytes(colour_of(j)).hex() for j in (1, 2)], ("mean of these pixels", "its residual")
-    chart = lines(at, values, names, colours, axis, gap, "spectrum that is missing")
-    keys = "".join(f'<span class="key" style="color:{colour}"></span>{name} ' for colour, name in zip(colours, names))
-    rows = "".join(
-        f"<tr><td>{text(one['name'])}</td>" + f'<td class="number">{percent(one["misfit"])}</td></tr>'
-        for one in found.get("candidates", [])
-    )
-    head = '<tr><th>spectrum</th><th class="number">median misfit with it</th></tr>'
-    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    colours, names = [hex_of(1), hex_of(2)], ("mean of these pixels", "its residual")
+    chart = chart_of(run, values, names, colours, "spectrum that is missing")
+    rows = [(text(one["name"]), percent(one["misfit"])) for one in found.get("candidates", [])]
+    candidates = table(("spectrum", "median misfit with it"), rows, 1) if rows else ""
     return (
-        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys}by the endmembers, at unit length</p>"
-        f"{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{table * bool(rows)}"
+        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the endmembers, at unit "
+        f"length</p>{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{candidates}"
     )
 
 
@@ -281,10 +281,8 @@ def left_by(quality: dict[str, Any]) -> str:
 
 def cover(one: dict[str, Any]) -> list[str]:
     """Return mean, largest abundance and share of pixels above 1 %, as far as they are known."""
-    known = one.get("mean"), one.get("maximum"), one.get("share_above_1_percent")
-    return [f"{value:.3f}" if value is not None else "" for value in known[:2]] + [
-        "" if known[2] is None else percent(known[2])
-    ]
+    forms = {"mean": "{:.3f}".format, "maximum": "{:.3f}".format, "share_above_1_percent": percent}
+    return ["" if one.get(key) is None else form(one[key]) for key, form in forms.items()]
 
 
 def fit_section(run: FinishedRun, sums: View | None) -> str:
@@ -317,10 +315,7 @@ def uncertainty_section(run: FinishedRun) -> str:
     names = [*run.band_names(of, cube.bands - 1), "validity"]
     means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
-    some = thin_bands(cube, chosen, SIGMA_SIDE)
-    some = some[np.isfinite(some) & (some != NODATA)]
-    high = float(np.percentile(some, 98)) if some.size else 1.0
-    high = high if high > 0 else 1.0
+    high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)
     validity = views_of(cube, [cube.bands - 1], names[-1:], SIDES[2][1], 0.0, HIGHEST_VALIDITY)[0]
     views = views_of(cube, chosen, [f"σ of {names[b]}" for b in chosen], SIGMA_SIDE, 0.0, high)
     shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
@@ -339,25 +334,23 @@ def rmse_figure(run: FinishedRun) -> str:
     return common_figure(run, "rmse", "RMSE", top)
 
 
+def usual(values: np.ndarray, share: float, top: float) -> float:
+    """Return the value that ``share`` percent of those of a map do not exceed; ``top`` where that is not above zero."""
+    known = values[np.isfinite(values) & (values != NODATA)]
+    high = float(np.percentile(known, share)) if known.size else top
+    return high if high > 0 else top
+
+
 def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     """Return a map of one band, from zero to the largest value that is not rare; to ``top`` where none is above zero."""
-    cube, side = run.open(name), SIDES[0][1]
-    common = thin_bands(cube, [0], side)[0]
-    common = common[np.isfinite(common) & (common != NODATA)]
-    high = float(np.percentile(common, 99.5)) if common.size else top
-    view = views_of(cube, [0], [title], side, 0.0, high if high > 0 else top)[0]
-    colours = ramp(MAGMA)
+    cube, side, colours = run.open(name), SIDES[0][1], ramp(MAGMA)
+    high = usual(thin_bands(cube, [0], side), 99.5, top)
+    view = views_of(cube, [0], [title], side, 0.0, high)[0]
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
 def scene_page(run: FinishedRun) -> str:
-    """Return the page of a finished run.
-
-    Raises
-    ------
-    CubeError
-        Where a map cannot be read.
-    """
+    """Return the page of a finished run; `CubeError` where a map cannot be read."""
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..io import Cube, bytes_per_line
-from ..io.cube import by_pixel
+from ..io import Cube
+from ..io.cube import by_pixel, cut, read_blocks
 from .browse import thinned
 
 # Bins of a histogram.
@@ -90,46 +90,26 @@ def views_of(
     cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float = 0.0, high: float = 1.0,
     summed: bool = False,
 ) -> list[View]:  # fmt: skip
-    """Return views of some bands of a map.
+    """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
 
-    Parameters
-    ----------
-    cube : Cube
-        The map; read once, a block at a time.
-    bands : sequence of int
-        Which, from 0, in this order.
-    names : sequence of str
-        What they are called.
-    most : int
-        The longest side of a picture.
-    low, high : float
-        The ends of the histograms.
-    summed : bool
-        Add a view of the sum of all bands of the map.
+    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms.
     """
     canvas = Canvas(cube.lines, cube.samples, most)
     views = [canvas.view(name, low, high) for name in [*names, *["sum of the abundances"] * summed]]
-    together = min(cube.lines, max(1, BLOCK_BYTES // bytes_per_line(cube)))
-    together = max(together, min(cube.lines, cube.lines_together))
-    buffer = np.empty(together * bytes_per_line(cube), np.uint8)
-    for first in range(0, cube.lines, together):
-        last = min(first + together, cube.lines)
-        block = by_pixel(cube.read(slice(first, last), buffer), cube.interleave)
+    for lines, raw in read_blocks(cube, cut(cube, BLOCK_BYTES)):
+        block = by_pixel(raw, cube.interleave)
         has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata
         taken = [block[..., b] for b in bands] + [block.sum(axis=2, dtype=np.float32)] * summed
         for view, values in zip(views, taken):
             values = np.asarray(values, np.float32)
             present = has_value if cube.nodata is None else has_value & (values != np.float32(cube.nodata))
-            canvas.add(view, first, values, present)
+            canvas.add(view, lines.start, values, present)
     return views
 
 
 def thin_bands(cube: Cube, bands: Sequence[int], most: int) -> np.ndarray:
     """Return some bands of a map, (n, h, w), of every k-th line and sample; only these lines are read."""
     rows, columns = thinned(cube.lines, cube.samples, most)
-    buffer = np.empty(bytes_per_line(cube), np.uint8)
-    lines = []
-    for line in range(*rows.indices(cube.lines)):
-        raw = by_pixel(cube.read(slice(line, line + 1), buffer), cube.interleave)
-        lines.append(raw[0, columns][:, list(bands)].T.astype(np.float32))
-    return np.stack(lines, axis=1)
+    wanted = (slice(line, line + 1) for line in range(*rows.indices(cube.lines)))
+    lines = [by_pixel(raw, cube.interleave)[0, columns][:, list(bands)].T for _, raw in read_blocks(cube, wanted)]
+    return np.stack(lines, axis=1, dtype=np.float32)

@@ -70,14 +70,8 @@ def write_page(
 ) -> Path:
     """Write the page that ``make`` returns; replace only a page of ours, or with ``overwrite`` the file that the user named.
 
-    None of the ``inputs`` is replaced; ``is_named`` says whether the user named the file.
-
-    Raises
-    ------
-    MethodError
-        Where the name does not end in .html, or an input has it.
-    OutputError
-        Where the file exists and is no page of ours, or cannot be written.
+    None of the ``inputs`` is replaced; ``is_named`` says whether the user named the file. `MethodError` where the name does not end in
+    .html, or an input has it; `OutputError` where the file exists and is no page of ours, or cannot be written.
     """
     refuse_other_than_html(target)
     refuse_inputs([target], inputs)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Bands, Cube, bytes_per_line, missing, spectra
+from ..io import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
 from ..io.remote import RemotePath
 from ..io.window import Tied
 from ..library import Endmembers
@@ -67,14 +67,30 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
             yield part[:, columns] if cube.interleave == "bip" else part[..., columns], of_lines, samples
 
 
+def sampled_spectra(
+    cube: Cube, bands: Bands, nodata: float | None, most: int = SAMPLE, each: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the spectra of a sample's pixels that have values in all bands, (N, L), and their lines and samples (N,).
+
+    Of every piece of the sample each ``each``-th of them; see `placed`.
+    """
+    found = [(np.empty((0, len(bands.index))), np.empty(0, int), np.empty(0, int))]
+    for part, lines, samples in placed(cube, most):
+        good = np.flatnonzero(~missing(part, cube.interleave, bands, nodata))[::each]
+        with np.errstate(invalid="ignore"):  # NaN that signals
+            found.append((spectra(part, cube.interleave, bands)[good], lines[good], samples[good]))
+    Y, lines, samples = map(np.concatenate, zip(*found))
+    return Y, lines, samples
+
+
 def read_ahead(cube: Cube, blocks: Sequence[slice]) -> Iterator[np.ndarray]:
     """Yield blocks of lines as stored; of a cube on a server several are read at once, since each waits for an answer."""
     largest = max((block.stop - block.start for block in blocks), default=0) * bytes_per_line(cube)
     count = min(len(blocks), MOST_AHEAD, max(1, MOST_READ_AHEAD // largest)) if isinstance(cube.path, RemotePath) else 1
-    buffers = [np.empty(largest, np.uint8) for _ in range(count)]
     if count == 1:
-        yield from (cube.read(block, buffers[0]) for block in blocks)
+        yield from (raw for _, raw in read_blocks(cube, blocks))
         return
+    buffers = [np.empty(largest, np.uint8) for _ in range(count)]
     with ThreadPoolExecutor(count) as pool:
         under_way = deque[Future[np.ndarray]]()
         for number, block in enumerate(blocks):

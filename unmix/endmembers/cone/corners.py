@@ -86,30 +86,19 @@ class Cone:
         return {"cost": self.cost, "pixels": self.pixels, "near_pure": self.near_pure, "sharp": self.sharp}
 
 
-def cone(
-    moments: Moments | None, p: int, seed: int, pixels: int, budget: int, passes: Passes
-) -> Cone | Enclosing | list[int]:
+def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes) -> Cone | Enclosing | list[int]:
     """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
 
     A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. Where the brightness of the scene does not
-    vary, the smallest simplex around the pixels is taken (`unmix.endmembers.sisal`): it needs no pure ones, and knows areas.
-
-    Returns
-    -------
-    Cone, Enclosing or list of int
-        An `Enclosing` is of a flat scene. A list of fewer pixels than p where there are no more distinct directions.
-
-    Raises
-    ------
-    CubeError
-        Where no pixel of the sample has a direction.
+    vary, the smallest simplex around the pixels is taken (`unmix.endmembers.sisal`): it needs no pure ones, and knows areas. A list of
+    fewer pixels than p where there are no more distinct directions; `CubeError` where no pixel of the sample has a direction.
     """
     view = View.of(passes)
     if len(view.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = view.weighed(p)
     if moments is not None and view.is_plane(axes):
-        found = sisal(moments, p, seed, pixels, budget, passes)
+        found = sisal(moments, p, seed, budget, passes)
         return replace(found, is_flat=True) if isinstance(found, Enclosing) else found
     begins = starts(data.T, view.sample.lengths, p, seed, PARTS)
     if not begins:
@@ -192,13 +181,10 @@ class View(NamedTuple):
 def count(passes: Passes, most: int, others: Iterable[int] = (), seed: int = 0) -> dict[str, int | None]:
     """Count the endmembers from a sample of directions, at most ``most``, by two criteria.
 
-    Returns
-    -------
-    dict
-        ``plane``: that of ``others``, which count dimensions, in as many of which the pixels of a scene whose brightness does not
-        vary lie on a plane, None where brightness varies; of several the one that most of them say, the least of these.
-        ``cone``: the edges of the cone with the least value of `distance_and_lonely_edges`, see `count_edges`. Both are None where
-        the sample has too few neighbours to tell noise.
+    ``plane``: that of ``others``, which count dimensions, in as many of which the pixels of a scene whose brightness does not vary lie
+    on a plane, None where brightness varies; of several the one that most of them say, the least of these. ``cone``: the edges of the
+    cone with the least value of `distance_and_lonely_edges`, see `count_edges`. Both are None where the sample has too few neighbours
+    to tell noise.
     """
     view = View.of(passes)
     if view.sample.follows.sum() < FEWEST_PAIRS:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...io.cube import bytes_per_line, missing, spectra
+from ...io.cube import read_pixels
 from ..passes import Passes, Scene
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
@@ -72,7 +72,6 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
     """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each
     follows."""
     cube, bands, nodata = scene
-    buffer = np.empty(bytes_per_line(cube), np.uint8)
     lines, together = np.arange(cube.lines), cube.samples
     if pixels > MOST_PIXELS:
         share = max(1, MOST_PIXELS * scene.pixels // pixels)
@@ -81,12 +80,10 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
         lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
     for k, line in enumerate(lines.tolist()):
         start = int(k * GOLDEN % 1.0 * (cube.samples - together + 1))
-        raw = cube.read(slice(line, line + 1), buffer)
-        part = raw[:, start : start + together] if cube.interleave == "bip" else raw[..., start : start + together]
-        absent = missing(part, cube.interleave, bands, nodata)
+        Y, absent = read_pixels(cube, bands, nodata, line, slice(start, start + together))
         places = first + line * cube.samples + start + np.arange(together)
         follows = np.append(False, ~absent[1:] & ~absent[:-1])
-        yield places[~absent], spectra(part, cube.interleave, bands)[~absent], follows[~absent]
+        yield places[~absent], Y[~absent], follows[~absent]
 
 
 def noise_of_directions(sample: Directions) -> np.ndarray:

@@ -95,16 +95,8 @@ def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
         p = len(W)
         norms = np.linalg.norm(W, axis=0)
         units = W / norms
-        edges = Edges(
-            np.ascontiguousarray(W),
-            units.T @ units,
-            norms,
-            1.0 / norms,
-            index_of_entries(p),
-            DUAL_TOLERANCE,
-            False,
-            np.empty(0),
-        )
+        gram, index, penalty = units.T @ units, index_of_entries(p), np.empty(0)
+        edges = Edges(np.ascontiguousarray(W), gram, norms, 1.0 / norms, index, DUAL_TOLERANCE, False, penalty)
         rows = Lanes(p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)
         some = np.empty((len(outside), p))
         amounts_in(edges, Lanes(*(np.empty((k, WIDE.width)) for k in rows)), T[outside], some)

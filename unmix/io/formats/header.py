@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -252,6 +253,24 @@ def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
         np.all((waves >= PLAUSIBLE[0]) & (waves <= PLAUSIBLE[1])) and len(set(waves.tolist())) >= LEAST_DISTINCT * bands
     )
     return waves if plausible else None
+
+
+def axis_fields(waves: np.ndarray | None, fwhm: np.ndarray | None = None) -> dict[str, Any]:
+    """Return the fields of a header for the wavelengths and FWHM of its bands, in nm, as far as they are known, without loss."""
+    units = {} if waves is None else {"wavelength units": "Nanometers"}
+    axes = {"wavelength": waves, "fwhm": fwhm}
+    return units | {key: [repr(float(value)) for value in axis] for key, axis in axes.items() if axis is not None}
+
+
+def image_header(
+    lines: int, samples: int, bands: int, code: int, description: str, fields: Mapping[str, Any],
+    interleave: str = "bil", big_endian: bool = False,
+) -> str:  # fmt: skip
+    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``; ``fields`` are all others."""
+    return format_header({
+        "description": description, "samples": samples, "lines": lines, "bands": bands, "header offset": 0,
+        "file type": "ENVI Standard", "data type": code, "interleave": interleave, "byte order": int(big_endian), **fields,
+    })  # fmt: skip
 
 
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:

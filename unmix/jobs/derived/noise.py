@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, InputError
-from ...io import Bands, Cube, as_stored, bytes_per_line, missing, open_cube, spectra
+from ...io import Bands, Cube, as_stored, missing, open_cube, read_lines, spectra
 from ...io.identity import input_id
 from ...io.opening import parted
 from ...io.remote import absolute, located
@@ -105,7 +105,7 @@ class NoiseCube:
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return the noise of some lines of the scene, (count × samples, L); NaN where it is missing or not above 0."""
-        raw = self.part.read(slice(first, first + count), np.empty(count * bytes_per_line(self.part), np.uint8))
+        raw = read_lines(self.part, slice(first, first + count))
         noise = spectra(raw, self.part.interleave, self.scaled)
         absent = missing(raw, self.part.interleave, self.scaled, self.part.nodata, each=True)
         noise[absent | ~(noise > 0)] = np.nan

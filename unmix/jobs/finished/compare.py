@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...endmembers.quality import angles_between
+from ...blocks import BlockPlan
 from ...errors import InputError, OutputError
 from ...io import Cube, bytes_per_line, open_cube
-from ...io.cube import band_names, by_pixel
+from ...io.cube import band_names, by_pixel, read_blocks
 from ...io.window import Window
 from ...library import Endmembers, load
+from ...library.match import angles_between
 from ...outputs.maps.map_type import decoded
 from ...outputs.names import inputs_of, inputs_of_run
 from ...outputs.run_files.finished import FinishedRun, stem_of_outputs
@@ -77,10 +78,8 @@ class Side:
     def cut(self, lines: slice, samples: slice) -> "Side":
         """Return a part of the map, given by lines and samples of the scene."""
         line, sample = self.begins
-        down, across = (
-            slice(lines.start - line, lines.stop - line),
-            slice(samples.start - sample, samples.stop - sample),
-        )
+        down = slice(lines.start - line, lines.stop - line)
+        across = slice(samples.start - sample, samples.stop - sample)
         return replace(self, cube=Window(self.cube, down, across, self.cube.nodata), first=(down.start, across.start))
 
 
@@ -203,34 +202,32 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Return what `compare` returns, and the pairs of bands."""
     bands = [side.report.get("bands_used") for side in (one, other)]
-    of_same_bands = (
-        None in bands or bands[0] == bands[1] or (one.spectra is not None and one.spectra.wavelengths is not None)
-    )
-    angles, by_class = (
-        spectral_angles(one.spectra, other.spectra) if of_same_bands else None,
-        one.is_by_class or other.is_by_class,
-    )
+    has_axis = one.spectra is not None and one.spectra.wavelengths is not None
+    of_same_bands = None in bands or bands[0] == bands[1] or has_axis
+    angles = spectral_angles(one.spectra, other.spectra) if of_same_bands else None
+    by_class = one.is_by_class or other.is_by_class
+    of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
     if by_class and not set(one.names) & set(other.names):
         raise InputError(f"{one.path}, {other.path}: classes and endmembers, and none have the same name")
     if by_class or (angles is None and named_alike(one.names, other.names)):
-        cost, matched_by = 1.0 - np.equal.outer(np.array(one.names), np.array(other.names)), "name"
+        cost, matched_by = 1.0 - of_one_name, "name"
     elif angles is not None:
         # Shade, a spectrum of zeros, is at no angle: it goes with shade alone. Of equal angles those of one name go together.
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
-        of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
         cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * of_one_name
         matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
     pairs = matches(cost, matched_by)
     found = differences(one, other, pairs)
+    degrees = np.degrees(np.full(cost.shape, np.nan) if angles is None else angles)
     rows = [
         {
             "a": one.names[i],
             "b": other.names[j],
-            "angle": None if angles is None or np.isnan(angles[i, j]) else float(np.degrees(angles[i, j])),
+            "angle": None if np.isnan(degrees[i, j]) else float(degrees[i, j]),
             **row,
         }
         for (i, j), row in zip(pairs, found.pop("rows"))
@@ -303,19 +300,15 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
     cubes = one.cube, other.cube
-    step = max(1, min(BLOCK_BYTES // max(map(bytes_per_line, cubes)), cubes[0].lines))
-    step = max(step, *(min(cube.lines_together, cube.lines) for cube in cubes))
-    buffers = [np.empty(step * bytes_per_line(cube), np.uint8) for cube in cubes]
-    for first in range(0, cubes[0].lines, step):
-        lines = slice(first, min(first + step, cubes[0].lines))
-        values = [
-            by_pixel(cube.read(lines, buffer), cube.interleave).astype(float) for cube, buffer in zip(cubes, buffers)
-        ]
+    step = max(1, BLOCK_BYTES // max(map(bytes_per_line, cubes)), *(cube.lines_together for cube in cubes))
+    blocks = BlockPlan(cubes[0].lines, step, 1)
+    for (lines, a), (_, b) in zip(*(read_blocks(cube, blocks) for cube in cubes)):
+        values = [by_pixel(raw, cube.interleave).astype(float) for cube, raw in zip(cubes, (a, b))]
         present = [
             np.isfinite(each).all(axis=2) & (True if cube.nodata is None else (each != cube.nodata).all(axis=2))
             for cube, each in zip(cubes, values)
         ]
-        yield first, values[0], values[1], present[0], present[1]
+        yield lines.start, values[0], values[1], present[0], present[1]
 
 
 def squares_between(one: Side, other: Side) -> np.ndarray:
@@ -383,19 +376,12 @@ def views_between(
     rows = [found["pairs"][k] for k in ranked]
     reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0
     canvas = Canvas(one.cube.lines, one.cube.samples, side_for(len(ranked)))
-    views = [
-        (
-            canvas.view(row["a"], 0.0, 1.0),
-            canvas.view(row["b"], 0.0, 1.0),
-            canvas.view(f"{row['a']} − {row['b']}", -reach, reach),
-        )
-        for row in rows
-    ]
+    ends = (0.0, 1.0), (0.0, 1.0), (-reach, reach)
+    names = ((row["a"], row["b"], f"{row['a']} − {row['b']}") for row in rows)
+    views = [tuple(canvas.view(name, *both) for name, both in zip(three, ends)) for three in names]
     for first, A, B, in_a, in_b in blocks_of(one, other):
-        for k, (of_a, of_b, difference) in zip(ranked, views):
-            i, j = pairs[k]
-            shares = A[..., i].astype(np.float32), B[..., j].astype(np.float32)
-            canvas.add(of_a, first, shares[0], in_a)
-            canvas.add(of_b, first, shares[1], in_b)
-            canvas.add(difference, first, (A[..., i] - B[..., j]).astype(np.float32), in_a & in_b)
-    return views
+        for (i, j), three in zip((pairs[k] for k in ranked), views):
+            a, b = A[..., i], B[..., j]
+            for view, values, present in zip(three, (a, b, a - b), (in_a, in_b, in_a & in_b)):
+                canvas.add(view, first, values.astype(np.float32), present)
+    return views  # type: ignore[return-value]

@@ -80,14 +80,8 @@ def export(
 
 
 def export_run(
-    run: FinishedRun,
-    form: OutputFormat,
-    folder: Path,
-    maps: Sequence[str] | None,
-    split: bool,
-    style: bool,
-    overwrite: bool,
-) -> list[Path]:
+    run: FinishedRun, form: OutputFormat, folder: Path, maps: Sequence[str] | None, split: bool, style: bool, overwrite: bool,
+) -> list[Path]:  # fmt: skip
     """Write the maps of a run whose record is read; see `export`."""
     verdict = Verdict(by="digests")
     check_digests(run.stem, run.report, verdict)

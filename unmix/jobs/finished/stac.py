@@ -30,6 +30,8 @@ KINDS = {
     ".csv": ("text/csv", "metadata"), ".sli": ("application/octet-stream", "metadata"), ".png": ("image/png", "thumbnail"),
     ".json": ("application/json", "metadata"),
 }  # fmt: skip
+# The maps that place an item, the first of them that a run has; those on the map first.
+MAIN = ("abundance", "fraction", "rmse")
 PROJECTION = "https://stac-extensions.github.io/projection/v2.0.0/schema.json"
 FILE = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
 RASTER = "https://stac-extensions.github.io/raster/v2.0.0/schema.json"
@@ -71,7 +73,7 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
         check_digests(run.stem, run.report, verdict)
         if verdict.faults:
             raise OutputError(verdict.faults[0])
-        main = next((name for name in main_maps(run) if run.has(name)), None)
+        main = next((name + kind for kind in (ORTHO, "") for name in MAIN if run.has(name + kind)), None)
         if main is None:
             raise OutputError(f"{run.stem}: the run's record lists no maps")
         cube = run.open(main)
@@ -95,12 +97,6 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
         return write_whole({target: text.encode()}, overwrite, "a copy of the maps in another folder")[0]
     except UnicodeEncodeError:
         raise OutputError(f"{run.stem}: its name is not UTF-8, as those in a STAC item must be; rename it") from None
-
-
-def main_maps(run: FinishedRun) -> list[str]:
-    """Return the names of maps that a run may have, those on the map first."""
-    names = ("abundance", "fraction", "rmse")
-    return [*(name + ORTHO for name in names), *names]
 
 
 def time_of(text: str | None, run: FinishedRun) -> datetime.datetime:

@@ -1,7 +1,5 @@
 """`match`: for every pixel of a scene the nearest spectrum of a library."""
 
-import csv
-import io
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
-from ...outputs.maps.plain_map import PlainMap, header_of, new_files
+from ...outputs.maps.plain_map import PlainMap, header_of, new_files, table_text
 from ...outputs.names import folder_for, inputs_of
 from ...scene import ReadOptions, open_scene
 
@@ -95,34 +93,24 @@ def match(
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
         with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
             image = PlainMap(scene, file)
-
-            def visit(raw: np.ndarray, lines: slice) -> None:
+            beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
+            for _, raw in walk(scene, parse_size(str(memory)), beside):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
                     counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
                     image.put(rows)
-
-            walk(scene, parse_size(str(memory)), visit, 8 * scene.samples * (len(library.names) + 3 * len(bands.index)))
         if not counts.any():
             raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
-            "bands": len(BANDS),
-            "band names": list(BANDS),
-            "data ignore value": f"{NODATA:g}",
-            "unmix library": Path(endmembers).name,
+            "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
             "library spectra": library.names,
-        }
-        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", np.dtype("f4"), fields))
-        table = io.StringIO()
-        rows = [
-            (n + 1, name, kind, int(counts[n + 1])) for n, (name, kind) in enumerate(zip(library.names, library.kinds))
-        ]
-        csv.writer(table, lineterminator="\n").writerows([("number", "name", "class", "pixels"), *rows])
-        write_new(files[TABLE], table.getvalue())
-    return {
-        "files": [str(folder / (scene.stem + ending)) for ending in endings], "none": int(counts[0]),
-        "spectra": [dict(zip(("number", "name", "class", "pixels"), row)) for row in rows],
-    }  # fmt: skip
+        }  # fmt: skip
+        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", "f4", len(BANDS), fields))
+        head = ("number", "name", "class", "pixels")
+        found = list(zip(range(1, len(counts)), library.names, library.kinds, counts[1:].tolist()))
+        write_new(files[TABLE], table_text(head, found))
+    written = [str(folder / (scene.stem + ending)) for ending in endings]
+    return {"files": written, "none": int(counts[0]), "spectra": [dict(zip(head, row)) for row in found]}
 
 
 def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:

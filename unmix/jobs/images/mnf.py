@@ -1,7 +1,5 @@
 """`mnf`: minimum noise fractions of a scene, or the scene again from some of them."""
 
-import csv
-import io
 import os
 from typing import Any
 
@@ -12,10 +10,11 @@ from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
 from ...endmembers.statistics import Moments, projected
 from ...errors import CubeError, MethodError
-from ...io import Cube
+from ...io import Bands, Cube
 from ...io.export import NODATA
+from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
-from ...outputs.maps.plain_map import PlainMap, header_of, new_files
+from ...outputs.maps.plain_map import PlainMap, header_of, new_files, table_text
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 
@@ -69,31 +68,29 @@ def mnf(
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
     folder = folder_for(out_dir, scene.path)
     name = AGAIN if inverse else IMAGE
-    with new_files(scene, folder, [f"{name}.img", f"{name}.hdr", f"{name}.csv"], overwrite) as parts:
+    endings = [f"{name}.img", f"{name}.hdr", f"{name}.csv"]
+    with new_files(scene, folder, endings, overwrite) as parts:
         moments = signal_of(scene, bands, nodata, budget, workers)
         ratios, W, clear = clear_fractions(scene, moments)
         taken = count or clear
         if inverse:
             U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
             shift = U.T @ moments.mean - moments.mean
-            fields: dict[str, Any] = {"bands": L} | spectral(scene, bands)
+            written, fields = L, spectral(scene, bands)
         else:
             U = np.ascontiguousarray(W[:, :taken])
-            shift, fields = U.T @ moments.mean, {"bands": taken, "band names": [f"MNF {k + 1}" for k in range(taken)]}
+            shift, written = U.T @ moments.mean, taken
+            fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
         with open_new(parts[f"{name}.img"]) as file:
             image = PlainMap(scene, file)
             projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: image.put(rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
-        write_new(parts[f"{name}.hdr"], header_of(scene, what, np.dtype("f4"), fields))
-        table = io.StringIO()
-        rows = ((k + 1, repr(float(r)), repr(1 - 1 / float(r))) for k, r in enumerate(ratios))
-        csv.writer(table, lineterminator="\n").writerows([("component", "ratio", "coherence"), *rows])
-        write_new(parts[f"{name}.csv"], table.getvalue())
-    return {
-        "files": [str(folder / (scene.stem + ending)) for ending in (f"{name}.img", f"{name}.hdr", f"{name}.csv")], "count": taken,
-        "ratio": [float(r) for r in ratios], "coherence": [1 - 1 / float(r) for r in ratios],
-    }  # fmt: skip
+        write_new(parts[f"{name}.hdr"], header_of(scene, what, "f4", written, fields))
+        found = {"ratio": ratios.tolist(), "coherence": [1 - 1 / ratio for ratio in ratios.tolist()]}
+        rows = enumerate(zip(*found.values()), 1)
+        write_new(parts[f"{name}.csv"], table_text(("component", *found), ((k, *map(repr, row)) for k, row in rows)))
+    return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "count": taken, **found}
 
 
 def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
@@ -107,14 +104,7 @@ def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarr
     return ratios, W, max(1, int(np.count_nonzero(ratios > SIGNAL)))
 
 
-def spectral(scene: Any, bands: Any) -> dict[str, Any]:
+def spectral(scene: Cube, bands: Bands) -> dict[str, Any]:
     """Return the fields of a header about the bands in use."""
-    fields: dict[str, Any] = {}
-    if scene.wavelengths is not None:
-        fields = {
-            "wavelength units": "Nanometers",
-            "wavelength": [repr(float(at)) for at in scene.wavelengths[bands.index]],
-        }
-    if scene.fwhm is not None:
-        fields["fwhm"] = [repr(float(width)) for width in scene.fwhm[bands.index]]
-    return fields
+    axes = scene.wavelengths, scene.fwhm
+    return axis_fields(*(None if axis is None else axis[bands.index] for axis in axes))

@@ -1,7 +1,5 @@
 """`ppi`: the pixel purity index, how often each pixel is the extreme one along a random direction."""
 
-import csv
-import io
 import os
 from typing import Any
 
@@ -14,7 +12,7 @@ from ...errors import MethodError
 from ...io import Cube
 from ...io.formats.header import geotransform
 from ...io.opening import open_new, write_new
-from ...outputs.maps.plain_map import header_of, new_files
+from ...outputs.maps.plain_map import header_of, new_files, table_text
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 
@@ -69,16 +67,12 @@ def ppi(
         places = np.stack([lines, samples, counts[ordered]], axis=1).tolist()
         with open_new(parts[f"{IMAGE}.img"]) as file:
             file.write(counts.astype("<i4").tobytes())
-        fields = {"bands": 1, "band names": ["pixel purity index"], "data ignore value": str(MASKED)}
-        write_new(
-            parts[f"{IMAGE}.hdr"],
-            header_of(scene, f"pixel purity index of {skewers} directions", np.dtype("i4"), fields),
-        )
-        table = io.StringIO()
+        fields = {"band names": ["pixel purity index"], "data ignore value": str(MASKED)}
+        what = f"pixel purity index of {skewers} directions"
+        write_new(parts[f"{IMAGE}.hdr"], header_of(scene, what, "i4", 1, fields))
         axes, where = on_the_map(scene, ordered)
         rows = [[*place, *map(repr, at)] for place, at in zip(places, where)]
-        csv.writer(table, lineterminator="\n").writerows([("line", "sample", "count", *axes), *rows])
-        write_new(parts[TABLE], table.getvalue())
+        write_new(parts[TABLE], table_text(("line", "sample", "count", *axes), rows))
     return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "skewers": skewers, "pixels": places}
 
 

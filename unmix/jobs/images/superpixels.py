@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from ...blocks import cores, parse_size
+from ...blocks import BlockPlan, cores, parse_size
 from ...endmembers import signal_of
 from ...errors import MethodError
-from ...io.cube import Bands, Cube, bytes_per_line, missing, spectra
+from ...io.cube import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...outputs.maps.plain_map import PlainMap, header_of, new_files
@@ -95,24 +95,19 @@ def superpixels(
                     found += int(of_tile.max(initial=0))
                 image.put(np.where(good[..., None], Y, np.nan).reshape(-1, L))
                 labels.write(of_strip.astype("<i4").tobytes())
-        fields = {"bands": L, "data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
-        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", np.dtype("f4"), fields))
+        fields = {"data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
+        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", "f4", L, fields))
         noise = np.sqrt(np.diag(moments.differences) * found / moments.pixels)
         write_new(parts[NOISE], "".join(f"{float(value)!r}\n" for value in noise))
-        of_labels = {"bands": 1, "band names": ["superpixel"], "data ignore value": "0"}
-        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", np.dtype("i4"), of_labels))
-    return {
-        "files": [str(folder / (scene.stem + name)) for name in names],
-        "superpixels": found,
-        "fractions": U.shape[1],
-    }
+        of_labels = {"band names": ["superpixel"], "data ignore value": "0"}
+        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", "i4", 1, of_labels))
+    files = [str(folder / (scene.stem + name)) for name in names]
+    return {"files": files, "superpixels": found, "fractions": U.shape[1]}
 
 
 def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the pixels of ``lines`` lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
-    buffer = np.empty(min(lines, scene.lines) * bytes_per_line(scene), np.uint8)
-    for first in range(0, scene.lines, lines):
-        raw = scene.read(slice(first, min(first + lines, scene.lines)), buffer)
+    for _, raw in read_blocks(scene, BlockPlan(scene.lines, lines, 1)):
         good = ~missing(raw, scene.interleave, bands, nodata).reshape(-1, scene.samples)
         Y = spectra(raw, scene.interleave, bands).reshape(*good.shape, len(bands.index))
         Y[~good] = 0.0
@@ -120,14 +115,9 @@ def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Itera
 
 
 def patches(Z: np.ndarray, good: np.ndarray, size: int, compactness: float) -> np.ndarray:
-    """Return the number of the patch of each pixel of a tile, from 1, 0 where masked.
+    """Return the number of the patch of each pixel of a tile (n, m), from 1, 0 where it is not ``good`` (n, m).
 
-    Parameters
-    ----------
-    Z : array (n, m, d), float64
-        Minimum noise fractions, whose noise has variance 1.
-    good : array (n, m), bool
-        The pixels that are not masked.
+    Z (n, m, d) are minimum noise fractions, whose noise has variance 1.
     """
     from skimage.segmentation import slic
 

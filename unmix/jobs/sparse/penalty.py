@@ -12,13 +12,13 @@ from ...arrays.pixels import all_bands
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...errors import InputError, MethodError
-from ...io import Bands, Cube, missing, spectra
+from ...io import Cube
 from ...library import load_for
 from ...options import Options
 from ...outputs.record.judgement import MOST_SPARSE, said_of_sparsity
 from ...problem import Problem, plan_problem
 from ...scene import open_scene
-from ...scene.sample import sampled
+from ...scene.sample import sampled_spectra
 from ...summary import Summary
 from ..derived.noise import read_numbers
 
@@ -70,7 +70,9 @@ class Penalty:
         """Return what every λ makes of a sample of a scene's pixels; `InputError` where weights do not fit."""
         self.refuse_other_count(problem)
         plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
-        return Trials(plain, some_pixels(scene, problem.bands, problem.nodata), self.weights, threads)
+        return Trials(
+            plain, sampled_spectra(scene, problem.bands, problem.nodata, SAMPLE_PIXELS)[0], self.weights, threads
+        )
 
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
         """Return the penalty with the λ that its rule chooses for a scene.
@@ -144,15 +146,6 @@ def finite_median(values: np.ndarray) -> float | None:
     """Return the median, None where it is infinite or there is none."""
     middle = float(np.median(values)) if len(values) else np.inf
     return middle if np.isfinite(middle) else None
-
-
-def some_pixels(scene: Cube, bands: Bands, nodata: float | None, most: int = SAMPLE_PIXELS) -> np.ndarray:
-    """Return the pixels of a sample of a scene that have values in all bands, (N, L), scaled."""
-    found = [np.empty((0, len(bands.index)))]
-    for part in sampled(scene, most):
-        good = ~missing(part, scene.interleave, bands, nodata)
-        found.append(spectra(part, scene.interleave, bands)[good])
-    return np.concatenate(found)
 
 
 def path_of_scene(

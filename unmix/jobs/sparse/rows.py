@@ -24,7 +24,8 @@ from ...errors import CubeError, MethodError
 from ...io import Bands, Cube, missing, spectra
 from ...library import Endmembers
 from ...problem.ridge import Ridge
-from .penalty import smaller, some_pixels
+from ...scene.sample import sampled_spectra
+from .penalty import SAMPLE_PIXELS, smaller
 
 log = logging.getLogger("unmix")
 
@@ -89,7 +90,7 @@ class Rows:
         CubeError
             Where the λ that is chosen leaves no endmember.
         """
-        Y, E, l21, chosen_by = some_pixels(scene, used, nodata), library.matrix, self.l21, {}
+        Y, E, l21, chosen_by = sampled_spectra(scene, used, nodata, SAMPLE_PIXELS)[0], library.matrix, self.l21, {}
         moments = signal_of(scene, used, nodata, budget, threads)
         blocks = Blocks(scene, used, nodata, budget)
         largest = largest_l21(blocks, E, threads)
@@ -159,14 +160,11 @@ class Blocks:
         scene, L = self.scene, len(self.used.index)
         kept = np.empty((0, L))
 
-        def add(raw: np.ndarray, lines: slice) -> None:
-            nonlocal kept
+        for _, raw in walk(scene, self.budget, 4 * 8 * L * scene.samples):
             good = ~missing(raw, scene.interleave, self.used, self.nodata)
             kept = np.concatenate([kept, spectra(raw, scene.interleave, self.used)[good]])
             while len(kept) >= BLOCK_PIXELS:
                 visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
                 kept = kept[BLOCK_PIXELS:]
-
-        walk(scene, self.budget, add, 4 * 8 * L * scene.samples)
         if len(kept):
             visit(np.ascontiguousarray(kept))

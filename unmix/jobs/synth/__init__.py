@@ -11,7 +11,7 @@ from ...blocks import plan_blocks
 from ...errors import MethodError
 from ...io.cube import INTERLEAVES
 from ...io.fields import DTYPES
-from ...io.formats.header import format_header
+from ...io.formats.header import axis_fields, image_header
 from ...io.opening import open_new, write_new
 from ...io.write import write_all
 from ...library import Endmembers
@@ -78,14 +78,9 @@ def refuse_noise(seed: int, snr: float | None) -> None:
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return random reflectance spectra with smooth continua and absorption features.
+    """Return wavelengths (bands,), in nm, and random reflectance spectra (bands, count) with smooth continua and absorption features.
 
-    Returns
-    -------
-    wavelengths : array (bands,), float64
-        In nm.
-    E : array (bands, count), float64
-        Between 0.01 and 0.95.
+    They are between 0.01 and 0.95.
     """
     random = np.random.Generator(np.random.PCG64([seed, 0]))
     waves = np.linspace(FIRST_NM, LAST_NM, bands)
@@ -209,12 +204,8 @@ def written(
 ) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
 
-    Raises
-    ------
-    MethodError
-        Where one of the ``inputs`` would be replaced, or a header that belongs to other data.
-    OutputError
-        Where a file exists or cannot be written.
+    `MethodError` where one of the ``inputs`` would be replaced, or a header that belongs to other data; `OutputError` where a file
+    exists or cannot be written.
     """
     finals = [stem.with_name(stem.name + name) for name in names]
     refuse_inputs(finals, inputs)
@@ -231,7 +222,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     Endmembers(names, E, waves).write(
         parts["_truth_endmembers.csv"], parts["_truth_endmembers.sli"], parts["_truth_endmembers.hdr"]
     )
-    fields = Fields(scene)
+    patches = Fields(scene)
     kind = np.dtype(scene.dtype).newbyteorder(">" if scene.byte_order == "big" else "<")
     # A pixel needs its abundances a few times over, its spectrum in float64, float32 and as stored.
     per_line = scene.samples * (8 * 8 * (scene.count + 1) + 24 * scene.bands)
@@ -239,37 +230,15 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     with open_new(parts[".img"]) as cube, open_new(parts["_truth_abundance.img"]) as truth:
         os.ftruncate(cube.fileno(), scene.lines * scene.samples * scene.bands * kind.itemsize)
         for lines in block_plan:
-            A = fields.abundances(lines)
+            A = patches.abundances(lines)
             truth.write(np.ascontiguousarray(A.transpose(0, 2, 1), "<f4").tobytes())
             write_block(cube.fileno(), scene, lines, stored_block(scene, A, E, lines, kind))
-    size: dict[str, object] = {
-        "description": command or "synthetic scene by unmix",
-        "samples": scene.samples,
-        "lines": scene.lines,
-    }
-    cube_fields: dict[str, object] = {
-        "bands": scene.bands,
-        "header offset": 0,
-        "file type": "ENVI Standard",
-        "data type": CODES[scene.dtype],
-        "interleave": scene.interleave,
-        "byte order": int(scene.byte_order == "big"),
-        "wavelength units": "Nanometers",
-        "wavelength": [repr(float(wave)) for wave in waves],
-    }
-    if scene.scale != 1.0:
-        cube_fields["reflectance scale factor"] = int(scene.scale)
-    write_new(parts[".hdr"], format_header(size | cube_fields))  # type: ignore[arg-type]
-    truth_fields: dict[str, object] = {
-        "bands": scene.count,
-        "header offset": 0,
-        "file type": "ENVI Standard",
-        "data type": 4,
-        "interleave": "bil",
-        "byte order": 0,
-        "band names": list(names),
-    }
-    write_new(parts["_truth_abundance.hdr"], format_header(size | truth_fields))  # type: ignore[arg-type]
+    description, code = command or "synthetic scene by unmix", CODES[scene.dtype]
+    fields = axis_fields(waves) | ({"reflectance scale factor": int(scene.scale)} if scene.scale != 1.0 else {})
+    big, n, m = scene.byte_order == "big", scene.lines, scene.samples
+    write_new(parts[".hdr"], image_header(n, m, scene.bands, code, description, fields, scene.interleave, big))
+    of_truth = image_header(n, m, scene.count, CODES["float32"], description, {"band names": list(names)})
+    write_new(parts["_truth_abundance.hdr"], of_truth)
 
 
 def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:

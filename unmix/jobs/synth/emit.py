@@ -11,10 +11,10 @@ import numpy as np
 from ...errors import MethodError
 from ...io.export import NODATA
 from ...io.formats.hdf5_write import new_hdf5
-from ...io.formats.header import format_header
+from ...io.formats.header import image_header
 from ...io.opening import write_new
 from ...library import Endmembers
-from . import Fields, Scene, written
+from . import CODES, Fields, Scene, written
 
 BANDS, FIRST_NM, LAST_NM, FWHM = 285, 381.0, 2493.0, 8.5
 # Where water absorbs all light: EMIT sets reflectance to this value there.
@@ -83,27 +83,11 @@ def library_of(of_each: int, random: np.random.Generator) -> Endmembers:
 
 
 def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> list[Path]:
-    """Write a synthetic granule and its true fractions.
+    """Write a synthetic granule ``X.nc``, the reflectance, and its true fractions; return the files.
 
-    Parameters
-    ----------
-    path : Path
-        ``X.nc``, the reflectance. Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``,
-        the flags; ``X_library.csv``, spectra with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes
-        and of shade.
-    granule : Granule
-    overwrite : bool
-        Replace files that exist.
-
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    MethodError, OutputError
-        As `unmix.jobs.synth.synthesise`, and where the name does not end in .nc.
+    Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``, the flags; ``X_library.csv``, spectra
+    with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes and of shade. Errors as of
+    `unmix.jobs.synth.synthesise`, and where the name does not end in .nc.
     """
     if path.suffix.lower() != ".nc":
         raise MethodError(f"{path}: a granule is NetCDF; use a name that ends in .nc")
@@ -128,17 +112,15 @@ def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
     water = np.any([(axis() >= low) & (axis() <= high) for low, high in DEEP_WATER], axis=0)
     Y[..., water] = FILL
     names = ["soil", "pv", "npv", "shade"]
-    header = {
-        "description": "true fractions by unmix", "samples": granule.samples, "lines": granule.lines, "bands": 4, "header offset": 0,
-        "file type": "ENVI Standard", "data type": 4, "interleave": "bip", "byte order": 0, "band names": names,
-    }  # fmt: skip
+    size = (granule.lines, granule.samples, len(names), CODES["float32"])
+    header = image_header(*size, "true fractions by unmix", {"band names": names}, "bip")
     return {
         ".nc": lambda out: write_granule(out, granule, "reflectance", Y, ~water),
         "_uncertainty.nc": lambda out: write_granule(out, granule, "reflectance_uncertainty", sigma, ~water),
         "_mask.nc": lambda out: write_mask(out, cloud),
         "_library.csv": lambda out: library.write(out, None, None),
         "_truth_fraction.img": lambda out: write_new(out, fractions.astype("<f4").tobytes()),
-        "_truth_fraction.hdr": lambda out: write_new(out, format_header(header)),  # type: ignore[arg-type]
+        "_truth_fraction.hdr": lambda out: write_new(out, header),
     }
 
 

@@ -4,16 +4,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..._version import VERSION
 from ...errors import LibraryError
-from ...io.formats.header import format_header
+from ...io.formats.header import axis_fields, image_header
 from ...io.opening import write_new
 from ...library import Endmembers
 from ...outputs.names import Inputs
-from . import Fields, Scene, refuse_noise, stem_of, written
+from . import CODES, Fields, Scene, refuse_noise, stem_of, written
 
 log = logging.getLogger("unmix")
 
@@ -67,24 +68,9 @@ FRACTIONS: dict[str, Callable[[int], np.ndarray]] = {"dc1": lambda seed: fractio
 
 
 def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels and abundances of a scene.
+    """Return pixels (lines, samples, L) and abundances of the library's spectra (lines, samples, p), float32, five or nine not 0.
 
-    Parameters
-    ----------
-    library : Endmembers
-        p spectra of L bands.
-    settings : Sparse
-
-    Returns
-    -------
-    Y : array (lines, samples, L), float32
-    A : array (lines, samples, p), float32
-        Abundances of all spectra of the library, of which the scene has five or nine.
-
-    Raises
-    ------
-    MethodError, LibraryError
-        Where it cannot be made, or the library has fewer spectra.
+    `MethodError` or `LibraryError` where it cannot be made, or the library has fewer spectra.
     """
     refuse_noise(settings.seed, settings.snr)
     fractions = FRACTIONS[settings.like](settings.seed)
@@ -107,33 +93,23 @@ def synthesise_sparse(
 ) -> list[Path]:
     """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
 
-    Raises
-    ------
-    MethodError, LibraryError, OutputError
-        As `sparse_scene` and `unmix.jobs.synth.synthesise`.
+    Errors as of `sparse_scene` and `unmix.jobs.synth.synthesise`.
     """
     Y, A = sparse_scene(library, settings)
     used = [library.names[j] for j in np.flatnonzero(A.sum(axis=(0, 1)))]
     log.info(f"{path.name}: mixtures of {', '.join(used)}")
-    waves = {} if library.wavelengths is None else {
-        "wavelength units": "Nanometers", "wavelength": [repr(float(wave)) for wave in library.wavelengths],
+    headers: dict[str, tuple[str, dict[str, Any]]] = {
+        "": (command or "synthetic scene by unmix", axis_fields(library.wavelengths)),
+        "_truth_abundance": (
+            f"true abundances; there are {'; '.join(used)}", {"band names": list(library.names), "unmix version": VERSION},
+        ),
     }  # fmt: skip
-    headers: dict[str, dict[str, object]] = {
-        "": {"description": command or "synthetic scene by unmix", **waves},
-        "_truth_abundance": {
-            "description": f"true abundances; there are {'; '.join(used)}",
-            "band names": list(library.names),
-            "unmix version": VERSION,
-        },
-    }
 
     def write(parts: dict[str, Path]) -> None:
         for name, values in (("", Y), ("_truth_abundance", A)):
+            size = len(values), values.shape[1], values.shape[2]
             write_new(parts[f"{name}.img"], np.ascontiguousarray(values.transpose(0, 2, 1), "<f4").tobytes())
-            size = {"samples": values.shape[1], "lines": len(values), "bands": values.shape[2], "header offset": 0}
-            kind = {"file type": "ENVI Standard", "data type": 4, "interleave": "bil", "byte order": 0}
-            fields: dict[str, object] = {**size, **kind, **headers[name]}
-            write_new(parts[f"{name}.hdr"], format_header(fields))  # type: ignore[arg-type]
+            write_new(parts[f"{name}.hdr"], image_header(*size, CODES["float32"], *headers[name]))
 
     names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
     return written(stem_of(path), names, write, overwrite, inputs)

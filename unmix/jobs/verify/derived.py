@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ...io import Bands, Cube, bytes_per_line, spectra
+from ...io import Bands, Cube, read_pixels
 from ...io.window import origin_of
 from ...library import Endmembers
 from ...library.fractions import Normalization
@@ -26,8 +26,7 @@ def check_scatter(
 ) -> None:  # fmt: skip
     """Compute standard deviations, and those over draws, of some pixels of a line again and compare."""
     places, best = solved
-    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-    Y = spectra(raw, scene.interleave, bands)[places]
+    Y, _ = read_pixels(scene, bands, None, line, places)
     wrong = {}
     if "sigma" in maps:
         written = maps.line("sigma", line)[:, places]
@@ -67,8 +66,7 @@ def check_unweighted(
 ) -> None:
     """Compute the RMSE of some pixels of a line without the weights of the bands again and compare."""
     places, best = solved
-    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-    Y = spectra(raw, scene.interleave, weighting.bands)[places]
+    Y, _ = read_pixels(scene, weighting.bands, None, line, places)
     truth = np.sqrt(np.square(Y - best @ weighting.endmembers.matrix.T).mean(axis=1))
     off = np.abs(maps.line("unweighted", line)[0, places] - truth)
     # Abundances within the tolerance may leave a residual of that size where weights are small.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...io import Cube, bytes_per_line
+from ...io import Cube, read_lines
 from ...outputs.run_files.finished import FinishedRun
 
 # Difference of two correct abundances: the written and the found one are float32 roundings (6e-8) of solutions within δ of the optimum.
@@ -79,7 +79,7 @@ class Maps:
         first = line // together * together
         if self.held.get(name, (-1, None))[0] != first:
             last = min(first + together, cube.lines)
-            self.held[name] = first, cube.read(slice(first, last), np.empty(together * bytes_per_line(cube), np.uint8))
+            self.held[name] = first, read_lines(cube, slice(first, last))
         raw = self.held[name][1]
         return raw[:, line - first] if cube.interleave == "bsq" else raw[line - first]
 

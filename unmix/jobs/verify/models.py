@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io import Bands, Cube, read_pixels
 from ...io.export import NODATA
 from ...library import ClassSums, Endmembers
 from ...methods import ALLOWANCE, ModelChoice
@@ -146,9 +146,7 @@ class ModelCheck:
         self, maps: Any, report: dict[str, Any], scene: Cube, bands: Bands, line: int, places: np.ndarray
     ) -> tuple[dict[int, str], float]:
         """Return what is wrong with samples of a line, and by how much the fractions of the others are off."""
-        raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-        masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
-        Y = spectra(raw, scene.interleave, bands)[places]
+        Y, masked = read_pixels(scene, bands, report["nodata"], line, places)
         names = ("model", "fraction", "rmse", *(["spread"] if "spread" in maps else []))
         written = {name: maps.line(name, line)[:, places] for name in names}
         wrong: dict[int, str] = {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
-from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io import Bands, Cube, read_pixels
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
 from ...io.remote import located
@@ -255,9 +255,7 @@ def check_line(
     """
     L, penalty = len(E) - len(report.get("l21", {}).get("costs", ())), penalty_of(report, E.shape[1])
     most = report.get("asked", {}).get("at_most")
-    raw = scene.read(slice(line, line + 1), np.empty(bytes_per_line(scene), np.uint8))
-    masked = missing(raw, scene.interleave, bands, report["nodata"])[places]
-    Y = spectra(raw, scene.interleave, bands)[places]
+    Y, masked = read_pixels(scene, bands, report["nodata"], line, places)
     abundance = maps.line("abundance", line)[:, places].T
     rmse = maps.line("rmse", line)[0, places]
     wrong = masked != (rmse == NODATA)

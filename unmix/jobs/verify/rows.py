@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io import Bands, Cube, read_pixels
 from ...library import Endmembers
 from ...problem.ridge import Ridge
 from .maps import Maps, Verdict
@@ -34,11 +34,9 @@ def fault_of_rows(maps: Maps, report: dict[str, Any], scene: Cube, ridge: Ridge)
     E, l21 = ridge.endmembers.matrix, float(report["l21"]["lambda"])
     k = E.shape[1]
     rows, duals, left, explained = np.zeros(k), np.zeros(k), 0.0, 0.0
-    buffer = np.empty(bytes_per_line(scene), np.uint8)
     for line in range(scene.lines):
-        raw = scene.read(slice(line, line + 1), buffer)
-        good = ~missing(raw, scene.interleave, ridge.bands, report["nodata"])
-        Y, A = spectra(raw, scene.interleave, ridge.bands)[good], maps.line("abundance", line).T[good].astype(float)
+        Y, masked = read_pixels(scene, ridge.bands, report["nodata"], line)
+        Y, A = Y[~masked], maps.line("abundance", line).T[~masked].astype(float)
         R = Y - A @ E.T
         W = R @ E
         rows += np.square(A).sum(axis=0)

@@ -59,7 +59,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     nodata, threads = report["nodata"], cores()
     of_scene = moments(scene, bands, nodata, BUDGET, threads)
     passes = Passes([Scene(scene, bands, nodata)], BUDGET, threads)
-    points, _ = components(of_scene, len(places), scene.lines * scene.samples, BUDGET, passes)
+    points, _ = components(of_scene, len(places), BUDGET, passes)
     try:
         M = matrix_of(points, places)
         volume = float(np.linalg.slogdet(M)[1])
@@ -119,7 +119,7 @@ def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np
 def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -> str | None:
     """Return what is wrong with endmembers that are the edges of a sharp cone, which is made again; see `fault_of_simplex`."""
     found = report["endmembers"]
-    again = cone(None, matrix.shape[1], report["asked"]["seed"], passes.pixels, BUDGET, passes)
+    again = cone(None, matrix.shape[1], report["asked"]["seed"], BUDGET, passes)
     if not isinstance(again, Cone) or not again.sharp:
         return "the cone is not sharp"
     off = np.abs(again.spectra - matrix).max(axis=0) > EDGES * np.abs(matrix).max(axis=0)
@@ -136,7 +136,7 @@ def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix
         _, plane = view.weighed(p)
         if not view.is_plane(plane):
             return "the brightness of the scene varies"
-    points, _ = components(of_scene, p, scene.lines * scene.samples, BUDGET, passes)
+    points, _ = components(of_scene, p, BUDGET, passes)
     try:
         U, deviations = axes(of_scene, p)
         centred = matrix - of_scene.mean[:, None]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...io import Cube
-from ...io.cube import by_pixel, place_for
+from ...io.cube import by_pixel, place_for, read_lines
 from ...io.export import NODATA
 from ...options import Options
 from ...problem import Problem
@@ -114,7 +114,7 @@ class Decoded:
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines; see `unmix.io.cube.Cube.read`."""
         cube, filled = self.cube, place_for(self, lines, out)  # type: ignore[arg-type]
-        stored = by_pixel(cube.read(lines, np.empty(filled.size * cube.dtype.itemsize, np.uint8)), cube.interleave)
+        stored = by_pixel(read_lines(cube, lines), cube.interleave)
         gain, offset = 1.0 if cube.gain is None else cube.gain, 0.0 if cube.offset is None else cube.offset
         by_pixel(filled, cube.interleave)[...] = values_of(stored, gain, offset, cube.nodata)
         return filled

@@ -1,7 +1,9 @@
 """Write maps that no run wrote: an ENVI image and its header, line by line, with what else belongs to them, all or none."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,7 +13,7 @@ from ..._version import VERSION
 from ...io import Cube
 from ...io.export import NODATA
 from ...io.fields import DTYPES, MAP_FIELDS, acquisition_of
-from ...io.formats.header import format_header
+from ...io.formats.header import image_header
 from ...io.identity import Watch
 from ..atomic import named_together
 from ..names import inputs_of, refuse_headers_of_others, refuse_inputs
@@ -37,15 +39,19 @@ class PlainMap:
         self.file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
 
 
-def header_of(scene: Cube, description: str, kind: np.dtype[Any], fields: Mapping[str, Any]) -> str:
-    """Return the header of an image in the place of a scene, BIL of the type ``kind``; ``fields`` has bands and names."""
-    code = next(code for code, dtype in DTYPES.items() if dtype == kind)
+def header_of(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
+    """Return the header of an image in the place of a scene, BIL of the type ``kind``."""
+    code = next(code for code, dtype in DTYPES.items() if dtype == np.dtype(kind))
     place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-    return format_header(
-        {"description": f"{description} by unmix {VERSION}", "samples": scene.samples, "lines": scene.lines, **fields,
-         "header offset": 0, "file type": "ENVI Standard",
-         "data type": code, "interleave": "bil", "byte order": 0, **place, **acquisition_of(scene.fields)}
-    )  # fmt: skip
+    others = {**fields, **place, **acquisition_of(scene.fields)}
+    return image_header(scene.lines, scene.samples, bands, code, f"{description} by unmix {VERSION}", others)
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 @contextlib.contextmanager

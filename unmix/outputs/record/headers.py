@@ -10,7 +10,7 @@ from ..._version import VERSION
 from ...io import Bands, Cube
 from ...io.cube import band_names
 from ...io.fields import MAP_FIELDS, acquisition_of
-from ...io.formats.header import clean, words
+from ...io.formats.header import axis_fields, clean, words
 from ...library import Endmembers
 from ...settings import settings_of
 from ...settings.maps import MAPS, ORTHO
@@ -101,11 +101,7 @@ def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
     """Return the fields of the scene's header that the residual cube keeps, for the bands in use."""
     names = band_names(scene)
     kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
-    if scene.wavelengths is not None:
-        kept["wavelength units"] = "Nanometers"
-        kept["wavelength"] = [repr(float(scene.wavelengths[b])) for b in bands.index]
-    if scene.fwhm is not None:
-        kept["fwhm"] = [repr(float(scene.fwhm[b])) for b in bands.index]
+    kept |= axis_fields(*(None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm)))
     if scene.good_bands is not None:
         kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
     shown = words(scene.fields, "default bands") or []
