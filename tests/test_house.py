@@ -17,8 +17,7 @@ PACKAGE = ROOT / "unmix"
 # Every folder of the package, and every module beside them, from the lowest up: which of those below it may import, wherever in a
 # function, and what of others.
 HOUSE = {
-    "compiled/cache": ((), {"numba"}),
-    "compiled": (("compiled/cache",), {"cuda", "llvmlite", "numba", "numpy"}),
+    "compiled": ((), {"cuda", "llvmlite", "numba", "numpy"}),
     "errors": ((), set()),
     "_version": ((), set()),
     "pipeline": ((), set()),
@@ -103,14 +102,13 @@ HOUSE = {
     "jobs": (
         ("jobs/derived", "arrays", "pictures", "outputs/record", "outputs/run_files", "outputs/maps", "outputs",
          "rescue", "devices", "endmembers", "problem", "options", "scene", "library", "io/formats", "io", "io/remote",
-         "solvers/pixels", "summary", "certificate", "methods", "blocks", "pipeline", "_version", "errors", "compiled",
-         "compiled/cache"),
+         "solvers/pixels", "summary", "certificate", "methods", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
     ),
     "jobs/run": (
         ("jobs", "jobs/sparse", "jobs/synth", "jobs/derived", "pictures", "outputs/record", "outputs/run_files",
          "outputs/maps", "outputs", "endmembers/cone", "problem", "options", "scene", "settings", "library", "io", "io/remote",
-         "summary", "methods", "blocks", "pipeline", "_version", "errors", "compiled/cache"),
+         "summary", "methods", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"numpy"},
     ),
     "jobs/distributed": (
