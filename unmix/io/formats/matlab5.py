@@ -5,6 +5,7 @@ memory: 977 MB for a cube of 1.0 GB, where this one, which writes pieces to its 
 (The format: MathWorks, MAT-File Format, "Level 5 MAT-Files".)
 """
 
+import io
 import math
 import zlib
 from collections.abc import Iterator
@@ -182,7 +183,7 @@ class File5:
                 f"{self.path}: '{name}' is {variable.shape}, but holds {size} bytes of type {kind}; it is damaged"
             )
         if small is not None:
-            stream = Memory(self.path, small)
+            stream = Stream(self.path, io.BytesIO(small), len(small), False)
         return stream, stored, count
 
     def pieces(self, name: str, count: int) -> Iterator[np.ndarray]:
@@ -240,20 +241,6 @@ class File5:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
-
-
-class Memory(Stream):
-    """The bytes of an element whose data is in its tag."""
-
-    def __init__(self, path: Path, raw: bytes) -> None:
-        self.path, self.raw = path, raw
-
-    def read(self, count: int) -> bytes:
-        """Return the next ``count`` bytes; raise `CubeError` where there are fewer."""
-        raw, self.raw = self.raw[:count], self.raw[count:]
-        if len(raw) != count:
-            raise CubeError(f"{self.path}: a variable ends too early")
-        return raw
 
 
 def character(code: Any) -> str:
