@@ -50,9 +50,9 @@ def facts_of_this_machine() -> dict[str, Any]:
     }  # fmt: skip
     facts |= {name: version_of(name) for name in PACKAGES}
     facts |= gpus()
-    facts["compiled code"] = cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR"
+    facts["compiled code"] = str(cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR")
     elsewhere = {"also loaded from": common_folder(), "not used": why_not_used()}
-    facts |= {name: value for name, value in elsewhere.items() if value is not None}
+    facts |= {name: str(value) for name, value in elsewhere.items() if value is not None}
     try:
         facts["temporary files"] = tempfile.gettempdir()
     except FileNotFoundError:

@@ -14,7 +14,7 @@ from test_cli import unmix as command
 from unmix_cli import warm
 
 import unmix
-from unmix.compiled.cache import folders
+from unmix.compiled import cache
 from unmix.jobs.run.warm import WARMED
 from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
@@ -254,15 +254,17 @@ def test_each_method_can_be_warmed(method):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("unkept", "2 pieces of compiled code are not kept"),
+        ("fitted", "2 pieces of compiled code are not kept"),
         ("why_not_used", "so the code would be kept in"),
         ("common_folder", "this user cannot write there, so what was compiled is kept in"),
     ],
 )
 def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
     """On a full disk, and where the folder that it is to fill is not used, or not filled."""
-    why, answers = "/code: No space left on device", iter([[], ["/code: No space left on device"] * 2])
-    monkeypatch.setattr(f"unmix.jobs.run.warm.{fault}", lambda: next(answers) if fault == "unkept" else why)
+    why = "/code: No space left on device"
+    monkeypatch.setattr(cache.WATCH, "lost", [])
+    lose = lambda *_: cache.WATCH.lost.extend([why] * 2)  # noqa: E731
+    monkeypatch.setattr(f"unmix.jobs.run.warm.{fault}", lose if fault == "fitted" else lambda: why)
     monkeypatch.setattr("unmix.jobs.run.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
     _, err = command("warm", *kind, code=1)
@@ -293,16 +295,17 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, in
     given = tmp_path / "given"
     monkeypatch.setenv("UNMIX_CACHE_DIR", str(given))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    for function in (folders.cache_folder, folders.common_folder):
-        monkeypatch.setattr(f"unmix.compiled.cache.{function.__name__}", function.__wrapped__)
-        monkeypatch.setattr(folders, function.__name__, function.__wrapped__)
+    for name in ("cache_folder", "common_folder"):
+        monkeypatch.setattr(cache, name, getattr(cache, name).__wrapped__)
     ours = json.loads(command("env", "--json")[0])
     assert ours["compiled code"].startswith(str(given)) and not {"also loaded from", "not used"} & set(ours)
     given.chmod(mode)
     (given / "of this version").mkdir()
     (given / "of this version").chmod(inner)
-    usable = folders.usable
-    monkeypatch.setattr(folders, "usable", lambda folder: not folder.is_relative_to(given) and usable(folder))
+    safe_folder = cache.safe_folder
+    monkeypatch.setattr(
+        cache, "safe_folder", lambda folder, make=False: None if make and folder == given else safe_folder(folder, make)
+    )
     facts = json.loads(command("env", "--json")[0])
     assert facts["compiled code"].startswith(str(tmp_path / "own")) and str(given) in facts[named]
 

@@ -28,7 +28,7 @@ from ..arrays.nmf import (
     unit_of,
 )
 from ..blocks import BlockPlan, cores, parse_size, plan_blocks
-from ..compiled.cache import seconds_compiling
+from ..compiled.cache import WATCH
 from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import Scene, capped, counts_of, extract_endmembers, signal_of
@@ -112,7 +112,7 @@ def nmf_scene(
     with one_device(device, threads) as machine, Outputs(folder, scene.stem, form, suffixes, watch) as outputs:
         outputs.refuse_unfinished(overwrite)
         outputs.refuse_existing(overwrite, can_skip=False)
-        began, compiled_before = time.perf_counter(), seconds_compiling()
+        began, compiled_before = time.perf_counter(), WATCH.seconds
         how = endmembers, across_gaps, "auto" if count is None else count, start, seed
         initial = starting_endmembers(scene, used, nodata, *how, budget, threads)
         E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
@@ -129,9 +129,9 @@ def nmf_scene(
             held = pixels.plan_memory(budget, gpu_budget if gpu else None, outputs.folder)
             engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
-            compiled, began_descending = seconds_compiling(), time.perf_counter()
+            compiled, began_descending = WATCH.seconds, time.perf_counter()
             E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
-            descending = time.perf_counter() - began_descending - (seconds_compiling() - compiled)
+            descending = time.perf_counter() - began_descending - (WATCH.seconds - compiled)
             factors = Endmembers(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), initial.wavelengths, None,
                 f"nmf ({loss}) from {initial.source}",
@@ -143,7 +143,7 @@ def nmf_scene(
                 engine.close()
         if pixels.below:
             log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
-        compiling, total = seconds_compiling() - compiled_before, time.perf_counter() - began
+        compiling, total = WATCH.seconds - compiled_before, time.perf_counter() - began
         seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
         report = what_was_read(scene, used, nodata, command, how_read) | {
             "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiled.cache import cache_folder, common_folder, seconds_compiling, unkept, why_not_used
+from ...compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ...endmembers.cone import amounts
 from ...errors import OutputError
 from ...methods import METHODS
@@ -77,7 +77,7 @@ def warm(
     elsewhere = why_not_used()
     if elsewhere is not None:
         raise OutputError(f"{elsewhere}, so the code would be kept in {cache_folder()}; name that folder, or none")
-    lost_before, compiled_before = len(unkept()), seconds_compiling()
+    lost_before, compiled_before = len(WATCH.lost), WATCH.seconds
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
             path = Path(folder) / "warm.hdr"
@@ -98,9 +98,9 @@ def warm(
                     )  # of a cone, which is not taken where brightness does not vary, as here
                     fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
-    lost = unkept()[lost_before:]
+    lost = WATCH.lost[lost_before:]
     common = common_folder()
-    if common is not None and seconds_compiling() > compiled_before + WAS_THERE:
+    if common is not None and WATCH.seconds > compiled_before + WAS_THERE:
         raise OutputError(
             f"UNMIX_CACHE_DIR={common}: this user cannot write there, so what was compiled is kept in {cache_folder()}"
         )
@@ -111,9 +111,9 @@ def warm(
 @contextlib.contextmanager
 def timed(what: str) -> Iterator[list[float]]:
     """Yield a list that holds the seconds of compiling at the end."""
-    before, began, seconds = seconds_compiling(), time.perf_counter(), list[float]()
+    before, began, seconds = WATCH.seconds, time.perf_counter(), list[float]()
     yield seconds
-    seconds.append(seconds_compiling() - before)
+    seconds.append(WATCH.seconds - before)
     log.debug(f"{what}: {time.perf_counter() - began:.1f} s in all")
 
 

@@ -1,0 +1,457 @@
+"""Keep compiled code on disk, for CPU and GPU, where nobody else can put code of theirs in its place.
+
+Numba's own cache has eight faults that affect a program run from cron. Beside each, what this one does:
+
+* it looks at the function's file alone, so callers of an edited function stay stale: a folder is named after a hash of all sources;
+* it fails at import where it finds no folder to write to: here code is then compiled without a cache, or loaded from a common folder;
+* it may confuse closures of one name that several processes compiled: here they are named after their cells (`jit`);
+* two processes at once may both write data file number 1: here a file is named after what is in it, and there is no index;
+* it runs whatever code it finds: here nobody else may write to the file, its folder, or any folder on the path;
+* a file that a power failure cut off ends every later run: here it is on the disk before it has its name, and has a digest;
+* it keeps the code of every version for ever: here it is removed where no process has looked for it in 90 days;
+* it keeps old code as that of new sources, where these change while a process runs: here such a process keeps nothing.
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import pickle
+import re
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import event, types
+from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
+
+log = logging.getLogger("unmix")
+PACKAGE = Path(__file__).parents[1]
+IMPORTS = re.compile(r"^ *from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+NOBODY = 65534  # stands for all users whom a container or a network file system does not know
+DIGEST_BYTES = 32
+MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
+KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
+# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault.
+SETTINGS = (
+    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
+    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
+    "SLP_VECTORIZE",
+)  # fmt: skip
+SECONDS_BEFORE_MESSAGE = 1.0  # of compiling
+# Seconds of one core where nothing is compiled: `nmf` 9, `check` 14, `run` 17, and 22 with 498 spectra; `count` ends after 2.
+USUALLY = "which takes 10 to 25 s, longer where other programs use the processor"
+
+
+def _state_of(file: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written or replaced: its time, its size and its inode."""
+    status = os.stat(file)
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _states(folder: str, above: frozenset[str] = frozenset()) -> dict[Path, tuple[int, int, int]]:
+    """Return the states of the sources in a folder; none where it is in a zip file, or installed without them."""
+    states, real = dict[Path, tuple[int, int, int]](), os.path.realpath(folder)
+    for entry in os.scandir(folder) if os.path.isdir(folder) and real not in above else ():  # a link may lead round
+        if entry.is_dir() and entry.name != "__pycache__":
+            states |= _states(entry.path, above | {real})
+        elif entry.name.endswith(".py") and entry.is_file():
+            states[Path(entry.path)] = _state_of(Path(entry.path))
+    return states
+
+
+# The sources as they are when this module is imported, before any function is compiled: 4 ms.
+STATES = _states(str(PACKAGE))
+
+
+@functools.cache
+def _imported(source: Path) -> list[Path]:
+    """Return the files of this package that one of them imports, at any place in it; for another file, the whole package."""
+    if source not in STATES:
+        return list(STATES)
+    files = []
+    for dots, name, in_parentheses, on_line in IMPORTS.findall(source.read_text(encoding="utf-8")):
+        target = source.parents[len(dots) - 1].joinpath(*name.split("."))
+        below = [word.split()[0] for word in (in_parentheses or on_line).split(",") if word.strip()]
+        files += [target.with_suffix(".py"), target / "__init__.py", *(target / f"{word}.py" for word in below)]
+    return [file for file in files if file in STATES]
+
+
+@functools.cache
+def sources_of(*files: Path) -> list[Path]:
+    """Return files with all of this package that they import, directly or not."""
+    sources, todo = set(files), list(files)
+    while todo:
+        new = set(_imported(todo.pop())) - sources
+        sources |= new
+        todo += new
+    return sorted(sources)
+
+
+@functools.cache
+def _digest_of(source: Path) -> bytes:
+    return hashlib.sha256(source.read_bytes()).digest()
+
+
+def key_of(sources: Iterable[Path]) -> str:
+    """Return a hash of all sources that may be compiled into a function; an edit in `nmf` keeps the code of `pixels`."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sources:
+        digest.update(path.name.encode() + _digest_of(path))
+    return digest.hexdigest()[:16]
+
+
+def files_of(function: Callable[..., Any]) -> list[Path]:
+    """Return the files of a function and of all functions in its cells, at any depth: they may have been handed over from elsewhere."""
+    functions = [function]
+    for each in functions:  # which grows
+        cells = (cell.cell_contents for cell in each.__closure__ or ())
+        functions += {cell.py_func for cell in cells if hasattr(cell, "py_func")} - set(functions)
+    return sorted({Path(each.__code__.co_filename).absolute() for each in functions})
+
+
+def trusted_users() -> frozenset[int]:
+    """Return root, this user and whoever installed unmix: they can change the program itself, so their code may be run."""
+    return frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
+
+
+def safe_folder(folder: Path, make: bool = False) -> Path | None:
+    """Return the real path of a folder, if nobody but `trusted_users` can write to it or replace it, or any folder on the path.
+
+    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write but only owners
+    delete, is accepted on the way if the next one is not such a folder. Links must be theirs, and are followed first: what counts is
+    the path that they lead to. With ``make``, missing folders are made, for this user alone. `OSError` where one cannot be made.
+    """
+    users, others_before = trusted_users(), 0
+    if any(os.path.islink(place) and os.lstat(place).st_uid not in users for place in (folder, *folder.parents)):
+        return None
+    real = Path(os.path.realpath(folder))
+    for place in (*reversed(real.parents), real):
+        if make and not os.path.lexists(place):
+            with contextlib.suppress(FileExistsError):  # another process or thread has made it by now
+                os.mkdir(place, 0o700)
+        status = os.lstat(place)
+        others = status.st_mode & OTHERS_WRITE
+        unsafe = others and (others_before or not status.st_mode & stat.S_ISVTX)
+        if unsafe or status.st_uid not in users or not stat.S_ISDIR(status.st_mode):
+            return None
+        others_before = others
+    return None if others_before else real
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Return whether the status is of a plain file that nobody but `trusted_users` can write to."""
+    return stat.S_ISREG(status.st_mode) and status.st_uid in trusted_users() and not status.st_mode & OTHERS_WRITE
+
+
+def read_trusted(path: Path) -> bytes:
+    """Return the content of a file of compiled code; nothing where it is not there, or anybody else may have written it.
+
+    The file itself is looked at, too: since its folder was, a program that tidies up may have removed that, and another user may have
+    made it again.
+    """
+    with contextlib.suppress(OSError):
+        if safe_folder(path.parent) is not None:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                return file.read() if is_trusted(os.fstat(file.fileno())) else b""
+    return b""
+
+
+def given_folder() -> Path | None:
+    """Return ``$UNMIX_CACHE_DIR``; empty counts as unset, since it would mean whatever folder the process was started in."""
+    given = os.environ.get("UNMIX_CACHE_DIR")
+    with contextlib.suppress(OSError):  # relative to a folder that is there no more
+        return Path(given).absolute() if given else None  # absolute, since the working directory may change
+    return None
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder for compiled code, or None where none can be written safely: then nothing is kept.
+
+    The first that is this user's, and safe, of: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder
+    in the system's temporary directory. Anybody else who can write there, or to a folder on the path, could make us run their code.
+    """
+    if not STATES:  # without its sources code has no name
+        return None
+    home = Path(os.path.expanduser("~/.cache/unmix"))
+    candidates = [given_folder(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix"), home]
+    with contextlib.suppress(FileNotFoundError):  # no folder at all is writable
+        candidates.append(Path(tempfile.gettempdir(), f"unmix-{os.getuid()}"))
+    for candidate in candidates:
+        # A relative one, of an empty variable, would be in whatever folder the process was started in.
+        if candidate is not None and candidate.is_absolute():
+            with contextlib.suppress(OSError):
+                folder = safe_folder(candidate, make=True)
+                if folder is not None and os.stat(folder).st_uid == os.geteuid():
+                    tempfile.TemporaryFile(dir=folder).close()
+                    return folder
+    return None
+
+
+@functools.cache
+def common_folder() -> Path | None:
+    """Return ``$UNMIX_CACHE_DIR`` if it is not ours, but all code in it that can be read may be loaded; None else."""
+    with contextlib.suppress(OSError):
+        given = safe_folder(given_folder() or Path(os.devnull))
+        if given is not None and given != cache_folder():
+            # Those of other versions may be closed to us.
+            readable = [folder for folder in given.iterdir() if os.access(folder, os.R_OK | os.X_OK)]
+            files = [file for folder in readable for file in folder.glob("*.nbc")]
+            if all(map(safe_folder, readable)) and all(is_trusted(os.lstat(file)) for file in files):
+                return given
+    return None
+
+
+def why_not_used() -> str | None:
+    """Return why ``$UNMIX_CACHE_DIR`` is neither ours nor one that code is loaded from; None where it is, or is not set."""
+    given = given_folder()
+    if given is None or cache_folder() == Path(os.path.realpath(given)) or common_folder() is not None:
+        return None
+    return f"UNMIX_CACHE_DIR={given}: others may write there or to something in it, or it cannot be written or read"
+
+
+@functools.cache
+def remove_unused(cache: Path) -> None:
+    """Remove unused code from a cache, once a process; nothing else that may lie there, and nothing that cannot be removed.
+
+    A cache that ``UNMIX_CACHE_DIR`` names is left alone: it may be for all users, whose processes leave no trace.
+    """
+    given = given_folder()
+    if given is not None and cache == Path(os.path.realpath(given)):
+        return
+    for folder in [path for path in cache.iterdir() if KEY.fullmatch(path.name) and not path.is_symlink()]:
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > MOST_DAYS_UNUSED * 86400.0:
+                for path in [*sorted(folder.rglob("*"), reverse=True), folder]:  # a folder after what is in it
+                    with contextlib.suppress(OSError):
+                        (path.unlink if path.suffix in CODE else path.rmdir)()
+
+
+class Watch(event.Listener):
+    """Measure the time that Numba compiles (``seconds``), and log once why it takes long, after a second in all.
+
+    ``lost`` has a reason for each piece of code that could not be kept. Compilations hold Numba's lock, and those of called functions
+    are nested. Numba tells of those for the CPU, where they begin and end, also by an error. Of kernels nobody tells but the cache,
+    which is asked for each before and gets it after; of one that fails to compile it hears no more.
+    """
+
+    def __init__(self) -> None:
+        self.depth, self.seconds, self.since = 0, 0.0, -1.0
+        self.timer, self.said = threading.Timer(0.0, self.say), False
+        self.lost: list[str] = []
+
+    def on_start(self, event: Any) -> None:
+        """Count a compilation that starts."""
+        self.depth += 1
+        if self.depth == 1:
+            self.begin()
+
+    def on_end(self, event: Any) -> None:
+        """Count a compilation that ends."""
+        self.depth -= 1
+        if self.depth == 0:
+            self.end()
+
+    def begin(self) -> None:
+        """Note that compiling starts."""
+        self.timer.cancel()
+        self.since = time.perf_counter()
+        if not self.said:
+            self.timer = threading.Timer(max(0.0, SECONDS_BEFORE_MESSAGE - self.seconds), self.say)
+            self.timer.daemon = True
+            self.timer.start()
+
+    def end(self) -> None:
+        """Note that compiling ends, if it has started."""
+        self.timer.cancel()
+        if self.since >= 0.0:
+            self.seconds += time.perf_counter() - self.since
+            self.since = -1.0
+
+    def lose(self, why: str) -> None:
+        """Note that code could not be kept, and warn once."""
+        if not self.lost:
+            log.warning(f"{why}: what is compiled is not kept")
+        self.lost.append(why)
+
+    def say(self) -> None:
+        """Log what takes so long."""
+        self.said = True
+        advice = "the code is kept on disk, so this is done once"
+        if not cache_folder():
+            # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
+            variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
+            advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
+        log.info(f"compiling for this type of data and this task, {USUALLY}; {advice}")
+
+
+WATCH = Watch()
+event.register("numba:compile", WATCH)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file of compiled code, which is there as a whole or not at all; `OSError` where it cannot be written."""
+    if safe_folder(path.parent, make=True) is None:
+        raise PermissionError("others may write there")
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:  # Ctrl-C too: nobody would remove it later
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+class Store:
+    """The machine code of ``function``, a file for each signature and processor, as ``dumps`` pickles it.
+
+    A file has the name of what is in it, and says again what that is. It gets the name in one step, so there is nothing to lock.
+    """
+
+    def __init__(self, function: Callable[..., Any], dumps: Callable[[Any], bytes]) -> None:
+        self.function, self.dumps = function, dumps
+
+    @functools.cached_property
+    def sources(self) -> str | None:
+        """The key of the function's sources; None where they are no more those that this process runs.
+
+        A long process whose package is updated would keep the code that it has imported as that of the sources that it finds now. Asked
+        when first used: a run has a hundred compiled functions, of which it calls ten; to find the keys of all took 0.1 s.
+        """
+        with contextlib.suppress(OSError):  # one is there no more
+            sources = sources_of(*files_of(self.function))
+            key = key_of(sources)  # before the states are compared
+            if all(_state_of(path) == STATES.get(path) for path in sources if path.is_relative_to(PACKAGE)):
+                return key
+        return None
+
+    def path_of(self, key: Any) -> tuple[Path, str]:
+        """Return the path within a cache of the file for a key, and what the file says that it holds."""
+        code = self.function.__code__
+        file = Path(code.co_filename).absolute()
+        # The same in every installation, so that all of a version can load what one has kept.
+        place = file.relative_to(PACKAGE) if file.is_relative_to(PACKAGE) else file
+        python = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+        held = repr((self.sources, str(place), code.co_firstlineno, self.function.__qualname__, python, key))
+        name = f"{self.function.__name__}.{hashlib.sha256(held.encode()).hexdigest()[:32]}.nbc"
+        return Path(self.sources or "", name), held
+
+    def load(self, key: Any) -> Any:
+        """Return what was saved under a key, or None where it is not there, or not as it was written."""
+        if self.sources is None:
+            return None
+        path, held = self.path_of(key)
+        for folder in (cache_folder(), given_folder()):
+            content = read_trusted(folder / path) if folder is not None else b""
+            if hashlib.sha256(content[DIGEST_BYTES:]).digest() == content[:DIGEST_BYTES]:
+                found, data = pickle.loads(content[DIGEST_BYTES:])
+                if found == held:
+                    with contextlib.suppress(OSError):
+                        os.utime((folder / path).parent)  # it is in use, see `remove_unused`
+                    return data
+        return None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save an object under a key, for this user alone; note where it cannot be written, as on a full disk."""
+        own, (path, held) = cache_folder(), self.path_of(key)
+        if self.sources is None:
+            WATCH.lose("unmix was updated while this process ran")
+        elif own is not None:
+            try:
+                write(own / path, self.dumps((held, data)))
+                remove_unused(own)
+            except OSError as error:
+                WATCH.lose(f"{(own / path).parent}: {error.strerror or error}")
+
+
+def fields_in(sig: Any) -> set[tuple[str, ...]]:
+    """Return name and fields of every NamedTuple type in a signature, at any depth.
+
+    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
+    file imports.
+    """
+    fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
+    inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
+    return fields.union(*map(fields_in, inner))
+
+
+@functools.cache
+def _kept(cache_class: type) -> type:
+    """Return a cache of Numba's that keeps code in a `Store`; its keys of closures are the same in the next process."""
+    for_cpu = issubclass(cache_class, FunctionCache)
+
+    class Form(cache_class._impl_class):  # type: ignore[name-defined, misc]
+        """The form of code in a file. It is its own locator, with no place: the store looks for the folder, when it is used."""
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            self._locator, self._filename_base = self, function.__name__
+            self._py_file, self._lineno = function.__code__.co_filename, function.__code__.co_firstlineno
+
+        def get_cache_path(self) -> str:
+            return os.devnull
+
+        def get_source_stamp(self) -> str:
+            return ""
+
+        def ensure_cache_path(self) -> None:
+            pass
+
+    class Kept(cache_class):  # type: ignore[misc]
+        _impl_class = Form
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)
+            # Numba loads and saves through this alone.
+            self._cache_file = Store(function, self._cache_file._dump)  # type: ignore[has-type]
+
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
+            # Our name holds the cells, and our folder is keyed by the sources behind them.
+            settings = tuple(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS)
+            key = str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
+            if for_cpu:
+                return key
+            # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
+            version = getattr(sys.modules.get("numba_cuda"), "__version__", None)
+            return *key, getattr(self, "_launch_config_key", None), version
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
+            if for_cpu:
+                rtsys.initialize(target_context)
+            try:
+                found = self._load_overload(sig, target_context)
+            except Exception as error:  # whatever another program has left under that name may fail in any way
+                log.debug(f"compiling again: {self._py_func.__qualname__}: {type(error).__name__}: {error}")
+                found = None
+            if found is None and not for_cpu:
+                WATCH.begin()
+            return found
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            if not for_cpu:
+                WATCH.end()
+            super().save_overload(sig, data)
+
+    return Kept
+
+
+def keep(dispatcher: Any, cache_class: type) -> Any:
+    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it."""
+    if hasattr(dispatcher, "_cache"):  # not plain Python, nor the simulator
+        dispatcher._cache = _kept(cache_class)(dispatcher.py_func)
+    return dispatcher
