@@ -2,7 +2,6 @@
 
 import json
 
-import naive
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
@@ -21,6 +20,7 @@ from unmix.jobs.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem
+from unmix.reference.penalties import l1_path
 
 
 @pytest.mark.parametrize(("L", "p"), [(30, 6), (60, 60), (40, 90)])
@@ -28,7 +28,7 @@ def test_every_breakpoint(L, p):
     random = np.random.default_rng(p)
     E, w = random.uniform(0, 1, (L, p)), random.uniform(0.2, 2, p)
     for y in scene(random, E, 8, 0.02):
-        found, expected = unmix.path(y, E, w), naive.lasso_path(E, y, w)
+        found, expected = unmix.path(y, E, w), l1_path(E, y, w)
         np.testing.assert_allclose(found.lambdas, [l1 for l1, _ in expected], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.abundances, [a for _, a in expected], atol=1e-9)
         assert found.kappa.max() < 1e-12

@@ -18,6 +18,7 @@ from unmix.jobs.verify import verify
 from unmix.methods import choose
 from unmix.problem import plan_problem
 from unmix.problem.ridge import Ridge, with_ridge
+from unmix.reference.penalties import Rows
 
 
 def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
@@ -29,19 +30,10 @@ def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
     return E, A @ E.T + noise * random.standard_normal((N, L)), A
 
 
-def cost_of(E, Y, X, l21):
-    return 0.5 * np.square(Y - X @ E.T).sum() + l21 * np.sqrt(np.square(X).sum(axis=0)).sum()
-
-
 def gap_of(E, Y, X, l21):
-    """Return the duality gap over the cost, in extended precision; the dual point is a multiple of the residuals."""
+    """Return the duality gap over the cost, in extended precision."""
     E, Y, X = (values.astype(np.longdouble) for values in (E, Y, X))
-    R = Y - X @ E.T
-    lengths = np.sqrt(np.square(np.maximum(R @ E, 0)).sum(axis=0))
-    theta = R * min(1, l21 / max(lengths.max(), np.longdouble(1e-300)))
-    dual = 0.5 * np.square(Y).sum() - 0.5 * np.square(Y - theta).sum()
-    cost = cost_of(E, Y, X, l21)
-    return float((cost - dual) / cost)
+    return Rows(E).add(Y, X).gap(l21)
 
 
 def proximal(E, Y, l21, steps=20000):
@@ -69,8 +61,8 @@ def test_the_optimum_of_all_pixels(share):
     found = unmix.collaborative(Y, E, l21)
     other = proximal(E, Y, l21)
     assert found.gap <= 1e-6 and gap_of(E, Y, found.abundances, l21) <= 1e-6
-    assert cost_of(E, Y, found.abundances, l21) <= cost_of(E, Y, other, l21) * (1 + 1e-6)
-    np.testing.assert_allclose(found.objective, cost_of(E, Y, found.abundances, l21), rtol=1e-9)
+    assert Rows(E).add(Y, found.abundances).cost(l21) <= Rows(E).add(Y, other).cost(l21) * (1 + 1e-6)
+    np.testing.assert_allclose(found.objective, Rows(E).add(Y, found.abundances).cost(l21), rtol=1e-9)
     np.testing.assert_allclose(found.abundances, other, atol=2e-3)
     np.testing.assert_allclose(found.scales, np.sqrt(np.square(found.abundances).sum(axis=0)), rtol=1e-2, atol=1e-3)
     kept = found.scales > 0
