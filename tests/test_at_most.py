@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import falsify, falsify_record, write_csv, write_cube
+from conftest import falsify, falsify_record, read_map, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -177,10 +177,7 @@ def folder(tmp_path):
     Y = scene(random, E, 63, 0.01).reshape(7, 9, 30)
     Y[0, 0], Y[0, 1] = 0.0, np.nan
     write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
-    text = write_csv(tmp_path / "e.csv", E).read_text().splitlines()
-    (tmp_path / "e.csv").write_text(
-        "\n".join(f"{line},{'class' if i == 0 else 'ab'[i % 2]}" for i, line in enumerate(text))
-    )
+    write_csv(tmp_path / "e.csv", E, classes=["ba"[j % 2] for j in range(60)])
     (tmp_path / "w.txt").write_text("\n".join(str(1 + band % 3) for band in range(30)))
     return tmp_path
 
@@ -190,13 +187,9 @@ def words_for(folder, **further):
     return own | {"certificate": True} | further
 
 
-def read(folder, name, bands):
-    return np.fromfile(folder / f"o/s_{name}.img", "<f4").reshape(7, bands, 9).transpose(0, 2, 1)
-
-
 def test_a_run_and_its_record(folder):
     report = unmix.run(folder / "s.hdr", **words_for(folder, device="auto"))
-    A, held = read(folder, "abundance", 60), report["at_most"]["pixels"]
+    A, held = read_map(folder / "o/s", "abundance"), report["at_most"]["pixels"]
     there = (A > 0).sum(axis=2)
     there[0, 1] = -1
     assert report["device"] == "cpu" and report["path"] == "at_most" and report["asked"]["at_most"] == 3
@@ -207,7 +200,9 @@ def test_a_run_and_its_record(folder):
     E = load_for(folder / "e.csv", cube, used.index, None, None, None).matrix
     own = unmix.solve(Y, E, method="nnls", at_most=3)
     np.testing.assert_allclose(A.reshape(63, 60)[own.valid], own.abundances[own.valid], atol=1e-7)
-    np.testing.assert_array_equal(read(folder, "certificate", 3)[..., 2].ravel()[own.valid], own.steps[own.valid])
+    np.testing.assert_array_equal(
+        read_map(folder / "o/s", "certificate")[..., 2].ravel()[own.valid], own.steps[own.valid]
+    )
     assert verify(folder / "o/s", everything=True).faults == []
     again = unmix.run(folder / "s.hdr", skip_existing=True, **words_for(folder))
     assert again.get("skipped")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, P, falsify, write_cube
+from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, write_csv, write_cube
 from scipy.optimize import nnls
 
 import unmix
@@ -72,8 +72,7 @@ def run(folder, Y, *, name="x", checked=True, **words):
         assert verify(folder / name / "x", everything=True).faults == []
     header = (folder / name / "x_montecarlo.hdr").read_text()
     bands = header.split("band names = {")[1].split("}")[0].split(", ")
-    values = np.fromfile(folder / name / "x_montecarlo.img", "<f4").reshape(-1, len(bands), SAMPLES)
-    return values.transpose(0, 2, 1), bands
+    return read_map(folder / name / "x", "montecarlo"), bands
 
 
 def sums_by_class(A):
@@ -215,9 +214,7 @@ def test_verify_passes_over_draws_without_a_unique_answer(tmp_path, method, case
     E = random.random((bands, spectra)) + 0.1
     if case.startswith("twins"):
         E[:, 1] = E[:, 0]
-    rows = [["name", "class", *map(str, range(1, bands + 1))]]
-    rows += [[f"e{j}", "ab"[j % 2], *(repr(float(v)) for v in E[:, j])] for j in range(spectra)]
-    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "library.csv", E, classes=["ab"[j % 2] for j in range(spectra)])
     A = random.dirichlet(np.ones(spectra - 2), (3, 6))
     Y = A @ E[:, 2:].T
     write_cube(tmp_path / "x.hdr", Y)
@@ -235,13 +232,6 @@ def test_many_draws_share_what_they_can(setting):
     draws = plan_draws(problem, sums, DrawChoice(500, 4, 0, True), 10**9)
     assert len(draws.which) == 500 and len(draws.sets) == 4  # npv always, and all but one of the others
     assert len(plan_draws(problem, sums, DrawChoice(500, None, 0, True), 10**9).sets) == 1
-
-
-def test_verify_finds_another_deviation(setting):
-    folder, _, Y, _ = setting
-    run(folder, Y, monte_carlo=5)
-    falsify(folder / "x/x", "montecarlo", LINES, lambda values: np.add.at(values, 0, 1e-3))
-    assert "means and deviations over draws" in verify(folder / "x/x", everything=True).faults[0]
 
 
 @pytest.mark.parametrize(

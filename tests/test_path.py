@@ -276,8 +276,7 @@ def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
     random = np.random.default_rng(0)
     E = library(random, 50, 30)
     names = [f"mineral {chr(97 + j // 10)}{j % 10} x" for j in range(30)]
-    rows = [["name", *map(str, range(1, 51))], *([n, *map(repr, e.tolist())] for n, e in zip(names, E.T))]
-    (tmp_path / "lib.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "lib.csv", E, names=names)
     command("synth", tmp_path / "s", "--like", "dc1", "-e", tmp_path / "lib.csv", "--seed", "2")
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "lib.csv", method="nnls", l1=0.05, device="cpu", browse=False)
     found = unmix.compare(tmp_path / "s", tmp_path / "s_truth_abundance.hdr")

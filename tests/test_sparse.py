@@ -157,16 +157,6 @@ def test_a_run(tmp_path):
     assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
-def test_the_same_bytes_for_any_block_and_thread(tmp_path):
-    path, lib, _ = files_of(tmp_path, 60)
-    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False, "l1": 0.02}
-    digests = [
-        unmix.run(path, memory=memory, threads=threads, out_dir=tmp_path / str(k), **words)["digests"]
-        for k, (memory, threads) in enumerate((("1G", 1), ("200k", 2), ("80k", 1)))
-    ]
-    assert digests[0] == digests[1] == digests[2]
-
-
 def test_on_the_command_line(tmp_path):
     path, lib, _ = files_of(tmp_path)
     command("run", path, "-e", lib, "--method", "nnls", "--l1", "0.03", "-q")
