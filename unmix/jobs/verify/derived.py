@@ -142,8 +142,9 @@ class Draws:
         count = self.materials if self.choice.spectra is None else self.choice.spectra
         self.sets = drawn_spectra(self.classes.members, count, self.choice.draws, self.choice.seed)
         rest = np.arange(self.materials, len(solved.library.names))
-        matrices = [solved.library.matrix[:, np.append(columns, rest)] for columns in self.sets]
-        self.factors = [noise_factor(E, solved.noise) for E in matrices] if self.choice.has_noise else []
+        drawn = {columns.tobytes(): np.append(columns, rest) for columns in self.sets}
+        factors = {key: noise_factor(solved.library.matrix[:, columns], solved.noise) for key, columns in drawn.items()}
+        self.factors = [factors[columns.tobytes()] for columns in self.sets] if self.choice.has_noise else []
         self.left = 2**62 if everything else max(self.choice.draws, MOST_SYSTEMS)
 
     def wrong(
@@ -163,26 +164,32 @@ class Draws:
         blur : float
             By how much what is written may be off, because it is stored in steps.
         """
-        solved, wrong = self.solved, np.zeros(len(A), bool)
+        wrong = np.zeros(len(A), bool)
         count = min(len(A), self.left // self.choice.draws)
         if not count:
             return wrong
         self.left -= count * self.choice.draws
         some = np.linspace(0, len(A) - 1, count).round().astype(int)
-        clear = np.ones(count, bool)
+        together = max(1, MOST_SYSTEMS // self.choice.draws)  # as much noise as is held at a time
+        for part in np.split(some, range(together, count, together)):
+            expected, clear = self.of_pixels(A[part], Y[part], line, places[part])
+            off = np.abs(written[:, part].T - expected)
+            near = off <= RELATIVE_TOLERANCE * np.abs(expected) + ABSOLUTE_TOLERANCE + blur
+            wrong[part] = clear & ~near.all(axis=1)
+        return wrong
+
+    def of_pixels(self, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what some pixels of a line should have (n, bands), and which of them have unique abundances in each draw."""
+        solved, clear = self.solved, np.ones(len(Y), bool)
+        assert self.classes is not None
 
         def solve(drawn: np.ndarray, E: np.ndarray) -> np.ndarray:
             clear[:] &= solved.is_unique(drawn, E)
             return solved.solve(drawn, E)
 
-        Y, A = Y[some], A[some]
-        assert self.classes is not None and solved.method is not None
         shade = solved.has_shade and solved.w is None
-        noises = self.noises(Y, A, line, places[some]) if self.factors else None
-        expected = over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade)
-        off = np.abs(written[:, some].T - expected)
-        wrong[some] = clear & ~(off <= RELATIVE_TOLERANCE * np.abs(expected) + ABSOLUTE_TOLERANCE + blur).all(axis=1)
-        return wrong
+        noises = self.noises(Y, A, line, places) if self.factors else None
+        return over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade), clear
 
     def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
         """Return the noise (n, L) of some pixels of a line in each draw."""

@@ -13,7 +13,7 @@ from ...io.window import Tied
 from ...library import Endmembers, load
 from ...methods import MESMA, SOLVERS, Method, choose
 from ...outputs.run_record import normalize_of
-from ...problem import Weighting, less_shade, plan_problem
+from ...problem import Problem, Weighting, less_shade, plan_problem
 from ...problem.ridge import Ridge
 from ...reference.abundances import METHODS, of_pixels
 from ...reference.at_most import best_move
@@ -62,6 +62,7 @@ class SolvedScene:
             np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset")
         )
         self.bands, self.library = Bands(index, gain, offset), load(stem.with_name(stem.name + "_endmembers.csv"))
+        self.planned: dict[bytes, Problem] = {}  # by the spectra of each draw
         self.buffer = np.empty(bytes_per_line(scene), np.uint8)
         self.w: np.ndarray | None = None
         self.weights: np.ndarray | None = None
@@ -151,11 +152,15 @@ class SolvedScene:
         from ...arrays.pixels import all_bands, solve_pixels
 
         assert self.method is not None
-        names = tuple(map(str, range(E.shape[1])))
-        own = choose("fcls" if self.has_shade else self.method.name)
-        problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
-        problem = replace(problem, penalty=self.penalty) if self.penalty is not None else problem
-        return solve_pixels(Y, problem, len(names), "cpu", None).delta <= MOST_DELTA
+        problem = self.planned.get(E.tobytes())
+        if problem is None:
+            names = tuple(map(str, range(E.shape[1])))
+            own = choose("fcls" if self.has_shade else self.method.name)
+            problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
+            problem = self.planned[E.tobytes()] = replace(
+                problem, penalty=np.empty(0) if self.penalty is None else self.penalty
+            )
+        return solve_pixels(Y, problem, E.shape[1], "cpu", None).delta <= MOST_DELTA
 
     def solve_at_most(self, Y: np.ndarray, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return what pixels (n, L) with at most K endmembers should have: nnls on the support that was written, if nothing betters it.
