@@ -132,10 +132,6 @@ def test_the_noise_regression_is_least_squares(tmp_path):
         assert power == pytest.approx(naive.noise_of_band(Y, i), rel=1e-4)
 
 
-def test_a_scratch_file_where_memory_is_short(scene):
-    assert extract(scene, 3, budget=6000).pixels == extract(scene, 3).pixels
-
-
 @pytest.mark.parametrize(
     ("count", "name", "fault"), [(99, "vca", "from 1 to 20"), (0, "vca", "from 1"), (3, "magic", "vca")]
 )

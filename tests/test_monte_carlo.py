@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, write_csv, write_cube
-from scipy.optimize import nnls
+from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, write_csv, write_cube
 
 import unmix
 from unmix.arrays.pixels import all_bands
@@ -100,22 +99,6 @@ def test_noise_alone_against_noisy_copies(setting, method, normalized):
         axis=-2
     ) / spread**4  # large where a class is seldom seen
     assert np.all(np.abs(deviation - spread) < 5 * spread * np.sqrt(np.maximum(fourth - 1, 1) / 1600) + 1e-6)
-
-
-def test_draws_of_spectra_against_scipy(setting):
-    folder, E, Y, _ = setting
-    found, _ = run(folder, Y, monte_carlo=6, draw_spectra=3, noise="none", seed=4)
-    sums = ClassSums.of(load(folder / "library.csv"), False)
-    random = np.random.Generator(np.random.PCG64(4))
-    draws = []
-    for _ in range(6):
-        chosen = class_even(sums, 3, random)
-        A = np.zeros((LINES, SAMPLES, P))
-        for place in np.ndindex(LINES, SAMPLES):
-            A[place][chosen] = nnls(E[:, chosen], Y[place])[0]
-        draws.append(np.concatenate([sums_by_class(A), A.sum(axis=-1, keepdims=True)], axis=-1))
-    np.testing.assert_allclose(found[..., :4], np.mean(draws, axis=0), atol=1e-6)
-    np.testing.assert_allclose(found[..., 4:], np.std(draws, axis=0, ddof=1), atol=1e-6)
 
 
 @pytest.mark.slow

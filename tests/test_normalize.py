@@ -7,6 +7,7 @@ from exact import FAMILIES, Reference
 from flint import fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lattices import rational
 
 import unmix
 from unmix.certificate import MASKED, NODATA, SOLVED, divide
@@ -14,15 +15,9 @@ from unmix.devices import simulated
 from unmix.jobs.verify import verify
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
+from unmix.reference.fractions import fractions, weights_of
 
 KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")
-
-
-def fractions(A, E, kind):
-    """Fractions and scale of abundances (N, p), by numpy."""
-    w = np.linalg.norm(E, axis=0) if kind == "length" else np.ones(E.shape[1])
-    scale = A @ w
-    return np.divide(A * w, scale[:, None], out=np.zeros(A.shape), where=scale[:, None] > 0), scale
 
 
 def scene(folder, Y, E):
@@ -51,7 +46,7 @@ def test_a_run_writes_fractions_and_scale(tmp_path, method, kind):
     unmix.run(tmp_path / "x.hdr", method=method, normalize=kind, certificate=True, **words)
     stem = tmp_path / "o/x"
     plain = unmix.solve(Y, E, method=method)
-    expected, scale = fractions(plain.abundances.reshape(-1, 4), E, kind)
+    expected, scale = fractions(plain.abundances.reshape(-1, 4), weights_of(E, kind))
     good = plain.valid.ravel()
     written = read_map(stem, "abundance").reshape(54, -1)
     np.testing.assert_allclose(written[good][:, :4], expected[good], atol=1e-7)
@@ -105,20 +100,15 @@ def beyond(E, Y, got, method, kind):
     shade = np.zeros((len(E), int(method == "pcls")))
     reference = Reference(np.hstack([E, shade]), Y, method == "pcls", True)
     plain, count = unmix.solve(Y, E, method=method), 0
-    w = [1] * E.shape[1] if kind == "sum" else [root(sum(exact(v) ** 2 for v in e)) for e in E.T.tolist()]
+    w = [1] * E.shape[1] if kind == "sum" else [root(sum(rational(v) ** 2 for v in e)) for e in E.T.tolist()]
     for n in np.flatnonzero(np.isfinite(got.delta)):
         a = plain.abundances[n]
         optimum = reference.optimum(n, np.append(a, 1 - a.sum()) if method == "pcls" else a)[: len(a)]
         parts = [u * x for u, x in zip(w, optimum)]
         s = sum(parts, fmpq(0))
-        square = sum(((x / s if s else fmpq(0)) - exact(f)) ** 2 for x, f in zip(parts, got.abundances[n].tolist()))
-        count += bool(square > exact(float(got.delta[n])) ** 2)
+        square = sum(((x / s if s else fmpq(0)) - rational(f)) ** 2 for x, f in zip(parts, got.abundances[n].tolist()))
+        count += bool(square > rational(float(got.delta[n])) ** 2)
     return count
-
-
-def exact(value):
-    """A float as a rational number."""
-    return fmpq(*float(value).as_integer_ratio())
 
 
 def root(square):
