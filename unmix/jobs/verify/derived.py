@@ -41,7 +41,7 @@ def check_derived(
     if draws is not None:
         wrong = draws.wrong(maps.line("montecarlo", line)[:, places], A, Y, line, places, maps.blur("montecarlo"))
         verdict.accuse(maps.stem, line, places[wrong], "its means and deviations over draws do not match the cube")
-    if "fraction" in maps and solved.classes is not None:
+    if "fraction" in maps:
         written = maps.line("fraction", line)[:, places]
         wrong = wrong_sums(written, solved.classes, A, solved.has_shade and solved.w is None, maps.blur("fraction"))
         verdict.accuse(maps.stem, line, places[wrong], "its sums by class do not match the cube")
@@ -94,8 +94,9 @@ def wrong_deviations(
 
     ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
     """
-    E, method, classes, w = solved.library.matrix, solved.method, solved.classes, solved.weights_of_sums
+    E, method, w = solved.library.matrix, solved.method, solved.weights_of_sums
     assert method is not None
+    classes = None if solved.asked.get("by") is None else solved.classes
     if classes is None and solved.w is not None:  # fractions: each endmember is a class
         materials = E.shape[1] - solved.has_shade
         classes = Classes(solved.library.names[:materials], tuple([j] for j in range(materials)), w, True)
@@ -138,7 +139,6 @@ class Draws:
     def __init__(self, solved: SolvedScene, everything: bool) -> None:
         self.solved, self.choice, self.classes = solved, DrawChoice(**solved.asked["draws"]), solved.classes
         self.materials = len(solved.library.names) - solved.has_shade
-        assert self.classes is not None
         count = self.materials if self.choice.spectra is None else self.choice.spectra
         self.sets = drawn_spectra(self.classes.members, count, self.choice.draws, self.choice.seed)
         rest = np.arange(self.materials, len(solved.library.names))
@@ -181,7 +181,6 @@ class Draws:
     def of_pixels(self, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what some pixels of a line should have (n, bands), and which of them have unique abundances in each draw."""
         solved, clear = self.solved, np.ones(len(Y), bool)
-        assert self.classes is not None
 
         def solve(drawn: np.ndarray, E: np.ndarray) -> np.ndarray:
             clear[:] &= solved.is_unique(drawn, E)

@@ -125,7 +125,7 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
     for line in map(int, np.unique(chosen // samples)):
         places = chosen[chosen // samples == line] % samples
         check_masked(maps, line, places, verdict)
-        if "class" in maps and solved.classes is not None:
+        if "class" in maps and method is not None:
             check_classes(maps, len(solved.classes.names), line, places, verdict)
         if models is not None:
             models.check(maps, line, places, verdict)

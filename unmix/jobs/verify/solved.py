@@ -113,12 +113,10 @@ class SolvedScene:
         return float(self.report["l1"]["lambda"]) * weights
 
     @property
-    def classes(self) -> Classes | None:
-        """How abundances are summed by class, None where the run did not; of abundances times `w`, where fractions are written."""
-        if self.asked.get("by") is None and self.method is not MESMA:
-            return None
+    def classes(self) -> Classes:
+        """How abundances are summed by class; of abundances times `w`, where fractions are written."""
         kinds = (self.library.classes or ())[: len(self.library.names) - self.has_shade]
-        return Classes.of(kinds, self.weights_of_sums, self.asked["shade_normalize"] or self.w is not None)
+        return Classes.of(kinds, self.weights_of_sums, bool(self.asked.get("shade_normalize")) or self.w is not None)
 
     @property
     def weights_of_sums(self) -> np.ndarray:
