@@ -99,20 +99,19 @@ def spa(Y, p):
     return places
 
 
-def noise_of_band(Y, i):
-    """Residual power of band i regressed on all others: HySime's noise estimate, by least squares on the pixels."""
-    others = np.delete(Y, i, axis=1)
-    fit = np.linalg.lstsq(others, Y[:, i], rcond=None)[0]
-    return np.mean((Y[:, i] - others @ fit) ** 2)
+def noise_of_bands(Y):
+    """What each band has that no regression on all others explains, (N, L): HySime's noise estimate, on the pixels (N, L)."""
+    noise = np.empty_like(Y)
+    for i in range(Y.shape[1]):
+        others = np.delete(Y, i, axis=1)
+        noise[:, i] = Y[:, i] - others @ np.linalg.lstsq(others, Y[:, i], rcond=1e-12)[0]
+    return noise
 
 
 def hysime(Y):
     """HySime by its definition, on the pixels (N, L): noise by regression, then the directions with more signal."""
     N, L = Y.shape
-    noise = np.empty_like(Y)
-    for i in range(L):
-        others = np.delete(Y, i, axis=1)
-        noise[:, i] = Y[:, i] - others @ np.linalg.lstsq(others, Y[:, i], rcond=1e-12)[0]
+    noise = noise_of_bands(Y)
     signal = Y - noise
     Rn = np.diag(np.mean(noise**2, axis=0))
     Rx = signal.T @ signal / N
