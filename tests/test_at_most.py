@@ -177,7 +177,7 @@ def folder(tmp_path):
     Y = scene(random, E, 63, 0.01).reshape(7, 9, 30)
     Y[0, 0], Y[0, 1] = 0.0, np.nan
     write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
-    write_csv(tmp_path / "e.csv", E, classes=["ba"[j % 2] for j in range(60)])
+    write_csv(tmp_path / "e.csv", E, classes=["ab"[(j + 1) % 2] for j in range(60)])
     (tmp_path / "w.txt").write_text("\n".join(str(1 + band % 3) for band in range(30)))
     return tmp_path
 
