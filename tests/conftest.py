@@ -10,8 +10,11 @@ import pytest
 from hypothesis import settings
 
 from unmix.devices import count_gpus, simulated
+from unmix.io import bytes_per_line, open_cube
+from unmix.io.cube import by_pixel
 from unmix.jobs.synth import Scene, synthesise
 from unmix.outputs.digests import image_digest, record_digest
+from unmix.outputs.run_files.finished import FinishedRun
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
@@ -107,11 +110,13 @@ def write_cube(path, cube, interleave="bip", order="<", **fields):
     return path
 
 
-def write_csv(path, E, wavelengths=None):
-    """Write endmembers (L, p) as CSV."""
+def write_csv(path, E, wavelengths=None, **columns):
+    """Write endmembers (L, p) as CSV; ``names``, ``classes`` and further columns of text if they are given."""
     axis = wavelengths if wavelengths is not None else range(1, len(E) + 1)
-    rows = [",".join(["name", *map(str, axis)])]
-    rows += [",".join([f"em {j + 1}", *(repr(float(v)) for v in E[:, j])]) for j in range(E.shape[1])]
+    names = columns.pop("names", [f"em {j + 1}" for j in range(E.shape[1])])
+    heads = ["class" if head == "classes" else head for head in columns]
+    rows = [",".join(["name", *heads, *map(str, axis)])]
+    rows += [",".join([*text, *map(repr, e)]) for *text, e in zip(names, *columns.values(), E.T.astype(float).tolist())]
     path.write_text("\n".join(rows) + "\n")
     return path
 
@@ -138,11 +143,22 @@ def setting(tmp_path):
     E = random.random((L, P)) + 0.1
     A = random.dirichlet(np.full(P, 0.6), (LINES, SAMPLES)) * random.uniform(0.6, 0.95, (LINES, SAMPLES, 1))
     sigma = random.uniform(0.002, 0.008, L)
-    rows = [["name", "class", *map(str, range(1, L + 1))]]
-    rows += [[f"e{j}", KINDS[j], *(repr(float(v)) for v in E[:, j])] for j in range(P)]
-    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "library.csv", E, names=[f"e{j}" for j in range(P)], classes=KINDS)
     (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
     return tmp_path, E, A @ E.T, sigma
+
+
+def read_values(cube, lines=None):
+    """The stored values of a cube, or of the file of one, (lines, samples, bands)."""
+    cube = open_cube(cube) if isinstance(cube, Path) else cube
+    lines = lines or slice(0, cube.lines)
+    raw = cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(cube), np.uint8))
+    return by_pixel(raw, cube.interleave).copy()
+
+
+def read_map(stem, name):
+    """The values of a map of a run, in any format, (lines, samples, bands)."""
+    return read_values(FinishedRun.of(stem).open(name))
 
 
 def falsify(stem, name, lines, change, kind="<f4"):

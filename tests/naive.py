@@ -1,88 +1,6 @@
-"""Slow and obviously right: every algorithm again, from its definition, in numpy alone."""
-
-import itertools
+"""Plain readings of published algorithms, slow and obvious, in numpy alone; `unmix.reference` defines the results of runs."""
 
 import numpy as np
-
-
-def least_squares(E, y, sum_to_one):
-    """Least squares on all columns, the sum to one by its Lagrangian (a bordered system)."""
-    p = E.shape[1]
-    if not sum_to_one:
-        return np.linalg.lstsq(E, y, rcond=None)[0]
-    border = np.zeros((p + 1, p + 1))
-    border[:p, :p] = E.T @ E
-    border[:p, p] = border[p, :p] = 1
-    return np.linalg.lstsq(border, np.append(E.T @ y, 1), rcond=None)[0][:p]
-
-
-def constrained(E, y, sum_to_one):
-    """NNLS or FCLS: the best of the non-negative optima of all supports."""
-    p = E.shape[1]
-    best, least = None, np.inf
-    for size in range(1 if sum_to_one else 0, p + 1):
-        for support in itertools.combinations(range(p), size):
-            a = np.zeros(p)
-            if size:
-                a[list(support)] = least_squares(E[:, list(support)], y, sum_to_one)
-            cost = np.sum((y - E @ a) ** 2)
-            if a.min() >= -1e-12 and cost < least:
-                best, least = np.maximum(a, 0), cost
-    return best
-
-
-def optimum(E, y, method):
-    """The answer of a row of `METHODS`; with shade, NNLS if its sum is at most one, else FCLS: the objective is convex."""
-    if method.has_shade:
-        a = constrained(E, y, False)
-        return a if a.sum() <= 1 else constrained(E, y, True)
-    return (constrained if method.nonnegative else least_squares)(E, y, method.sum_to_one)
-
-
-def models(E, y, kinds, choice, method):
-    """MESMA: every model of one spectrum of each of some classes. Returns abundances, None if no model is within the limits.
-
-    ``method`` is pcls's row, for the limits ``exact``.
-    """
-    names = sorted(set(kinds), key=lambda kind: (kind.lower(), kind))
-    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in names]
-    chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
-    for size in range(choice.sizes[0], choice.sizes[1] + 1):
-        best, error = None, np.inf
-        for some in itertools.combinations(members, size):
-            own = {kinds[part[0]] for part in some}
-            given = [set(text.split("+")) for text in (choice.class_sets or "").split(",")]
-            if (
-                choice.class_sets
-                and own not in given
-                and not (choice.limits == "exact" and any(own < one for one in given))
-            ):
-                continue
-            for model in itertools.product(*some):
-                columns = list(model)
-                if choice.limits == "exact":
-                    a = optimum(E[:, columns], y, method)
-                else:
-                    a = np.linalg.lstsq(E[:, columns], y, rcond=None)[0]
-                    shade = 1 - a.sum()
-                    if a.min() < choice.min_fraction - 1e-9 or a.max() > choice.max_fraction + 1e-9:
-                        continue
-                    if not choice.min_shade - 1e-9 <= shade <= choice.max_shade + 1e-9:
-                        continue
-                    large = np.abs(y - E[:, columns] @ a) >= (choice.max_residual or np.inf)
-                    if "1" * choice.residual_bands in "".join("1" if one else "0" for one in large):
-                        continue
-                rmse = np.sqrt(np.mean((y - E[:, columns] @ a) ** 2))
-                if rmse <= choice.largest_rmse and rmse < error - 1e-13:
-                    error, best = rmse, np.zeros(len(kinds))
-                    best[columns] = a
-        reference = kept if choice.fusion_rule == "kept" else preceding
-        if error < np.inf and (reference == np.inf or reference - error >= choice.fusion):
-            kept = error
-            if error < least - 1e-13:
-                chosen, least = best, error
-        preceding = error
-    return chosen
 
 
 def delete_only(E, y, sum_to_one):
@@ -100,50 +18,6 @@ def delete_only(E, y, sum_to_one):
     a = np.zeros(E.shape[1])
     a[P] = z if P else 0
     return a
-
-
-def certificate(E, y, a, sum_to_one, nonnegative, gaps=True):
-    """(rmse, κ, δ) of one pixel, as defined: δ with the rounding of float64 that it allows for, κ with the duality gap."""
-    L, p = E.shape
-    sizes = np.linalg.norm(E, axis=0)
-    smallest = np.linalg.svd(E, compute_uv=False)[-1]
-    if sum_to_one:
-        mean = E.mean(axis=1)
-        E, y = E - mean[:, None], y - mean
-        sizes = np.linalg.norm(E, axis=0)
-        # On vectors that sum to 0: differences to the last, whose Gram matrix is that of an orthonormal basis times a triangle.
-        basis = np.linalg.svd(np.ones((1, p)))[2][1:].T
-        smallest = np.linalg.svd(E @ basis, compute_uv=False)[-1] if p > 1 else np.inf
-    r = y - E @ a
-    w = E.T @ r
-    multiplier = (a @ w / a.sum() if nonnegative else w.mean()) if sum_to_one else 0.0
-    v = w - multiplier
-    unit = 1.01 * 2.0**-53
-    lengths = np.linalg.norm(y) + np.sum(np.abs(a) * sizes)
-    over = abs(a.sum() - 1) if sum_to_one else 0.0
-    apart = over + p * unit * np.abs(a).sum() if sum_to_one else 0.0
-    rho = (unit * ((L + 2) * np.linalg.norm(r) + (np.count_nonzero(a) + 2) * lengths) + apart * sizes.max()) * sizes
-    most = np.abs(v) + rho
-    if nonnegative:
-        most = np.where(a > 0, most, np.maximum(v + rho, 0))
-        v = np.where(a > 0, v, np.maximum(v, 0))
-    delta = np.linalg.norm(most) / smallest**2 + apart if not nonnegative or a.min() >= 0 else np.inf
-    gap = np.linalg.norm(most) * min(delta, np.linalg.norm(most) / smallest**2)
-    if sum_to_one and nonnegative:
-        gap = min(gap, max(0, (w - multiplier + rho).max()) + a @ most)
-    elif nonnegative and np.all(E.T @ r + rho <= 0):  # r is a point of the dual problem
-        gap = min(gap, a @ most)
-    scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)
-    scale = scale if nonnegative else max(scale, np.abs(a) @ sizes)
-    gap = gap if gaps else 0.0
-    kappa = (
-        max(np.max(np.abs(v) / (sizes.max() if sum_to_one else sizes)) / scale, 200 * gap / scale**2)
-        if scale > 0
-        else 0.0
-    )
-    if nonnegative:
-        kappa = max(kappa, np.max(-a))
-    return np.sqrt(np.mean(r**2)), max(kappa, over / max(1, np.abs(a).sum())), delta
 
 
 def vca(Y, p, seed):
@@ -225,20 +99,19 @@ def spa(Y, p):
     return places
 
 
-def noise_of_band(Y, i):
-    """Residual power of band i regressed on all others: HySime's noise estimate, by least squares on the pixels."""
-    others = np.delete(Y, i, axis=1)
-    fit = np.linalg.lstsq(others, Y[:, i], rcond=None)[0]
-    return np.mean((Y[:, i] - others @ fit) ** 2)
+def noise_of_bands(Y):
+    """What each band has that no regression on all others explains, (N, L): HySime's noise estimate, on the pixels (N, L)."""
+    noise = np.empty_like(Y)
+    for i in range(Y.shape[1]):
+        others = np.delete(Y, i, axis=1)
+        noise[:, i] = Y[:, i] - others @ np.linalg.lstsq(others, Y[:, i], rcond=1e-12)[0]
+    return noise
 
 
 def hysime(Y):
     """HySime by its definition, on the pixels (N, L): noise by regression, then the directions with more signal."""
     N, L = Y.shape
-    noise = np.empty_like(Y)
-    for i in range(L):
-        others = np.delete(Y, i, axis=1)
-        noise[:, i] = Y[:, i] - others @ np.linalg.lstsq(others, Y[:, i], rcond=1e-12)[0]
+    noise = noise_of_bands(Y)
     signal = Y - noise
     Rn = np.diag(np.mean(noise**2, axis=0))
     Rx = signal.T @ signal / N
@@ -261,81 +134,3 @@ def angle(u, v):
     """The angle between two spectra in radians, exact for small ones."""
     u, v = u / np.linalg.norm(u), v / np.linalg.norm(v)
     return 2 * np.arcsin(min(1.0, np.linalg.norm(u - v) / 2))
-
-
-def lasso_path(E, y, w=None):
-    """Every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down to 0.
-
-    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an abundance or the
-    dual of another column reaches 0; between two breakpoints a is linear in λ.
-    """
-    p = E.shape[1]
-    w = np.ones(p) if w is None else w
-    start = (E.T @ y) / w
-    lam, S = start.max(), [int(start.argmax())]
-    if lam <= 0:
-        return [(0.0, np.zeros(p))]
-    path, last = [(lam, np.zeros(p))], None
-    for _ in range(20 * p):
-        Q, R = np.linalg.qr(E[:, S])
-        u = np.linalg.solve(R, Q.T @ y)
-        v = np.linalg.solve(R, np.linalg.solve(R.T, w[S]))
-        r, d = y - E[:, S] @ u, E[:, S] @ v
-        # Duals along λ: e_jᵀ(r + λ d) − λ w_j, which is 0 at the next column's λ.
-        best, event = 0.0, None
-        for j in range(p):
-            if j not in S and j != last:
-                slope = w[j] - E[:, j] @ d
-                at = (E[:, j] @ r) / slope if abs(slope) > 1e-12 else -1.0
-                if 0 < at < lam * (1 - 1e-12) and at > best:
-                    best, event = at, ("in", j)
-        for i, j in enumerate(S):
-            at = u[i] / v[i] if v[i] != 0 else -1.0
-            if 0 < at < lam * (1 - 1e-12) and at > best and j != last:
-                best, event = at, ("out", j)
-        a = np.zeros(p)
-        a[S] = u - best * v
-        if event is not None and event[0] == "out":
-            a[event[1]] = 0.0
-        path.append((best, a))
-        if event is None:
-            break
-        kind, last = event
-        lam = best
-        if kind == "in":
-            S.append(last)
-        else:
-            S.remove(last)
-    return path
-
-
-def on_path(path, lam):
-    """The abundances at one λ of a path, between its breakpoints."""
-    if lam >= path[0][0]:
-        return np.zeros(len(path[0][1]))
-    for (high, a), (low, b) in itertools.pairwise(path):
-        if low <= lam <= high:
-            share = (high - lam) / (high - low)
-            return a + share * (b - a)
-    raise AssertionError(lam)
-
-
-def best_subset(E, y, most):
-    """Of all supports of at most so many endmembers the one whose non-negative optimum leaves least: abundances and misfit squared."""
-    best, least = np.zeros(E.shape[1]), y @ y
-    for size in range(1, most + 1):
-        for support in itertools.combinations(range(E.shape[1]), size):
-            a = np.zeros(E.shape[1])
-            a[list(support)] = least_squares(E[:, list(support)], y, False)
-            cost = np.sum((y - E @ a) ** 2)
-            if a.min() >= -1e-12 and cost < least:
-                best, least = np.maximum(a, 0), cost
-    return best, least
-
-
-def neighbours(support, p, most):
-    """All supports after one addition, or one exchange, of an endmember."""
-    others = [j for j in range(p) if j not in support]
-    if len(support) < most:
-        yield from ((*support, j) for j in others)
-    yield from ((*(m for m in support if m != i), j) for i in support for j in others)

@@ -2,7 +2,6 @@
 
 import json
 
-import naive
 import numpy as np
 import pytest
 
@@ -13,6 +12,8 @@ from unmix.io import Bands
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
+from unmix.reference import certificate
+from unmix.reference.abundances import of_every_support
 from unmix.summary import ADDED, ARRAYS, WORST, Summary, bin_of, edges
 
 pytestmark = pytest.mark.sim
@@ -59,7 +60,7 @@ def test_against_the_definition(problem, method, ops):
     random = np.random.default_rng(1)
     A = random.random((12, 5)) * (random.random((12, 5)) < 0.7)
     for got, y, a in zip(certificates(E, Y, A, method, ops), Y, A):
-        expected = naive.certificate(E, y, a, row.sum_to_one, row.nonnegative)
+        expected = certificate.of_pixel(E, y, a, row.sum_to_one, row.nonnegative)
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-14)
 
 
@@ -87,7 +88,7 @@ def test_a_wrong_support_fails(problem, method):
         for j in np.flatnonzero(a > 1e-6):
             rest = np.delete(np.arange(5), j)
             wrong = np.zeros(5)
-            wrong[rest] = naive.constrained(E[:, rest], y, METHODS[method].sum_to_one)
+            wrong[rest] = of_every_support(E[:, rest], y, method)
             assert certificates(E, y[None], wrong[None], method)[0, 1] > CERTIFIED
             tried += 1
     assert tried > 12

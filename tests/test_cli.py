@@ -138,15 +138,6 @@ def test_a_wrong_scale_is_said(tmp_path, scene, truth):
     unmix("run", scene, "-e", truth, "--scale", 10000, "--device", "cpu")
 
 
-def test_many_scenes(tmp_path, scene, truth):
-    other = write_cube(tmp_path / "broken.hdr", np.ones((2, 2, 20), np.int16))
-    other.with_suffix(".img").write_bytes(b"short")
-    out, err = unmix("run", other, scene, "-e", truth, "--json", "--device", "cpu", code=4)
-    first, second = map(json.loads, out.splitlines())
-    assert "truncated" in first["error"] and second["certified"]
-    assert "truncated" in err
-
-
 def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):
     """Endmembers as near to collinear as is let in: what float64 can certify is kept, and the rest is said."""
     random = np.random.default_rng(0)

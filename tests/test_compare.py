@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.io import open_cube
 from unmix.jobs.finished import compare as module
 
 
@@ -26,9 +25,7 @@ def scene(tmp_path):
 
 
 def abundances(stem):
-    cube = open_cube(stem.with_name(stem.name + "_abundance.hdr"))
-    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * 4, np.uint8))
-    return raw.transpose(0, 2, 1).astype(float)
+    return read_values(stem.with_name(stem.name + "_abundance.hdr")).astype(float)
 
 
 @pytest.mark.parametrize("block", [2**24, 13 * 4 * 4 * 3])

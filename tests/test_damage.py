@@ -11,7 +11,7 @@ import products
 import pytest
 import rasterio
 import scipy.io
-from conftest import write_csv, write_cube
+from conftest import read_values, write_csv, write_cube
 
 import unmix
 from unmix.io import bytes_per_line, open_cube, probe
@@ -22,12 +22,6 @@ from unmix.scene import open_scene
 from unmix.scene.sample import sampled
 
 Y = np.random.default_rng(0).random((6, 9, 8))
-
-
-def values_of(path):
-    cube = open_cube(path)
-    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * bytes_per_line(cube), np.uint8))
-    return raw.transpose(1, 2, 0)
 
 
 @pytest.mark.parametrize("kind", [0, 8, 10, 20, 99, 255, 65535])
@@ -61,7 +55,7 @@ def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
         "sp": scipy.sparse.eye(3),
     }
     scipy.io.savemat(tmp_path / "s.mat", values, do_compression=compressed)
-    np.testing.assert_array_equal(values_of(tmp_path / "s.mat"), cube)
+    np.testing.assert_array_equal(read_values(tmp_path / "s.mat"), cube)
     from unmix.io.formats.matlab5 import File5
 
     file = File5(tmp_path / "s.mat")
@@ -77,7 +71,7 @@ def test_a_matlab_variable_of_another_size_than_it_says(tmp_path):
         raw[at : at + 4] = lines.to_bytes(4, "little")
         (tmp_path / "o.mat").write_bytes(raw)
         with pytest.raises(unmix.CubeError, match=rf"'cube' is \({lines}, 9, 8\), but holds 3456 bytes"):
-            values_of(tmp_path / "o.mat")
+            read_values(tmp_path / "o.mat")
 
 
 def test_big_endian_and_cut_matlab_files(tmp_path):
@@ -86,25 +80,25 @@ def test_big_endian_and_cut_matlab_files(tmp_path):
     for cut in (100, 130, 200, len(raw) // 2, len(raw) - 3):
         (tmp_path / "c.mat").write_bytes(raw[:cut])
         with pytest.raises(unmix.CubeError, match=r"c\.mat"):
-            values_of(tmp_path / "c.mat")
+            read_values(tmp_path / "c.mat")
     head = bytearray(raw)
     head[126:128] = b"MI"
     (tmp_path / "b.mat").write_bytes(head)
     with pytest.raises(unmix.CubeError, match="damaged"):
-        values_of(tmp_path / "b.mat")
+        read_values(tmp_path / "b.mat")
 
 
 def test_matlab_variables_that_are_not_what_they_seem(tmp_path):
     scipy.io.savemat(tmp_path / "c.mat", {"cube": Y + 5j})
     with pytest.raises(unmix.CubeError, match="'cube' is complex"):
-        values_of(tmp_path / "c.mat")
+        read_values(tmp_path / "c.mat")
     scipy.io.savemat(tmp_path / "a.mat", {"cube": Y})
     twice = (tmp_path / "a.mat").read_bytes()
     (tmp_path / "t.mat").write_bytes(twice + twice[128:])
     with pytest.raises(unmix.CubeError, match="'cube' is in it twice"):
         open_cube(tmp_path / "t.mat")
     scipy.io.savemat(tmp_path / "f.mat", {"Y": np.arange(16.0).reshape(4, 4), "nRow": 2, "nCol": 2})
-    found = values_of(tmp_path / "f.mat")  # bands by pixels, where both would fit
+    found = read_values(tmp_path / "f.mat")  # bands by pixels, where both would fit
     np.testing.assert_array_equal(found[..., 0], [[0, 2], [1, 3]])
     scipy.io.savemat(tmp_path / "r.mat", {"Y": np.ones((4, 6)), "nRow": 2.5, "nCol": 3})
     with pytest.raises(unmix.CubeError, match="'nRow' is not a whole number"):

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 from test_qgis import QGIS
 
@@ -46,11 +46,7 @@ def finished(tmp_path):
 
 def values_of(path, dataset=None):
     cube = open_cube(path, dataset)
-    raw = cube.read(
-        slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * cube.dtype.itemsize, np.uint8)
-    )
-    axes = {"bil": (0, 2, 1), "bip": (0, 1, 2), "bsq": (1, 2, 0), "byx": (1, 2, 0)}[cube.interleave]
-    return cube, np.array(raw.transpose(axes))
+    return cube, read_values(cube)
 
 
 @pytest.mark.parametrize("form", ["envi", "GTiff", "cog", "netcdf", "hdf5"])

@@ -1,6 +1,5 @@
 """What stands side by side in vectors, against numpy: every stored type, layout, list of bands and width of a last tile."""
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 
 import unmix
 from unmix.compiled.simd import ONE, WIDE
+from unmix.reference.abundances import of_every_support
 from unmix.solvers.pixels.gather import Stored, gather_function, product_function
 
 KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
@@ -70,7 +70,7 @@ def test_a_pixel_knows_nothing_of_its_neighbours(seed, p, pixels, method):
     alone = unmix.solve(Y[i : i + 1], E, method=method, device="cpu")
     np.testing.assert_array_equal(together.abundances[i], alone.abundances[0])
     assert together.kappa[i] == alone.kappa[0] <= 1e-10
-    expected = naive.constrained(E, Y[i], method == "fcls")
+    expected = of_every_support(E, Y[i], method)
     np.testing.assert_allclose(together.abundances[i], expected, atol=1e-9 * np.linalg.cond(E) ** 2)
 
 

@@ -172,10 +172,8 @@ def test_shade_of_a_run_is_not_compared(tmp_path):
     """The endmembers of a run with shade end with a spectrum that is zero: nothing is like it."""
     random = np.random.default_rng(0)
     E = random.uniform(0.1, 0.9, (3, 12))
-    waves = [f"{400 + 10 * b}" for b in range(12)]
     for name, rows in (("own", [*E, np.zeros(12)]), ("library", E[::-1])):
         names = ["a", "b", "c", "shade"] if name == "own" else ["x", "y", "z"]
-        text = [["name", *waves], *([n, *(repr(float(v)) for v in row)] for n, row in zip(names, rows))]
-        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(row) for row in text))
+        write_csv(tmp_path / f"{name}.csv", np.transpose(rows), range(400, 520, 10), names=names)
     found = json.loads(command("library", "match", tmp_path / "own.csv", tmp_path / "library.csv", "--json")[0])
     assert {name: matches[0]["name"] for name, matches in found.items()} == {"a": "z", "b": "y", "c": "x"}

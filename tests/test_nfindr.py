@@ -4,13 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, read_values, write_cube
 from test_cli import unmix as command
+from test_cone import matched
 from test_endmembers import extract
 
 import unmix
 from unmix.devices import simulated
 from unmix.jobs.verify import verify
+from unmix.library import load
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 
@@ -204,11 +206,7 @@ def test_verify_looks_for_an_exchange(tmp_path):
 
 
 def volume_of(path, record):
-    cube = unmix.open_cube(path)
-    Y = cube.read(slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * 8, np.uint8)).reshape(
-        9, 13, 12
-    )
-    H = coordinates(Y, len(record["endmembers"]["pixels"]))
+    H = coordinates(read_values(path), len(record["endmembers"]["pixels"]))
     return float(np.log(volume(H, [line * 13 + sample for line, sample in record["endmembers"]["pixels"]])))
 
 
@@ -224,15 +222,9 @@ def test_the_command(tmp_path):
 @pytest.mark.real
 @pytest.mark.parametrize(("name", "least", "smoothed"), [("jasper", 0.165, 0.07), ("samson", 0.075, 0.05)])
 def test_angles_to_the_reference(data, name, least, smoothed):
-    from scipy.optimize import linear_sum_assignment
-
-    from unmix.library import load
-
     E = load(data / name / f"{name}_truth_endmembers.csv").matrix
     for algorithm, seed, smooth in (("nfindr", 0, 0), ("vca", 0, 0), ("vca", 1, 0), ("vca", 2, 100)):
         found = extract(
             data / name / f"{name}.hdr", E.shape[1], seed, name=algorithm, refine=True, smooth=smooth
         ).matrix
-        cosines = (E / np.linalg.norm(E, axis=0)).T @ (found / np.linalg.norm(found, axis=0))
-        angles = np.arccos(np.minimum(cosines, 1))
-        assert angles[linear_sum_assignment(angles)].mean() < (smoothed if smooth else least)
+        assert matched(found, E)[1].mean() < (smoothed if smooth else least)

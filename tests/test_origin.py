@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -22,8 +22,7 @@ def scene(tmp_path):
     random = np.random.default_rng(1)
     E = random.uniform(0.1, 0.9, (6, 3))
     Y = random.dirichlet(np.ones(3), (4, 5)) @ E.T
-    rows = [["name", *map(str, range(1, 7))], *([f"e{j}", *(repr(float(v)) for v in E[:, j])] for j in range(3))]
-    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "library.csv", E, names=("e0", "e1", "e2"))
     path = write_cube(
         tmp_path / "x.hdr", Y, acquisition_time=TIME, sun_elevation="61.2", sensor_type="Unknown",
         wavelength="{400, 500, 600, 700, 800, 900}", wavelength_units="Nanometers", fwhm="{5, 5, 5, 5, 5, 5}",

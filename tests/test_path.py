@@ -2,7 +2,6 @@
 
 import json
 
-import naive
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
@@ -21,6 +20,7 @@ from unmix.jobs.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem
+from unmix.reference.penalties import l1_path
 
 
 @pytest.mark.parametrize(("L", "p"), [(30, 6), (60, 60), (40, 90)])
@@ -28,7 +28,7 @@ def test_every_breakpoint(L, p):
     random = np.random.default_rng(p)
     E, w = random.uniform(0, 1, (L, p)), random.uniform(0.2, 2, p)
     for y in scene(random, E, 8, 0.02):
-        found, expected = unmix.path(y, E, w), naive.lasso_path(E, y, w)
+        found, expected = unmix.path(y, E, w), l1_path(E, y, w)
         np.testing.assert_allclose(found.lambdas, [l1 for l1, _ in expected], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.abundances, [a for _, a in expected], atol=1e-9)
         assert found.kappa.max() < 1e-12
@@ -276,8 +276,7 @@ def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
     random = np.random.default_rng(0)
     E = library(random, 50, 30)
     names = [f"mineral {chr(97 + j // 10)}{j % 10} x" for j in range(30)]
-    rows = [["name", *map(str, range(1, 51))], *([n, *map(repr, e.tolist())] for n, e in zip(names, E.T))]
-    (tmp_path / "lib.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "lib.csv", E, names=names)
     command("synth", tmp_path / "s", "--like", "dc1", "-e", tmp_path / "lib.csv", "--seed", "2")
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "lib.csv", method="nnls", l1=0.05, device="cpu", browse=False)
     found = unmix.compare(tmp_path / "s", tmp_path / "s_truth_abundance.hdr")

@@ -30,9 +30,7 @@ def scene(tmp_path):
     Y = np.round(1e4 * (A @ E.T + 0.002 * random.standard_normal((30, 40, 20)))).astype(np.float32)
     Y[3, 5] = -9999
     path = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-9999)
-    names = ("soil", "tree", "road", "water")
-    rows = [["name", *map(str, range(1, 21))], *([name, *map(str, E[:, j])] for j, name in enumerate(names))]
-    (tmp_path / "e.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    write_csv(tmp_path / "e.csv", E, names=("soil", "tree", "road", "water"))
     return path
 
 
@@ -363,8 +361,7 @@ def test_the_largest_page(tmp_path):
     random = np.random.default_rng(0)
     E = random.uniform(0.1, 0.9, (80, 60))
     Y = (random.dirichlet(np.ones(60), (500, 300)) @ E.T).astype(np.float32)
-    names = [["name", *map(str, range(1, 81))], *([f"e{j}", *map(str, E[:, j])] for j in range(60))]
-    (tmp_path / "e.csv").write_text("".join(",".join(row) + "\n" for row in names))
+    write_csv(tmp_path / "e.csv", E)
     unmix.run(write_cube(tmp_path / "n.hdr", Y), endmembers=tmp_path / "e.csv", method="ucls")
     page = unmix.report(tmp_path / "n")
     assert page.stat().st_size < 2**21 and "the 48 of 60 with the largest means" in Page(page).text

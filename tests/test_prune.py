@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -135,9 +135,7 @@ def test_libraries_that_cannot_be_pruned():
 
 def test_the_command(tmp_path):
     E, kinds = library(1)
-    rows = [["name", "level_1", *map(str, range(400, 412))]]
-    rows += [[f"s{j}", kind, *(repr(float(v) * 100) for v in E[:, j])] for j, kind in enumerate(kinds)]
-    (tmp_path / "l.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "l.csv", 100 * E, range(400, 412), names=[f"s{j}" for j in range(len(kinds))], level_1=kinds)
     words = (
         "library",
         "prune",
@@ -176,10 +174,10 @@ def scene_of(tmp_path, E, held, noise=1e-3):
     A = random.dirichlet(np.ones(len(held)), (30, 40))
     Y = A @ E[:, held].T + noise * random.standard_normal((30, 40, len(E)))
     waves = np.linspace(400, 2400, len(E))
-    rows = [["name", "class", *(f"{w:.3f}" for w in waves)]]
-    rows += [[f"s{j}", "ab"[j % 2], *(repr(float(v)) for v in E[:, j])] for j in range(E.shape[1])]
-    (tmp_path / "l.csv").write_text("\n".join(",".join(row) for row in rows))
-    wavelength = "{" + ", ".join(f"{w:.3f}" for w in waves) + "}"
+    text = [f"{w:.3f}" for w in waves]
+    names, kinds = zip(*((f"s{j}", "ab"[j % 2]) for j in range(E.shape[1])))
+    write_csv(tmp_path / "l.csv", E, text, names=names, classes=kinds)
+    wavelength = "{" + ", ".join(text) + "}"
     return write_cube(tmp_path / "x.hdr", Y, wavelength=wavelength, wavelength_units="nanometers")
 
 

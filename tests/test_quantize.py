@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import read_map, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -29,20 +29,8 @@ def scene(tmp_path):
     values[3, 4:9] = -1
     header = {"wavelength": WAVES, "data ignore value": "-1"}
     write_cube(tmp_path / "s.hdr", values.astype(np.float32), **header)
-    rows = [",".join(["name", "class", *map(str, range(400, 2400, 170))])]
-    rows += [",".join([f"e{j}", "ab"[j % 2], *map(repr, E[:, j].tolist())]) for j in range(5)]
-    (tmp_path / "lib.csv").write_text("\n".join(rows) + "\n")
+    write_csv(tmp_path / "lib.csv", E, range(400, 2400, 170), names=[f"e{j}" for j in range(5)], classes=[*"ababa"])
     return tmp_path
-
-
-def values_of(stem, name):
-    """All values of a map of a run, (lines, samples, bands), float32, by the reader of the other commands."""
-    cube = FinishedRun.of(stem).open(name)
-    from unmix.io import bytes_per_line
-    from unmix.io.cube import by_pixel
-
-    raw = cube.read(slice(0, cube.lines), np.empty(cube.lines * bytes_per_line(cube), np.uint8))
-    return by_pixel(raw, cube.interleave).copy()
 
 
 @settings(deadline=None)
@@ -77,7 +65,7 @@ def test_same_values_in_every_format(scene, form, method, device):
     plain = unmix.run(scene / "s.hdr", out_dir=scene / "plain", **options)
     report = unmix.run(scene / "s.hdr", out_dir=scene / "narrow", quantize=STEP, format=form, **options)
     for name in ("abundance", "residual", "fraction", "rmse"):
-        wide, narrow = values_of(scene / "plain/s", name), values_of(scene / "narrow/s", name)
+        wide, narrow = read_map(scene / "plain/s", name), read_map(scene / "narrow/s", name)
         masked = wide == NODATA
         assert np.array_equal(masked, narrow == NODATA) and masked[3, 4:9].all()
         limit = 0 if name == "rmse" else 0.5 * STEP * (1 + 1e-3)
@@ -97,7 +85,7 @@ def test_others_read_the_values(scene, form):
     rasterio = pytest.importorskip("rasterio") if form == "geotiff" else None
     options = {"endmembers": scene / "lib.csv", "method": "scls", "quantize": STEP, "format": form, "device": "cpu"}
     unmix.run(scene / "s.hdr", out_dir=scene / form, **options)
-    expected = values_of(scene / form / "s", "abundance").transpose(2, 0, 1)
+    expected = read_map(scene / form / "s", "abundance").transpose(2, 0, 1)
     if form == "geotiff":
         with rasterio.open(scene / form / "s_abundance.tif") as opened:
             stored, scale, offset, blank = opened.read(), opened.scales[0], opened.offsets[0], opened.nodata
@@ -225,7 +213,7 @@ def test_nothing_is_kept_of_a_run_that_cannot_end(scene):
 def test_maps_of_others_are_compared_by_their_gains(scene):
     """Each band by its own, of any type."""
     unmix.run(scene / "s.hdr", out_dir=scene / "one", endmembers=scene / "lib.csv", device="cpu")
-    truth = values_of(scene / "one/s", "abundance").transpose(0, 2, 1).astype(float)
+    truth = read_map(scene / "one/s", "abundance").transpose(0, 2, 1).astype(float)
     gains = np.array([1e-4, 2e-4, 1e-3, 5e-4, 1e-4])[None, :, None]
     stored = np.where(truth == NODATA, -1, np.rint((truth - 0.5) / gains)).astype("<i2")
     fields = {"data gain values": "{1e-4, 2e-4, 1e-3, 5e-4, 1e-4}", "data offset values": "{0.5, 0.5, 0.5, 0.5, 0.5}"}
@@ -309,7 +297,7 @@ def test_residuals_have_steps_of_the_scene_s_unit(tmp_path, unit, largest, step)
     unmix.run(path, out_dir=tmp_path / "narrow", quantize=STEP, **options)
     cube = FinishedRun.of(tmp_path / "narrow/x").open_stored("residual")
     assert np.all(cube.gain == step) and np.all(cube.offset == -32767 * step)
-    wide, narrow = values_of(tmp_path / "wide/x", "residual"), values_of(tmp_path / "narrow/x", "residual")
+    wide, narrow = read_map(tmp_path / "wide/x", "residual"), read_map(tmp_path / "narrow/x", "residual")
     assert np.abs(wide.astype(float) - narrow).max() <= 0.501 * step
     command("verify", tmp_path / "narrow/x", "--all")
 

@@ -5,8 +5,6 @@ import json
 import naive
 import numpy as np
 import pytest
-import quadprog
-from scipy.optimize import nnls
 
 import unmix
 from unmix.certificate import CERTIFIED
@@ -14,6 +12,8 @@ from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.jobs.verify import verify
 from unmix.library import load
+from unmix.reference import certificate
+from unmix.reference.abundances import METHODS, of_pixels
 from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.real
@@ -40,26 +40,9 @@ def pixels_of(path, scale=None):
 
 
 def reference(E, Y, method):
-    """The optimum of every pixel: scipy's nnls, quadprog's QP; each checked for κ; the QP is polished."""
-    p = E.shape[1]
-    constraints = np.hstack([np.ones((p, 1)), np.eye(p)])
-    scale = np.abs(E).max()
-    answers = np.empty((len(Y), p))
-    for n, y in enumerate(Y):
-        if method == "nnls":
-            a = nnls(E, y, maxiter=100 * p)[0]
-        else:
-            a = quadprog.solve_qp(E.T @ E / scale**2, E.T @ y / scale**2, constraints, np.append(1.0, np.zeros(p)), 1)[
-                0
-            ]
-            support = np.flatnonzero(a > 1e-9)
-            a = np.zeros(p)
-            rest, last = support[:-1], support[-1]
-            a[rest] = np.linalg.lstsq(E[:, rest] - E[:, [last]], y - E[:, last], rcond=None)[0]
-            a[last] = 1 - a[rest].sum()
-        answers[n] = a
-        kappa = naive.certificate(E, y, a, method == "fcls", True)[1]
-        assert kappa <= 1e-9, (n, kappa)
+    """The optimum of every pixel by scipy, each checked for κ."""
+    answers = of_pixels(METHODS[method], Y, E)
+    assert max(certificate.of_pixel(E, y, a, method == "fcls", True)[1] for y, a in zip(Y, answers)) <= 1e-9
     return answers
 
 

@@ -171,7 +171,7 @@ def test_another_memory_budget_goes_on_too(tmp_path, whole):
     same(out, whole[1])
 
 
-def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, caplog):
+def test_other_options_are_refused_until_overwritten(tmp_path, whole, caplog):
     out = cut_off(tmp_path, whole)
     for changed, words in (
         ({"seed": 1}, r"seed \(0, now 1\)"),
@@ -180,39 +180,9 @@ def test_other_options_or_input_are_refused_until_overwritten(tmp_path, whole, c
     ):
         with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{words}"):
             again(whole, out, **changed)
-    image, header = whole[0] / "s.img", whole[0] / "s.hdr"
-    content, text = image.read_bytes(), header.read_text()
-    image.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(unmix.OutputError, match="input data digest"):
-        again(whole, out)
-    image.write_bytes(content)
-    header.write_text(text + "reflectance scale factor = 5\n")
-    with pytest.raises(unmix.OutputError, match="input header"):
-        unmix.run(image, out_dir=out, count=3, device="cpu", memory="200K", certificate=True)
-    header.write_text(text)
     with caplog.at_level(logging.INFO, "unmix"):
         assert again(whole, out, seed=1, overwrite=True)["resumed_from"] == 0
     assert "begins anew" in caplog.text and not list(out.glob("*.part"))
-
-
-def test_a_full_disk_and_room_again(tmp_path, whole, monkeypatch):
-    """The disk is full half-way: what is done is kept, and the same command ends it."""
-    out, write, written = tmp_path / "o", os.pwrite, [0]
-    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
-
-    def until_full(descriptor, data, place):
-        written[0] += len(data)
-        if written[0] > 300_000:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, data, place)
-
-    monkeypatch.setattr("os.pwrite", until_full)
-    with pytest.raises(unmix.OutputError, match="No space left"):
-        again(whole, out)
-    assert not (out / "s_run.json").exists() and read_resume_state(out / "s_run.journal.part").lines > 0
-    monkeypatch.setattr("os.pwrite", write)
-    assert again(whole, out)["resumed_from"] > 0
-    same(out, whole[1])
 
 
 def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
@@ -275,23 +245,6 @@ def test_what_is_not_whole_is_made_again(tmp_path, whole, caplog, loss):
     assert "made again" in caplog.text
     same(out, whole[1])
     assert again(whole, out, skip_existing=True)["skipped"]
-
-
-def test_an_input_that_has_changed_is_not_skipped(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(30, 20, 30, 3, seed=1))
-    how = {"count": 3, "device": "cpu", "out_dir": tmp_path / "o", "skip_existing": True}
-    assert unmix.run(tmp_path / "s.hdr", **how)["certified"] and unmix.run(tmp_path / "s.hdr", **how)["skipped"]
-    image = tmp_path / "s.img"
-    os.utime(image, (1, 1))
-    assert unmix.run(tmp_path / "s.hdr", **how)["skipped"]  # a copy is the same scene
-    image.write_bytes(image.read_bytes()[:-1] + b"\x01")
-    with pytest.raises(unmix.OutputError, match="input data digest"):
-        unmix.run(tmp_path / "s.hdr", **how)
-    unmix.run(tmp_path / "s.hdr", **how | {"overwrite": True, "skip_existing": False})
-    with open(tmp_path / "s.hdr", "a") as header:
-        header.write("bbl = {" + ", ".join(["1"] * 29 + ["0"]) + "}\n")
-    with pytest.raises(unmix.OutputError, match="input header"):
-        unmix.run(tmp_path / "s.hdr", **how)
 
 
 @pytest.mark.parametrize("report", [None, "{"])
@@ -481,28 +434,9 @@ def test_an_archive_from_a_list(tmp_path, archive, between):
 
 
 def test_a_list_that_is_none(tmp_path):
-    for words, code, said in (
-        ([], 2, "give at least one CUBE"),
-        (["--list", str(tmp_path / "no")], 2, "No such file"),
-        (["--list", os.devnull], 0, "no scene is named"),  # what looked for some found none
-    ):
+    for words, said in (([], "give at least one CUBE"), (["--list", str(tmp_path / "no")], "No such file")):
         failed = subprocess.run([sys.executable, "-m", "unmix_cli.main", "run", *words], capture_output=True, text=True)
-        assert failed.returncode == code and said in failed.stderr
-
-
-def test_a_mask_that_changed(tmp_path, whole):
-    """Half a scene by one mask and half by another would be a map of nothing."""
-    from conftest import write_cube
-
-    folder, _, _ = whole
-    ones = np.ones((400, 60, 1), np.uint8)
-    mask = write_cube(tmp_path / "m.hdr", ones, "bsq").with_suffix(".img")
-    settings = {"count": 3, "device": "cpu", "memory": "200K", "mask": str(mask)}
-    stop_at(folder, tmp_path / "o", 100, **settings)
-    ones[::2] = 0
-    mask.write_bytes(ones.tobytes())
-    with pytest.raises(unmix.OutputError, match="mask"):
-        unmix.run(folder / "s.hdr", out_dir=tmp_path / "o", **settings)
+        assert failed.returncode == 2 and said in failed.stderr
 
 
 def test_data_that_was_touched_is_warned_of(tmp_path, whole, caplog):

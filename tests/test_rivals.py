@@ -1,59 +1,24 @@
 """What else a pixel could be: MESMA's models that fit nearly as well, against all models one after the other."""
 
-import itertools
-
-import naive
 import numpy as np
 import pytest
-from conftest import falsify, write_cube
+from conftest import read_map, write_csv, write_cube
 from test_models import library, scene
 
 import unmix
 from unmix.jobs.verify import verify
-from unmix.methods import METHODS, ModelChoice
+from unmix.methods import ModelChoice
+from unmix.reference.models import Models, gap_of, rms
 
 # Its own compiled loops over all models take 25 s where nothing is compiled yet.
 pytestmark = pytest.mark.slow
-SHADED = METHODS["pcls"]
 
 
-def mixtures(E, y, kinds, choice):
-    """(number of spectra, abundances, RMSE) of each distinct mixture that some model allows."""
-    names, exact = sorted(set(kinds)), choice.limits == "exact"
-    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in names]
-    found = [(0, np.zeros(len(kinds)))] if exact else []
-    for size in range(1 if exact else choice.sizes[0], choice.sizes[1] + 1):
-        for some in itertools.combinations(members, size):
-            for columns in map(list, itertools.product(*some)):
-                a = np.zeros(len(kinds))
-                if exact:
-                    a[columns] = naive.optimum(E[:, columns], y, SHADED)
-                    is_allowed = np.all(a[columns] > 1e-6)  # else it is a mixture of fewer
-                else:
-                    a[columns] = np.linalg.lstsq(E[:, columns], y, rcond=None)[0]
-                    inside = (
-                        a[columns].min() >= choice.min_fraction - 1e-9
-                        and a[columns].max() <= choice.max_fraction + 1e-9
-                    )
-                    is_allowed = inside and choice.min_shade - 1e-9 <= 1 - a.sum() <= choice.max_shade + 1e-9
-                if is_allowed:
-                    found.append((size, a))
-    rmse = [np.sqrt(np.mean((y - E @ a) ** 2)) for _, a in found]
-    return [(size, a, error) for (size, a), error in zip(found, rmse) if error < choice.largest_rmse]
-
-
-def expected(E, y, kinds, choice, chosen, within, normalized):
+def expected(models, y, chosen, within):
     """The bands of the map for one pixel."""
-    size, names = np.count_nonzero(np.abs(chosen) > 1e-6), sorted(set(kinds))
-    own = np.sqrt(np.mean((y - E @ chosen) ** 2))
-    every = mixtures(E, y, kinds, choice)
-    others = [rmse for k, a, rmse in every if k == size > 0 and np.abs(a - chosen).max() > 1e-6]
-    near = [a for _, a, rmse in every if rmse <= own + within + 1e-12 and not (normalized and a.sum() <= 0)]
-    shares = [a / a.sum() if normalized else a for a in near]
-    rows = [[sum(s[j] for j, kind in enumerate(kinds) if kind == name) for s in shares] for name in names]
-    rows.append([1 - a.sum() for a in near])
-    numbers = [number for row in rows for number in (np.mean(row), np.std(row), np.min(row), np.max(row))]
-    return [min(others) - own if others else -9999.0, len(near), *numbers]
+    own, fits = rms(y - models.E @ chosen), models.all_fits(y, 0.0)
+    count, numbers = models.numbers_of(fits, (own + within + 1e-12) ** 2)
+    return [gap_of(fits, np.count_nonzero(np.abs(chosen) > 1e-6)), count, *numbers.ravel()]
 
 
 @pytest.fixture
@@ -63,7 +28,7 @@ def cube(tmp_path):
     E, kinds = library(random, 12, (3, 2, 3))
     Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
     Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
-    write_library(tmp_path / "library.csv", E, kinds)
+    write_csv(tmp_path / "library.csv", E, classes=kinds)
     return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
 
 
@@ -77,13 +42,14 @@ def test_against_all_models(tmp_path, cube, words, within, normalized):
         shade_normalize=normalized, **words,
     )  # fmt: skip
     choice = ModelChoice(levels="2-4", **words)
+    models = Models(E, kinds, choice, normalized)
     found = unmix.mesma(Y, E, kinds, levels="2-4", **words)
     bands = ["gap to the next model", "models"]
     bands += [
         f"{kind} {word}" for kind in ("c0", "c1", "c2", "shade") for word in ("mean", "deviation", "least", "largest")
     ]
     assert f"band names = {{{', '.join(bands)}}}" in (tmp_path / "x_spread.hdr").read_text()
-    written = np.fromfile(tmp_path / "x_spread.img", "<f4").reshape(3, len(bands), 7).transpose(0, 2, 1)
+    written = read_map(tmp_path / "x", "spread")
     reach = {None: 0.5 * choice.fusion, "all": np.inf}.get(within, within)
     for line, sample in np.ndindex(3, 7):
         chosen, row = found.abundances[line, sample], written[line, sample]
@@ -92,25 +58,8 @@ def test_against_all_models(tmp_path, cube, words, within, normalized):
         elif not chosen.any() and choice.limits == "viper":
             assert row[1] == 0 and (np.delete(row, 1) == -9999).all()
         else:
-            np.testing.assert_allclose(
-                row, expected(E, Y[line, sample], kinds, choice, chosen, reach, normalized), atol=2e-5
-            )
+            np.testing.assert_allclose(row, expected(models, Y[line, sample], chosen, reach), atol=2e-5)
     assert verify(tmp_path / "x", everything=True).faults == []
-
-
-def test_verify_finds_another_spread(tmp_path, cube):
-    unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True)
-    place = 18 * 7 + 2 * 7 + 3  # line 1, sample 3: the mean of the first class
-    falsify(tmp_path / "x", "spread", 3, lambda values: np.add.at(values, place, 1e-3))
-    faults = verify(tmp_path / "x", everything=True).faults
-    assert any("another spread over the models" in fault for fault in faults)
-
-
-def write_library(path, E, kinds):
-    rows = [["name", "class", *map(str, range(1, len(E) + 1))]]
-    rows += [[f"s{j}", kind, *(repr(float(v)) for v in E[:, j])] for j, kind in enumerate(kinds)]
-    path.write_text("\n".join(",".join(row) for row in rows))
-    return path
 
 
 def test_the_same_bytes_for_any_block(tmp_path):
@@ -121,7 +70,7 @@ def test_the_same_bytes_for_any_block(tmp_path):
     Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
     path = write_cube(tmp_path / "x.hdr", Y, "bil")
     words = {
-        "endmembers": write_library(tmp_path / "e.csv", E, kinds),
+        "endmembers": write_csv(tmp_path / "e.csv", E, classes=kinds),
         "method": "mesma",
         "uncertainty": True,
         "levels": "2-4",
@@ -153,7 +102,7 @@ def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
         Y *= 1e-5
     path = write_cube(tmp_path / "x.hdr", Y.reshape(4, 10, 12))
     unmix.run(
-        path, endmembers=write_library(tmp_path / "e.csv", E, kinds), method="mesma", levels="2-4", limits=limits, uncertainty=True,
+        path, endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds), method="mesma", levels="2-4", limits=limits, uncertainty=True,
         fusion=0.0, within=within, shade_normalize=case == "dark and normalized", scale=1.0,
     )  # fmt: skip
     assert verify(tmp_path / "x", everything=True).faults == []

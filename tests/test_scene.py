@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import read_values, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,13 +15,6 @@ from unmix.jobs.verify import verify
 from unmix.scene import ReadOptions, mask_of, open_scene
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
-
-
-def values_of(cube, lines=None):
-    """What a cube reads, (lines, samples, bands)."""
-    lines = lines or slice(0, cube.lines)
-    raw = cube.read(lines, np.empty((lines.stop - lines.start) * bytes_per_line(cube), np.uint8))
-    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave])
 
 
 @pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
@@ -39,7 +32,7 @@ def test_a_part_is_what_numpy_cuts_out(tmp_path, interleave, dtype, monkeypatch)
     assert part.fields["x start"] == "103"
     through = mask[1:8, 2:, 1] != 0
     for lines in (slice(0, 7), slice(3, 5)):
-        found = values_of(part, lines)
+        found = read_values(part, lines)
         np.testing.assert_array_equal(found[through[lines]], cube[1:8, 2:][lines][through[lines]])
         blank = found[~through[lines]]
         assert np.all(np.isnan(blank) if nodata is None else blank == nodata)
@@ -52,7 +45,7 @@ def test_a_mask_of_the_parts_own_size(tmp_path):
     write_cube(tmp_path / "m.hdr", np.eye(2, dtype=np.float32)[..., None], data_ignore_value="0.5")
     part, _, nodata = open_scene(path, ReadOptions(lines=":2", samples="1:3", mask=str(tmp_path / "m.hdr")))
     assert nodata == -1 and part.dtype == np.int16  # a value to spare: nothing is widened
-    found = values_of(part)
+    found = read_values(part)
     assert found[0, 1].tolist() == [-1, -1, -1] and found[1, 1].tolist() == cube[1, 2].tolist()
 
 
@@ -60,7 +53,7 @@ def test_the_same_maps_as_from_a_smaller_file(tmp_path, scene):
     """And `verify` reads the same part again."""
     library = tmp_path / "scene_truth_endmembers.csv"
     whole = open_cube(scene)
-    part = values_of(whole)[2:6, 10:50]
+    part = read_values(whole)[2:6, 10:50]
     write_cube(tmp_path / "small.hdr", part, "bil", wavelength=whole.fields["wavelength"].join("{}"))
     options = {"endmembers": library, "device": "cpu"}
     unmix.run(tmp_path / "small.hdr", **options, scale=1e4)

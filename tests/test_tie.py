@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, read_map, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -22,9 +22,7 @@ def tied(request, tmp_path):
     fine = np.linspace(380, 2420, 103)
     centres = random.uniform(400, 2400, (4, 6))
     E = np.stack([0.1 + 0.5 * np.exp(-(((fine[:, None] - one) / 300) ** 2)).sum(axis=1) for one in centres], axis=1)
-    rows = [["name", "class", *(f"{w:g}" for w in fine)]]
-    rows += [[f"e{j}", "ab"[j // 2], *(repr(float(v)) for v in E[:, j])] for j in range(4)]
-    (tmp_path / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+    write_csv(tmp_path / "library.csv", E, fine, names=[f"e{j}" for j in range(4)], classes=[*"aabb"])
     A = random.dirichlet(np.ones(4), (6, 9))
     at = np.stack([np.interp(WAVES, fine, E[:, j]) for j in range(4)], axis=1)
     offsets = random.uniform(-0.1, 0.1, (6, 9, 1))  # what tying takes away within a window
@@ -91,7 +89,7 @@ def test_from_file_to_file(tied, tmp_path, method):
     masked[2, 3] = masked[4, 1] = True
     rmse = np.fromfile(out / "x_rmse.img", "<f4").reshape(6, 9)
     np.testing.assert_allclose(rmse, np.where(masked, -9999, found.rmse), rtol=1e-5)
-    residual = np.fromfile(out / "x_residual.img", "<f4").reshape(6, 17, 9).transpose(0, 2, 1)
+    residual = read_map(out / "x", "residual")
     np.testing.assert_allclose(residual[~masked], (Y - found.abundances @ E.T)[~masked], atol=1e-6)
     assert report["reading"]["tie"] == WINDOWS and report["pixels"]["masked"] + report["pixels"].get("partly", 0) >= 1
     assert verify(out / "x", everything=True).faults == []

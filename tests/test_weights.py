@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LINES, SAMPLES, L, falsify, write_cube
+from conftest import LINES, L, falsify, read_map, write_cube
 
 import unmix
 from unmix.jobs.verify import verify
@@ -14,10 +14,7 @@ def run(folder, Y, *, name="x", **words):
     words = {"method": "nnls", "device": "cpu", "overwrite": True, "residual": True} | words
     unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / name, **words)
     assert verify(folder / name / "x", everything=True).faults == []
-    maps = {}
-    for path in (folder / name).glob("*.img"):
-        maps[path.stem[2:]] = np.fromfile(path, "<f4").reshape(LINES, -1, SAMPLES).transpose(0, 2, 1)
-    return maps
+    return {path.stem[2:]: read_map(folder / name / "x", path.stem[2:]) for path in (folder / name).glob("*.img")}
 
 
 def weights_file(folder, values):

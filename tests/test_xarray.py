@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import read_map, write_csv, write_cube
 
 import unmix
 
@@ -116,7 +116,7 @@ def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
     cube = write_cube(tmp_path / "s.hdr", Y.astype(kind), reflectance_scale_factor=10000)
     library = write_csv(tmp_path / "e.csv", E)
     unmix.run(cube, endmembers=library, method="nnls", device="cpu", browse=False)
-    written = np.fromfile(tmp_path / "s_abundance.img", "<f4").reshape(9, 3, 7).transpose(0, 2, 1)
+    written = read_map(tmp_path / "s", "abundance")
     with xarray.open_dataset(cube, engine="unmix", chunks=chunks) as found:
         abundances = found.unmix.solve(E, method="nnls").abundance.values
     np.testing.assert_array_equal(abundances.astype(np.float32), written)

@@ -2,8 +2,9 @@
 
 Scenes like DC1 (`unmix.jobs.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
-support against homotopy (`tests/naive.py`). ``rivals``: objective, abundances, SRE and time beside spams (if installed) and SUnSAL, our
-own plain reading, on both cores. ``choice``: SRE over λ. ``cuda``: time and agreement on a GPU. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
+support against homotopy (`unmix.reference.penalties.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
+installed) and SUnSAL, our own plain reading, on both cores. ``choice``: SRE over λ. ``cuda``: time and agreement on a GPU.
+SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
 
 import sys
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import naive
 
 import unmix
 from unmix.arrays.penalties import RULES, Trials
@@ -23,6 +23,7 @@ from unmix.jobs.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
 from unmix.problem import plan_problem
+from unmix.reference.penalties import l1_path, on_path
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
@@ -106,10 +107,10 @@ def proof() -> None:
         for snr in SNRS:
             Y, _ = pixels_of(library, snr)
             some = np.linspace(0, len(Y) - 1, 300).astype(int)
-            paths = [naive.lasso_path(library.matrix, y) for y in Y[some]]
+            paths = [l1_path(library.matrix, y) for y in Y[some]]
             for l1 in LAMBDAS:
                 found = unmix.solve(Y, library.matrix, method="nnls", l1=l1)
-                by_path = np.array([naive.on_path(path, l1) for path in paths])
+                by_path = np.array([on_path(path, l1) for path in paths])
                 same = ((found.abundances[some] > 0) == (by_path > 1e-9)).all(axis=1).sum()
                 gap = relative_gaps(library.matrix, Y, found.abundances, l1).max()
                 certified = (found.kappa <= 1e-10).sum()

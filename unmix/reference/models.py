@@ -1,0 +1,211 @@
+"""Define MESMA: the best of all models with one spectrum of each of some classes, and what else a pixel could be."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .fractions import NODATA
+
+# Models whose pseudo-inverses are kept for all pixels; of 200 bands each takes 10 kB.
+MOST_KEPT = 20_000
+# Models fitted at a time.
+TOGETHER = 4096
+# A model is refused where `apart` is no larger: its spectra are too alike.
+TOO_ALIKE = 1e-8
+# What a fraction may be beyond a limit of VIPER's: a pixel that is a spectrum of the library has a shade of 0 or of -2e-16.
+ALLOWANCE = 1e-9
+# Abundances closer than this are equal; smaller ones are zero.
+SAME_ABUNDANCE = 1e-6
+
+
+def apart(A: np.ndarray) -> np.ndarray:
+    """Return for models (M, L, k) the least squared sine of the angle between a spectrum and the span of those before it, (M,)."""
+    unit = A / np.linalg.norm(A, axis=1, keepdims=True)
+    least = np.ones(len(A))
+    basis: list[np.ndarray] = []
+    for column in np.moveaxis(unit, 2, 0):
+        for _ in range(2):  # once more, for what rounding left of the span
+            for before in basis:
+                column = column - np.einsum("ml,ml->m", before, column)[:, None] * before
+        squares = np.square(column).sum(axis=1)
+        least = np.minimum(least, squares)
+        basis.append(column / np.sqrt(np.maximum(squares, 1e-300))[:, None])
+    return least
+
+
+class Fits(NamedTuple):
+    """Models of a pixel that the limits allow; of those with fewer than three spectra the last columns are −1."""
+
+    sizes: np.ndarray  # (M,) spectra of each
+    columns: np.ndarray  # (M, 3) their numbers
+    amounts: np.ndarray  # (M, 3) their abundances
+    rmse: np.ndarray  # (M,)
+
+    def take(self, which: np.ndarray) -> "Fits":
+        """Return some of the models."""
+        return Fits(*(values[which] for values in self))
+
+
+class Models:
+    """All models of a library, and the rule by which one of them is chosen.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+    kinds : sequence of str
+        The class of each spectrum.
+    choice : unmix.methods.ModelChoice
+        The limits.
+    normalized : bool
+        Whether fractions are divided by their sum, so that shade is taken out.
+    """
+
+    def __init__(self, E: np.ndarray, kinds: Sequence[str], choice: Any, normalized: bool = False) -> None:
+        self.E, self.choice, self.normalized = E, choice, normalized
+        self.members = {name: [j for j, kind in enumerate(kinds) if kind == name] for name in dict.fromkeys(kinds)}
+        sets = choice.sets_of(kinds)
+        self.models = {
+            size: [
+                np.array(list(itertools.product(*(self.members[name] for name in one))))
+                for one in sets
+                if len(one) == size
+            ]
+            for size in range(1, choice.sizes[1] + 1)
+        }
+        self.count = sum(len(models) for parts in self.models.values() for models in parts)
+        small = self.count <= MOST_KEPT
+        self.kept = {size: list(self.inverses(size)) for size in self.models} if small else {}
+
+    def inverses(self, size: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, G⁻¹1 (M, k) and `apart` of the models of a size."""
+        for models in self.models[size]:
+            for begin in range(0, len(models), TOGETHER):
+                columns = models[begin : begin + TOGETHER]
+                A = np.ascontiguousarray(self.E.T[columns].transpose(0, 2, 1))
+                inverse = np.linalg.pinv(A)
+                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2), apart(A)
+
+    def fits(
+        self, y: np.ndarray, size: int, slack: float = 0.0, margin: float = 0.0
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield columns (M, k), abundances (M, k) and RMSE (M,) of the models of a size that the limits allow.
+
+        ``slack`` is what a limit on the RMSE may be off, as a share of the pixel's; ``margin`` what a fraction may be beyond a limit.
+        """
+        for columns, A, inverse, along, angles in self.kept.get(size) or self.inverses(size):
+            free = inverse @ y
+            is_kept = angles > TOO_ALIKE * (1 - 1e-3 * np.sign(margin))
+            if self.choice.limits == "viper":
+                yield self.within(columns, A, free, y, is_kept & self.of_viper(free), slack, margin)
+                continue
+            total = free.sum(axis=1)
+            inside = (free.min(axis=1) >= -margin) & (total <= 1 + margin)
+            yield self.within(columns, A, free, y, is_kept & inside, slack, margin)
+            held = free + (1 - total)[:, None] / along.sum(axis=1, keepdims=True) * along
+            outside = (held.min(axis=1) >= -margin) & (total > 1 - margin)
+            yield self.within(columns, A, held, y, is_kept & outside, slack, margin)
+
+    def of_viper(self, a: np.ndarray) -> np.ndarray:
+        """Return which abundances are within VIPER's limits."""
+        shade, choice = 1 - a.sum(axis=1), self.choice
+        inside = (a.min(axis=1) >= choice.min_fraction - ALLOWANCE) & (a.max(axis=1) <= choice.max_fraction + ALLOWANCE)
+        return inside & (shade >= choice.min_shade - ALLOWANCE) & (shade <= choice.max_shade + ALLOWANCE)
+
+    def within(
+        self, columns: np.ndarray, A: np.ndarray, a: np.ndarray, y: np.ndarray, allowed: np.ndarray, slack: float, margin: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Return those models that are allowed and fit well enough, with their RMSE."""
+        columns, a = columns[allowed], a[allowed]
+        residual, size = y - np.einsum("mlk,mk->ml", A[allowed], a), rms(y)
+        rmse = np.sqrt(np.square(residual).mean(axis=1))
+        good = rmse <= self.choice.largest_rmse + slack * size
+        if self.choice.max_residual is not None:
+            large = np.abs(residual) >= self.choice.max_residual + (slack + margin) * size
+            width = min(self.choice.residual_bands, len(y) + 1)
+            runs = np.lib.stride_tricks.sliding_window_view(np.pad(large, ((0, 0), (0, 1))), width, axis=1)
+            good &= ~np.any(np.all(runs, axis=2), axis=1)
+        return columns[good], a[good], rmse[good]
+
+    def best(self, y: np.ndarray, slack: float = 0.0) -> tuple[float, np.ndarray]:
+        """Return RMSE and abundances (p,) of the model that should be chosen; of no model, |y|/√L and zeros."""
+        exact, (fewest, most) = self.choice.limits == "exact", self.choice.sizes
+        nothing = np.zeros(self.E.shape[1])
+        chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
+        rmse, a = rms(y) if exact and rms(y) <= self.choice.largest_rmse else np.inf, nothing
+        for size in range(1, most + 1):
+            if not exact:
+                rmse = np.inf
+            for columns, fractions, errors in self.fits(y, size, slack) if exact or size >= fewest else ():
+                if len(errors) and errors.min() < rmse:
+                    at = int(errors.argmin())
+                    rmse, a = float(errors[at]), np.zeros(self.E.shape[1])
+                    a[columns[at]] = fractions[at]
+            if size < fewest:
+                continue
+            reference = kept if self.choice.fusion_rule == "kept" else preceding
+            if rmse < np.inf and (reference == np.inf or reference - rmse >= self.choice.fusion):
+                kept = rmse
+                if rmse < least:
+                    chosen, least = a, rmse
+            preceding = rmse
+        return (rms(y), nothing) if chosen is None else (least, chosen)
+
+    def maps_of(self, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the maps of a pixel's abundances (p,): fractions, shade and brightness; and the spectrum of each class, from 1."""
+        sums = np.array([a[some].sum() for some in self.members.values()])
+        total = sums.sum()
+        if self.normalized:
+            sums = sums / total if total > 0 else np.full(len(sums), NODATA)
+        numbers = [sum(j + 1 for j in some if a[j] != 0) for some in self.members.values()]
+        return np.array([*sums, 1 - total, total]), np.array(numbers)
+
+    def all_fits(self, y: np.ndarray, margin: float) -> Fits:
+        """Return all models; fractions may be ``margin`` beyond a limit."""
+        fewest, most = self.choice.sizes
+        exact, size = self.choice.limits == "exact", rms(y)
+        dark = int(exact and size <= self.choice.largest_rmse * (1 + 1e-9))  # shade alone
+        parts = [Fits(np.zeros(dark, int), np.full((dark, 3), -1), np.zeros((dark, 3)), np.full(dark, size))]
+        for k in range(1 if exact else fewest, most + 1):
+            for columns, fractions, rmse in self.fits(y, k, 0.0, margin):
+                used = np.ones(len(rmse), bool)
+                if exact:  # a mixture with a fraction of 0 is one of fewer spectra
+                    used = fractions.min(axis=1) > (SAME_ABUNDANCE - margin) * fractions.sum(axis=1)
+                wide = ((0, 0), (0, 3 - k))
+                parts.append(Fits(
+                    np.full(int(used.sum()), k), np.pad(columns[used], wide, constant_values=-1), np.pad(fractions[used], wide),
+                    rmse[used],
+                ))  # fmt: skip
+        return Fits(*(np.concatenate(values) for values in zip(*parts)))
+
+    def numbers_of(self, fits: Fits, bound: float) -> tuple[int, np.ndarray]:
+        """Return how many models have at most this squared error, and mean, deviation, least and largest of each class and shade."""
+        fits = fits.take(np.square(fits.rmse) <= bound)
+        total = fits.amounts.sum(axis=1)
+        if self.normalized:
+            fits, total = fits.take(total > 0), total[total > 0]
+        if not len(total):
+            return 0, np.full((len(self.members) + 1, 4), NODATA)
+        shares = fits.amounts / total[:, None] if self.normalized else fits.amounts
+        fractions = [np.where(np.isin(fits.columns, some), shares, 0.0).sum(axis=1) for some in self.members.values()]
+        rows = [*fractions, 1 - total]
+        return len(total), np.array([[row.mean(), row.std(), row.min(), row.max()] for row in rows])
+
+
+def gap_of(fits: Fits, size: int) -> float:
+    """Return by how much the RMSE of the second best model of ``size`` spectra is larger; −9999 without one."""
+    fits = fits.take(fits.sizes == size)
+    if size == 0 or not len(fits.rmse):
+        return NODATA
+    best = int(fits.rmse.argmin())
+    shared = fits.columns[:, :size, None] == fits.columns[best, :size]  # (M, their spectra, those of the best)
+    theirs = fits.amounts[:, :size] - (shared * fits.amounts[best, :size]).sum(axis=2)
+    lacked = np.where(shared.any(axis=1), 0.0, fits.amounts[best, :size])
+    others = np.maximum(np.abs(theirs).max(axis=1), np.abs(lacked).max(axis=1)) > SAME_ABUNDANCE
+    return float(fits.rmse[others].min() - fits.rmse[best]) if others.any() else NODATA
+
+
+def rms(y: np.ndarray) -> float:
+    """Return the root mean square of a pixel's values."""
+    return float(np.sqrt(np.square(y).mean()))
