@@ -59,7 +59,7 @@ def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
     """Raise `click.UsageError` where several scenes would have the noise of each pixel of one."""
     if len(cubes) < 2 or noise in ("auto", "none") or "{" in noise:
         return
-    from unmix.jobs.derived.noise import is_text
+    from unmix.maps.derived.noise import is_text
 
     if not is_text(noise):
         raise click.UsageError(
@@ -170,7 +170,7 @@ def is_library(path: Path) -> bool:
 
 def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not."""
-    from unmix.outputs.run_files.completed import journal_of
+    from unmix.runs.files.completed import journal_of
 
     files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))
     return any(map(exists, itertools.chain.from_iterable(files)))
@@ -235,7 +235,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         return f"{cube}: is finished already, skipped"
     if result.get("dry_run"):
         return f"{cube}: nothing was written (--dry-run)"
-    from unmix.outputs.run_files.finished import seconds_of
+    from unmix.runs.files.finished import seconds_of
 
     pixels = result["pixels"]
     kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
@@ -256,7 +256,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
 
 def fit_line(relative: dict[str, float | None]) -> str:
     """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
-    from unmix.outputs.record.judgement import percent
+    from unmix.runs.record.judgement import percent
 
     shares = (percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)

@@ -41,7 +41,7 @@ def command(source: str, as_json: bool, **settings: Any) -> None:
     STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, in the
     form that --bands of other commands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
-    from unmix.jobs.bands import bands_of
+    from unmix.commands.bands import bands_of
     from unmix.scene import ReadOptions
 
     names = [field.name for field in fields(ReadOptions) if field.name in settings]

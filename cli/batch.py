@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from unmix.cluster.scheduling import WORKER_SECONDS
 from unmix.errors import DeviceError
-from unmix.jobs.distributed.scheduling import WORKER_SECONDS
 
 from . import archive, options, unmixing
 from .help import Grouped

@@ -42,7 +42,7 @@ def command(as_json: bool, devices: tuple[str, ...], streams: tuple[int, ...], *
     The copy is the bound on the speed of a run. Both are run in turn in one process, after a first run that is not timed. Outputs are
     deleted.
     """
-    from unmix.jobs.bench import bench
+    from unmix.commands.bench import bench
 
     rows = bench(devices=devices or ("auto",), streams=streams or (4,), **settings)
     lines = options.aligned([HEAD, *(cells_of(row, what) for row in rows for what in ("copy", "run"))], len(HEAD))

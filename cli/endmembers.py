@@ -39,7 +39,7 @@ def command(cubes: tuple[Path, ...], listed: Path | None, name: str | None, **se
     scenes.txt -e scenes_endmembers.csv. They must be on the same bands and in the same unit. The names of the written files are
     printed on stdout.
     """
-    from unmix.jobs.extract import extract_to
+    from unmix.commands.extract import extract_to
     from unmix.methods import Extraction
 
     chosen = archive.chosen_scenes(cubes, listed, None, settings | {"out_dir": None})

@@ -156,7 +156,7 @@ def build(
 
     Pixels without a value in every band in use are left out. Values are scaled as a run scales them.
     """
-    from unmix.jobs.regions import build_library
+    from unmix.commands.regions import build_library
     from unmix.outputs.names import inputs_of
 
     sources = {"pixels": pixels, "raster": raster, "polygons": polygons}

@@ -25,7 +25,7 @@ def command(as_json: bool, **settings: Any) -> None:
     For each: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without any.
     Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
     """
-    from unmix.jobs.sparse.penalty import path_of_scene
+    from unmix.runs.penalties.penalty import path_of_scene
 
     found = path_of_scene(**settings)
     lines = [

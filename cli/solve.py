@@ -41,7 +41,7 @@ def command(
     With --quadratic: solve min ½ xᵀQx + hᵀx over x >= 0, by multiplicative updates and a solve on the support. A large and sparse Q
     is a FILE.npz written by scipy.sparse.save_npz: unmix solve Q.npz h.npy --quadratic -o x.npy
     """
-    from unmix.jobs.solve import quadratic_files, solve_files
+    from unmix.commands.solve import quadratic_files, solve_files
     from unmix.outputs.json_text import finite
 
     if quadratic and toeplitz_pulse:

@@ -20,7 +20,7 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     MAPS is a folder, with all below it, or the common beginning of a run's outputs, or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
-    from unmix.outputs.run_files.finished import has_run, runs_below, state_of, stem_of_outputs
+    from unmix.runs.files.finished import has_run, runs_below, state_of, stem_of_outputs
 
     stems: list[Path] = []
     for path in maps:

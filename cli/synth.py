@@ -54,21 +54,21 @@ def command(
     description those that are there.
     """
     if like == "emit":
-        from unmix.jobs.synth.emit import Granule, synthesise_emit
+        from unmix.commands.synth.emit import Granule, synthesise_emit
 
         refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *OF_A_FILE))
         for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
         return
     from unmix.blocks import parse_size
-    from unmix.jobs.synth import Scene, synthesise
+    from unmix.commands.synth import Scene, synthesise
 
     try:
         decibels = None if snr == "none" else float(snr)
     except ValueError:
         raise click.UsageError(f"--snr {snr}: write a number in dB, or none") from None
     if like in ("dc1", "dc2"):
-        from unmix.jobs.synth.squares import Sparse, synthesise_sparse
+        from unmix.commands.synth.squares import Sparse, synthesise_sparse
         from unmix.library import load
         from unmix.outputs.names import inputs_of
 

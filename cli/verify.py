@@ -21,7 +21,7 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
 
     STEM is the common beginning of their names: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
     """
-    from unmix.jobs.verify import verify
+    from unmix.commands.verify import verify
 
     verdict = verify(stem, cube, everything, sample)
     if as_json:

@@ -34,7 +34,7 @@ def command(
 
     The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
     """
-    from unmix.jobs.run.warm import WAS_THERE, warm
+    from unmix.commands.warm import WAS_THERE, warm
 
     options.set_up_log(verbose, quiet or not verbose, log_file)
     for case in warm(methods, dtypes, interleaves, counts, device):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from unmix.commands.synth import Scene, synthesise
 from unmix.devices import count_gpus, simulated
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.cube import by_pixel
-from unmix.jobs.synth import Scene, synthesise
 from unmix.outputs.digests import image_digest, record_digest
-from unmix.outputs.run_files.finished import FinishedRun
+from unmix.runs.files.finished import FinishedRun
 
 DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and

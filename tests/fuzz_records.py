@@ -62,9 +62,9 @@ def small_cluster() -> Iterator[Callable[..., Any]]:
     import dask
     from distributed import Client, LocalCluster
 
-    from unmix.jobs.distributed.executor import ClusterExecutor
-    from unmix.jobs.run import unmix_scene
+    from unmix.cluster.executor import ClusterExecutor
     from unmix.options import Options
+    from unmix.runs import unmix_scene
 
     def on_cluster(cube: Path, progress: Any = None, **options: Any) -> dict[str, Any]:
         chosen = Options.of(**options)
@@ -97,7 +97,7 @@ def runs(folder: Path, on_cluster: Callable[..., Any] | None = None) -> list[Pat
     from conftest import write_csv, write_cube
 
     import unmix
-    from unmix.outputs.run_files import journal
+    from unmix.runs.files import journal
 
     rng = np.random.default_rng(1)
     waves, E = np.arange(8) * 100.0 + 500, rng.uniform(0.1, 0.9, (8, 3))
@@ -133,11 +133,11 @@ def readers(
     from unmix_cli.config import read
 
     import unmix
-    from unmix.jobs.verify import verify
+    from unmix.commands.verify import verify
     from unmix.outputs.names import listed
     from unmix.outputs.ours import replaceable
-    from unmix.outputs.run_files.completed import CompletedRun
-    from unmix.outputs.run_files.finished import state_of
+    from unmix.runs.files.completed import CompletedRun
+    from unmix.runs.files.finished import state_of
 
     scene, record = stem.parent.parent / "s.hdr", stem.with_name("s_run.json")
     cluster = {} if on_cluster is None else {
@@ -168,7 +168,7 @@ def readers_of_journal(stem: Path, run: Callable[..., Any]) -> dict[str, Callabl
     """Return what reads journals, by name; ``run`` continues the run of this journal."""
     from unmix_cli import status
 
-    from unmix.outputs.run_files.finished import state_of
+    from unmix.runs.files.finished import state_of
 
     scene = stem.parent.parent / "s.hdr"
     return {

@@ -9,8 +9,8 @@ from test_cli import unmix as command
 from test_nfindr import coordinates, scene
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs.verify import verify
 from unmix.library import load
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
@@ -97,7 +97,7 @@ def test_scenes_that_do_not_go_together(tmp_path, crops, caplog):
     with pytest.raises(unmix.CubeError, match="all pixels are masked"):
         unmix.extract([empty, empty], count=2)
     with pytest.raises(unmix.MethodError, match="no name of a file"):
-        unmix.jobs.extract.extract_to(
+        unmix.commands.extract.extract_to(
             crops,
             out_dir=None,
             name="a/b",

@@ -12,9 +12,9 @@ from test_many import library, scene
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.commands.verify import verify
 from unmix.errors import MethodError
 from unmix.io import spectra
-from unmix.jobs.verify import verify
 from unmix.library import load_for
 from unmix.reference.abundances import of_every_support
 from unmix.reference.abundances import rmse as rmse_of

@@ -116,7 +116,7 @@ def test_in_every_command(tmp_path, cube, monkeypatch):
     report = json.loads((tmp_path / "o/c_run.json").read_text())
     assert report["reading"]["wavelengths"] == str(tmp_path / "w.txt")
     monkeypatch.chdir("/")
-    assert unmix.jobs.verify.verify(tmp_path / "o/c").faults == []
+    assert unmix.commands.verify.verify(tmp_path / "o/c").faults == []
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 from conftest import write_csv
 
 import unmix
+from unmix.commands import band_residuals
 from unmix.devices import simulated
-from unmix.jobs import band_residuals
 from unmix.library import load
-from unmix.outputs.run_files import journal
+from unmix.runs.files import journal
 
 LINES, SAMPLES, L, P = 9, 11, 20, 4
 ORDERS = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}

@@ -10,8 +10,8 @@ from conftest import write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
-from unmix.jobs.sum_to_one import cost_of_sum
-from unmix.outputs.record.judgement import SumCost
+from unmix.runs.record.judgement import SumCost
+from unmix.runs.sum_to_one import cost_of_sum
 
 WAVES = np.linspace(450.0, 2300.0, 12)
 E = np.stack([0.4 + 0.3 * np.sin(WAVES / 300 + k) for k in range(3)], axis=1)

@@ -7,7 +7,7 @@ import spectral
 from conftest import KINDS, falsify, read_map, write_csv, write_cube
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.library import ClassSums, Endmembers, load
 from unmix.library.classes import classified
 from unmix.reference.abundances import of_pixels, pcls

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import unmix
-from unmix.jobs.synth import Scene, synthesise
+from unmix.commands.synth import Scene, synthesise
 
 pytest.importorskip("distributed")
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,7 +8,7 @@ from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.finished import compare as module
+from unmix.commands.finished import compare as module
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from scipy.optimize import linear_sum_assignment, nnls
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.verify.simplex import fault_of_edges
 from unmix.devices import simulated
 from unmix.endmembers.cone import directions, smallest
 from unmix.endmembers.passes import Passes, Scene
-from unmix.jobs.verify.simplex import fault_of_edges
 from unmix.library import load
 from unmix.scene.bands import choose_bands
 
@@ -276,7 +276,7 @@ def test_a_flat_scene_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     """The method of a resumed run is that of its first lines."""
     path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
     unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "whole")
-    monkeypatch.setattr("unmix.jobs.run.scene_run.report_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("unmix.runs.scene_run.report_of", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "cut")
     monkeypatch.undo()

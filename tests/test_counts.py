@@ -9,8 +9,8 @@ from test_certificate import masked
 
 import unmix
 from unmix.certificate import CERTIFIED, FARTHEST, MASKED, NODATA, PARTLY, SOLVED
+from unmix.commands.verify import verify
 from unmix.devices import count_gpus
-from unmix.jobs.verify import verify
 from unmix.summary import Summary, count_block
 
 pytestmark = [

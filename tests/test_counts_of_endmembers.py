@@ -7,12 +7,12 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.synth import Scene, synthesise
 from unmix.devices import simulated
 from unmix.endmembers import Counts, count_endmembers
 from unmix.endmembers.counts import noise_fractions
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
-from unmix.jobs.synth import Scene, synthesise
 from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")

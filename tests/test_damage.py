@@ -259,7 +259,7 @@ def test_maps_of_an_enmap_scene_are_not_taken_for_it(tmp_path):
     products.enmap(path, products.truth())
     unmix.run(path, count=3, device="cpu", format="geotiff", residual=True)
     assert open_cube(tmp_path / "ENMAP01-X-SPECTRAL_IMAGE_residual.tif").gain is None
-    from unmix.jobs.verify import verify
+    from unmix.commands.verify import verify
 
     assert verify(tmp_path / "ENMAP01-X-SPECTRAL_IMAGE").faults == []
 

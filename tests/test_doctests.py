@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from unmix.commands.synth import Scene, synthesise
 from unmix.devices import simulated
-from unmix.jobs.synth import Scene, synthesise
 
 ROOT = Path(__file__).parents[1]
 FILES = [path for path in sorted((ROOT / "unmix").rglob("*.py")) if ">>> " in path.read_text()]

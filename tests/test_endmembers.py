@@ -6,12 +6,12 @@ import pytest
 from conftest import write_cube
 
 import unmix
+from unmix.commands.synth import Scene, synthesise
+from unmix.commands.verify import verify
 from unmix.endmembers import count_endmembers, extract_endmembers
 from unmix.endmembers.counts import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
-from unmix.jobs.synth import Scene, synthesise
-from unmix.jobs.verify import verify
 from unmix.library import load
 from unmix.methods import METHODS, Extraction
 from unmix.scene.bands import choose_bands

@@ -8,8 +8,8 @@ from exact import Reference, distance
 import unmix
 from unmix import rescue
 from unmix.certificate import CERTIFIED
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs.verify import verify
 
 pytestmark = pytest.mark.skipif(simulated(), reason="done on the CPU for every device")
 

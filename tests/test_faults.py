@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import unmix
-from unmix.jobs.solve import solve_files
-from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.run_files.endmembers import save_library
-from unmix.outputs.run_files.output_set import Outputs
+from unmix.commands.solve import solve_files
+from unmix.commands.synth import Scene, synthesise
+from unmix.runs.files.endmembers import save_library
+from unmix.runs.files.output_set import Outputs
 
 # Maps without a place on the map, by rasterio.
 pytestmark = pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
@@ -93,7 +93,7 @@ def survives(scene, out, form, whole, fault):
 @pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMATS[1:])])
 def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls):
     """One by one, in turn by an error that passes and by a disk that is full from then on."""
-    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
     for after in range(1000):
         number, once = ((errno.EIO, True), (errno.ENOSPC, False))[after % 2]
 
@@ -152,7 +152,7 @@ def test_a_library_is_whole_or_not_there(tmp_path, limit):
 # What once ended the process: the library has buffers to write when it is closed.
 CRASH = """
 import resource, sys, unmix
-from unmix.outputs.run_files.output_set import Outputs
+from unmix.runs.files.output_set import Outputs
 convert, before = Outputs.convert, resource.getrlimit(resource.RLIMIT_FSIZE)
 def failing(self, name):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), before[1]))
@@ -202,7 +202,9 @@ def test_answers_on_a_full_disk(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("only root may mount a tmpfs")
     try:
-        words = f"from unmix.jobs.solve import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), device='cpu')"
+        words = (
+            f"from unmix.commands.solve import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), device='cpu')"
+        )
         for ending in (".npy", ".h5"):
             done = subprocess.run(
                 [sys.executable, "-c", words.format(ending)], cwd=tmp_path, capture_output=True, text=True

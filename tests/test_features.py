@@ -5,7 +5,7 @@ import pytest
 from conftest import falsify, write_csv, write_cube
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 
 LINES, SAMPLES, L, P = 16, 21, 16, 5
 NNLS, SUMS = {"method": "nnls"}, {"method": "pcls", "by": "class"}

@@ -13,13 +13,13 @@ from conftest import write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
+from unmix.commands.synth import Scene, synthesise
+from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.io.identity import BLOCK_BYTES, BLOCKS, SMALL, identity_of, pieces
-from unmix.jobs.synth import Scene, synthesise
-from unmix.jobs.verify import verify
 from unmix.library import load
-from unmix.outputs.run_files.journal import read_resume_state
-from unmix.outputs.run_files.output_set import Outputs
+from unmix.runs.files.journal import read_resume_state
+from unmix.runs.files.output_set import Outputs
 from unmix.scene import ReadOptions, open_scene
 
 
@@ -126,12 +126,12 @@ def test_a_lock_without_room_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr("unmix.outputs.lock.socket.gethostname", full)
-        patch.setattr("unmix.jobs.extract.extracted", lambda *_: pytest.fail("was extracted"))
+        patch.setattr("unmix.commands.extract.extracted", lambda *_: pytest.fail("was extracted"))
         code, said = command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")
     assert code == 1 and "cannot write here: No space left" in said and not list((tmp_path / "out").iterdir())
     assert command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")[0] == 0
     with monkeypatch.context() as patch:
-        patch.setattr("unmix.jobs.extract.extracted", lambda *_: pytest.fail("was extracted"))
+        patch.setattr("unmix.commands.extract.extracted", lambda *_: pytest.fail("was extracted"))
         code, said = command("endmembers", tmp_path / "s.hdr", "-n", 3, "-o", tmp_path / "out")
     assert code == 1 and "exists already" in said
 
@@ -481,8 +481,8 @@ def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):
 
 
 def test_other_commands_look_again_too(here, monkeypatch):
+    import unmix.commands.extract
     import unmix.endmembers
-    import unmix.jobs.extract
 
     def touched(function, /, *arguments, **more):
         rewrite(here / "s.img")
@@ -492,7 +492,7 @@ def test_other_commands_look_again_too(here, monkeypatch):
         ("nmf.extract_endmembers", unmix.endmembers.extract_endmembers),
         ("extract.extract_from", unmix.endmembers.extract_from),
     ):
-        monkeypatch.setattr(f"unmix.jobs.{place}", functools.partial(touched, extract))
+        monkeypatch.setattr(f"unmix.commands.{place}", functools.partial(touched, extract))
     before = set(contents(here))
     for words in (
         ["nmf", here / "s.hdr", "-n", 3, "--steps", 2, "--device", "cpu"],

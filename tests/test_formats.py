@@ -11,8 +11,8 @@ import rasterio
 from conftest import write_csv, write_cube
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io import bytes_per_line, open_cube
-from unmix.jobs.verify import verify
 
 SCENE = products.truth(lines=40)
 E = np.stack([0.4 + 0.3 * np.sin(SCENE.waves / 300.0 + k) for k in range(3)], axis=1)

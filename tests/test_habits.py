@@ -14,11 +14,11 @@ from test_cli import unmix as command
 from unmix_cli import warm
 
 import unmix
+from unmix.commands.synth import Scene, synthesise
+from unmix.commands.warm import WARMED
 from unmix.compiled import cache
-from unmix.jobs.run.warm import WARMED
-from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
-from unmix.outputs.run_files.finished import runs_below, state_of
+from unmix.runs.files.finished import runs_below, state_of
 
 
 @pytest.fixture
@@ -264,8 +264,8 @@ def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
     why = "/code: No space left on device"
     monkeypatch.setattr(cache.WATCH, "lost", [])
     lose = lambda *_: cache.WATCH.lost.extend([why] * 2)  # noqa: E731
-    monkeypatch.setattr(f"unmix.jobs.run.warm.{fault}", lose if fault == "fitted" else lambda: why)
-    monkeypatch.setattr("unmix.jobs.run.warm.WAS_THERE", -1.0)
+    monkeypatch.setattr(f"unmix.commands.warm.{fault}", lose if fault == "fitted" else lambda: why)
+    monkeypatch.setattr("unmix.commands.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
     _, err = command("warm", *kind, code=1)
     assert why in err and message in err
@@ -330,7 +330,7 @@ def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
     """A byte order mark, as Windows' editors write: the first number counted as a heading, and a record as no JSON."""
     from unmix_cli.config import read
 
-    from unmix.jobs.derived.noise import read_numbers
+    from unmix.maps.derived.noise import read_numbers
 
     (tmp_path / "n.txt").write_text("\ufeff0.5\n0.25\n", encoding="utf-8")
     assert read_numbers(tmp_path / "n.txt", "weight", "a band") == [0.5, 0.25]

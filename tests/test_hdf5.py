@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from unmix_cli.info import describe
 
 import unmix
+from unmix.commands.solve import open_array
+from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.io.formats.decoder import Decoder
 from unmix.io.formats.header import geotransform
-from unmix.jobs.solve import open_array
-from unmix.jobs.verify import verify
 from unmix.scene.bands import choose_bands
 
 try:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numba
 import pytest
 
+from unmix.commands.synth import Scene, synthesise
 from unmix.compiled import cache
 from unmix.compiled.cache import files_of, key_of, safe_folder, sources_of
 from unmix.devices import simulated
-from unmix.jobs.synth import Scene, synthesise
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing is compiled in the simulator")
 PACKAGE = Path(__file__).parents[1] / "unmix"
@@ -215,7 +215,7 @@ def test_what_a_file_s_code_depends_on():
     own = sources_of(PACKAGE / "endmembers/passes.py")
     assert {PACKAGE / "endmembers/passes.py", PACKAGE / "compiled/jit.py"} <= set(own)
     assert key_of(sources_of(PACKAGE / "solvers/pixels/cpu.py")) != key_of(own)
-    assert PACKAGE / "jobs/run/scene_run.py" in sources_of(Path(__file__))
+    assert PACKAGE / "runs/scene_run.py" in sources_of(Path(__file__))
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there is nothing to keep")

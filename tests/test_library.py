@@ -10,11 +10,11 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.errors import LibraryError
 from unmix.io import open_cube
-from unmix.jobs.verify import verify
 from unmix.library import Endmembers, fit, load, select
-from unmix.outputs.run_files.endmembers import save_library as save
+from unmix.runs.files.endmembers import save_library as save
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from unmix_cli.main import cli
 
 import unmix
+from unmix.commands.synth import Scene, synthesise
 from unmix.errors import OutputError
-from unmix.jobs.synth import Scene, synthesise
 from unmix.outputs.lock import Lock
-from unmix.outputs.run_files.journal import read_resume_state
+from unmix.runs.files.journal import read_resume_state
 
 SECRET = b"worth more than any map\n"
 
@@ -146,7 +146,7 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
     def stop(step):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 0)
+    monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 0)
     how = {"count": 3, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt):
         unmix.run(cube, out_dir=tmp_path / "theirs", progress=stop, **how)

@@ -9,12 +9,12 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands import missing
 from unmix.io import open_cube, spectra
-from unmix.jobs import missing
-from unmix.jobs.missing import Look, Sample, common_direction, what_is_missing
 from unmix.library import Endmembers
 from unmix.options import Options
-from unmix.outputs.record.missing import mostly_within
+from unmix.runs.missing import Look, Sample, common_direction, what_is_missing
+from unmix.runs.record.missing import mostly_within
 from unmix.scene.bands import choose_bands
 from unmix.scene.sample import placed
 from unmix.summary import Summary
@@ -207,9 +207,9 @@ def test_shade_that_is_zero_has_no_answer(tmp_path):
 
 def test_a_run_without_its_pixels_reads_them(tmp_path):
     """A resumed run has those of its own lines alone."""
-    from unmix.jobs.missing import sample_of
     from unmix.methods import choose
     from unmix.problem import plan_problem
+    from unmix.runs.missing import sample_of
 
     scene = open_cube(made(tmp_path))
     bands = choose_bands(scene, "good", None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.library import ClassSums, load
 from unmix.methods import ModelChoice, classes_in_order
 from unmix.reference.models import Models

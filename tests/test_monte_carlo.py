@@ -6,10 +6,10 @@ from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, write_csv, wri
 
 import unmix
 from unmix.arrays.pixels import all_bands
+from unmix.commands.verify import verify
 from unmix.compiled.philox import normals, philox
-from unmix.jobs.derived.monte_carlo import class_even, noise_factor, plan_draws
-from unmix.jobs.verify import verify
 from unmix.library import ClassSums, load
+from unmix.maps.derived.monte_carlo import class_even, noise_factor, plan_draws
 from unmix.methods import DrawChoice, choose
 from unmix.problem import plan_problem
 

@@ -10,8 +10,8 @@ from test_cone import matched
 from test_endmembers import extract
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs.verify import verify
 from unmix.library import load
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")

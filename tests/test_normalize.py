@@ -11,8 +11,8 @@ from lattices import rational
 
 import unmix
 from unmix.certificate import MASKED, NODATA, SOLVED, divide
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs.verify import verify
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
 from unmix.reference.fractions import fractions, weights_of

@@ -8,11 +8,11 @@ from conftest import write_csv, write_cube
 
 from unmix import methods, options
 from unmix.errors import LibraryError, MethodError
-from unmix.jobs.executor import LocalExecutor
-from unmix.jobs.run.scene_run import SceneRun
 from unmix.methods import Extraction, ModelChoice
 from unmix.options import Options
 from unmix.options.contradictions import OF_EXTRACTION
+from unmix.runs.executor import LocalExecutor
+from unmix.runs.scene_run import SceneRun
 from unmix.scene import SINGLE_MASKS, ReadOptions
 from unmix.settings import settings_of
 from unmix.settings.models import ModelSettings
@@ -206,7 +206,7 @@ def test_what_is_left_open_stays_open():
 
 
 def test_every_derived_map_is_declared():
-    from unmix.jobs.derived.table import DERIVED
+    from unmix.maps.derived.table import DERIVED
     from unmix.settings.maps import MAPS
 
     assert set(DERIVED) == {name for name, what in MAPS.items() if what.is_derived}

@@ -9,8 +9,8 @@ from conftest import falsify_record, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io.formats.header import read_header
-from unmix.jobs.verify import verify
 
 TIME = "2024-08-01T18:03:22.5Z"
 TAGS = ["Site=Bad  Segeberg", "run id=7"]

@@ -7,8 +7,8 @@ from test_endmembers import moments_of
 from test_nfindr import scene
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.endmembers.outliers import distances, whitening
-from unmix.jobs.verify import verify
 
 
 def distances_from_others(Y):

@@ -15,8 +15,8 @@ from test_many import library, scene
 import unmix
 from unmix.arrays.penalties import RULES, Trials, by_risk
 from unmix.arrays.pixels import all_bands
-from unmix.jobs.synth.squares import BACKGROUND, fractions_dc1
-from unmix.jobs.verify import verify
+from unmix.commands.synth.squares import BACKGROUND, fractions_dc1
+from unmix.commands.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem

@@ -13,12 +13,12 @@ from matplotlib import image as reader
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io import open_cube
-from unmix.jobs.verify import verify
-from unmix.pictures.browse import bands_shown, of_shares, thinned
-from unmix.pictures.colours import MAGMA, VIRIDIS, ramp
-from unmix.pictures.png import png
-from unmix.pictures.views import BINS, views_of
+from unmix.pages.browse import bands_shown, of_shares, thinned
+from unmix.pages.colours import MAGMA, VIRIDIS, ramp
+from unmix.pages.png import png
+from unmix.pages.views import BINS, views_of
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
     whole = views_of(cube, range(4), "abcd", 11)
-    monkeypatch.setattr("unmix.pictures.views.BLOCK_BYTES", 7 * 40 * 4 * 4)
+    monkeypatch.setattr("unmix.pages.views.BLOCK_BYTES", 7 * 40 * 4 * 4)
     for one, other in zip(whole, views_of(cube, range(4), "abcd", 11)):
         np.testing.assert_array_equal(one.picture, other.picture)
         np.testing.assert_array_equal(one.counts, other.counts)

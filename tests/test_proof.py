@@ -12,14 +12,14 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.certificate import CERTIFIED, FARTHEST, MOST_DELTA
+from unmix.commands.verify import verify
 from unmix.devices import Line, simulated
 from unmix.endmembers import extraction
-from unmix.jobs.stream_lines import look_again
-from unmix.jobs.verify import verify
 from unmix.methods import METHODS
 from unmix.options import Options
 from unmix.outputs.digests import record_digest
-from unmix.outputs.record.judgement import judge, percent
+from unmix.runs.record.judgement import judge, percent
+from unmix.runs.stream import look_again
 from unmix.solvers.pixels.cpu import Plan, Results, Stored, range_solver, tiles_in
 from unmix.summary import Summary, count_block
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from together import COMMANDS, MINE, files, inputs, trials
 from unmix_cli.main import cli
 
+from unmix.commands.synth import Scene, synthesise
 from unmix.errors import OutputError
 from unmix.io.formats.written_by import says_unmix
-from unmix.jobs.synth import Scene, synthesise
 from unmix.outputs import atomic
 from unmix.outputs.atomic import named_together, remove_abandoned
 from unmix.outputs.ours import is_by_unmix
-from unmix.outputs.run_files.output_set import Outputs
+from unmix.runs.files.output_set import Outputs
 
 # A header that unmix wrote, and one that it did not.
 OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription = {a cube to unmix}\n"

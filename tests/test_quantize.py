@@ -12,9 +12,9 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError, OutputError
-from unmix.outputs.maps.map_type import NODATA, MapType, type_of
-from unmix.outputs.maps.raster import encoded
-from unmix.outputs.run_files.finished import FinishedRun
+from unmix.maps.map_type import NODATA, MapType, type_of
+from unmix.maps.raster import encoded
+from unmix.runs.files.finished import FinishedRun
 
 STEP = 1e-4
 WAVES = "{" + ", ".join(map(str, range(400, 2400, 170))) + "}"
@@ -128,7 +128,7 @@ def test_mesma(scene):
 
 def test_one_step_off_is_found(scene):
     """A value that is a step off is no rounding."""
-    from unmix.jobs.verify import outputs
+    from unmix.commands.verify import outputs
 
     unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=STEP, device="cpu")
     stored = np.fromfile(scene / "q/s_abundance.img", "<u2").reshape(40, 5, 30)
@@ -227,7 +227,7 @@ def test_maps_of_others_are_compared_by_their_gains(scene):
 
 def test_verify_says_what_the_steps_take(scene):
     """The deviation that is shown is the whole one, beside the half step that explains it; tags do not repeat the scaling."""
-    from unmix.jobs.verify import verify
+    from unmix.commands.verify import verify
 
     unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=1e-3, device="cpu")
     unmix.run(scene / "s.hdr", out_dir=scene / "m", endmembers=scene / "lib.csv", quantize=1e-3, method="mesma")

@@ -8,9 +8,9 @@ import pytest
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.commands.verify import verify
 from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
-from unmix.jobs.verify import verify
 from unmix.library import load
 from unmix.reference import certificate
 from unmix.reference.abundances import METHODS, of_pixels

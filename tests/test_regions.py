@@ -9,7 +9,7 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.regions import build_library
+from unmix.commands.regions import build_library
 from unmix.library import load
 from unmix.scene import ReadOptions, open_scene
 
@@ -201,7 +201,7 @@ def test_bad_polygons(tmp_path, scene, text, message):
 
 
 def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
-    monkeypatch.setattr("unmix.jobs.regions.MOST_SPECTRA", 5)
+    monkeypatch.setattr("unmix.commands.regions.MOST_SPECTRA", 5)
     file = table(tmp_path, NUMBERS)
     with pytest.raises(unmix.MethodError, match="use `mean` or `most`"):
         built(scene[0], "pixels", file)

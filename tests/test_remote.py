@@ -224,7 +224,7 @@ def test_resume_refused_without_version(scene: Path, tmp_path: Path) -> None:
 
 def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record goes last, and an upload that is cut off goes on; nothing is replaced that may not be."""
-    from unmix.jobs.run import upload as uploading
+    from unmix.runs import upload as uploading
 
     expected = local_run(scene, tmp_path / "local")
     sent: list[str] = []
@@ -262,8 +262,8 @@ class Uploads:
     """Uploads of a run that can be made to fail after a number of files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from unmix.jobs.run import scene_run
-        from unmix.jobs.run import upload as uploading
+        from unmix.runs import scene_run
+        from unmix.runs import upload as uploading
 
         self.real, solve = uploading.upload, scene_run.fill
         self.allowed, self.solved = 10**6, 0
@@ -317,7 +317,7 @@ def test_upload_cut_off_under_overwrite(scene: Path, bucket, tmp_path: Path, mon
 
 def test_what_a_cut_leaves_is_cleared(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps that were uploaded, but not deleted here any more, go with the next run, which is skipped."""
-    from unmix.jobs.run import upload as uploading
+    from unmix.runs import upload as uploading
 
     settings = {"out_dir": "s3://maps/left", "count": 4, "device": "cpu", "work_dir": tmp_path / "work"}
     with monkeypatch.context() as patch:
@@ -338,7 +338,7 @@ def test_store_that_cannot_be_written_to(scene: Path, bucket, tmp_path: Path, mo
 
 def test_no_room_in_the_work_folder(scene: Path, bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the option that moves that folder: `--out-dir` is the store."""
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: SimpleNamespace(free=9))
+    monkeypatch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: SimpleNamespace(free=9))
     words = ("run", scene / "scene.hdr", "-n", 4, "-o", "s3://maps/full", "--work-dir", tmp_path / "work")
     _, err = command(*words, code=1)
     assert str(tmp_path / "work") in err and "use --work-dir" in err and "--out-dir" not in err

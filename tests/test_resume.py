@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import unmix
-from unmix.jobs.synth import Scene, synthesise
+from unmix.commands.synth import Scene, synthesise
 from unmix.outputs.atomic import give_name
 from unmix.outputs.lock import Lock
-from unmix.outputs.run_files.journal import read_resume_state
+from unmix.runs.files.journal import read_resume_state
 
 # A run that records every block, of a few lines each, and takes its time: `kill` finds it anywhere.
 SLOW = """
-import sys, time, unmix, unmix.outputs.run_files.journal as journal
+import sys, time, unmix, unmix.runs.files.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(float(sys.argv[3])), due(self, written))[1]
@@ -195,7 +195,7 @@ def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
     )
     if not mounted:
         pytest.skip("only root may mount a tmpfs")
-    monkeypatch.setattr("unmix.outputs.run_files.journal.FLUSH_BYTES", 1)
+    monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
     try:
 
         def fill(step):
@@ -221,9 +221,7 @@ def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeyp
     out = tmp_path / "o"
     again(whole, out)
     locks = []
-    monkeypatch.setattr(
-        "unmix.outputs.run_files.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path)
-    )
+    monkeypatch.setattr("unmix.runs.files.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path))
     assert again(whole, out, skip_existing=True)["skipped"] and not locks
     with pytest.raises(unmix.OutputError, match="is of another run"):
         again(whole, out, skip_existing=True, residual=True)
@@ -339,12 +337,12 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
             raise KeyboardInterrupt
         give_name(*words)
 
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", six_times)
+    monkeypatch.setattr("unmix.runs.files.output_set.give_name", six_times)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", give_name)
-    monkeypatch.setattr("unmix.jobs.run.scene_run.fill", None)
+    monkeypatch.setattr("unmix.runs.files.output_set.give_name", give_name)
+    monkeypatch.setattr("unmix.runs.scene_run.fill", None)
     assert again(whole, out)["pixels"]["all"] == 24_000
     same(out, whole[1])
 
@@ -468,7 +466,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     """Nothing is lost where the second map does not become what it should."""
     if form == "geotiff":
         pytest.importorskip("rasterio")
-    from unmix.outputs.run_files.output_set import Outputs
+    from unmix.runs.files.output_set import Outputs
 
     out, convert, made = tmp_path / "o", Outputs.convert, []
 
@@ -490,7 +488,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
 
 def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     """By other commands; with --overwrite it is, and all of it goes."""
-    from unmix.outputs.run_files.endmembers import save_library
+    from unmix.runs.files.endmembers import save_library
 
     folder, _, _ = whole
     stop_at(folder, tmp_path / "o", 100, count=3, device="cpu", memory="200K", certificate=True)
@@ -511,10 +509,10 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
     def never(*words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", never)
+    monkeypatch.setattr("unmix.runs.files.output_set.give_name", never)
     with pytest.raises(KeyboardInterrupt):
         again(whole, out)
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.give_name", give_name)
+    monkeypatch.setattr("unmix.runs.files.output_set.give_name", give_name)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
     same(out, whole[1])
@@ -544,7 +542,7 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     stop_at(folder, out, 200, count=3, device="cpu", memory="200K", certificate=True)
     before = read_resume_state(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
-    monkeypatch.setattr("unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: usage)
     with pytest.raises(unmix.OutputError, match="are free"):
         again(whole, out)
     assert read_resume_state(out / "s_run.journal.part").lines == before

@@ -6,7 +6,7 @@ from conftest import read_map, write_csv, write_cube
 from test_models import library, scene
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.methods import ModelChoice
 from unmix.reference.models import Models, gap_of, rms
 

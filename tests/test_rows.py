@@ -13,8 +13,8 @@ from scipy.optimize import nnls
 import unmix
 from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
 from unmix.arrays.pixels import all_bands, solve_pixels
+from unmix.commands.verify import verify
 from unmix.errors import InputError, MethodError
-from unmix.jobs.verify import verify
 from unmix.methods import choose
 from unmix.problem import plan_problem
 from unmix.problem.ridge import Ridge, with_ridge
@@ -252,7 +252,7 @@ def test_on_any_device(tmp_path, noisy, device):
 def test_a_resumed_run_keeps_its_rows(tmp_path, noisy, monkeypatch):
     """A run that is cut off goes on with the scales it found, without another pass for them."""
     cube, library, *_ = noisy
-    from unmix.jobs.sparse.rows import Rows
+    from unmix.runs.penalties.rows import Rows
 
     whole = unmix.run(cube, endmembers=library, l21=0.5, out_dir=tmp_path / "whole", **WORDS)
     words = {"endmembers": library, "l21": 0.5, "memory": "60k", "out_dir": tmp_path / "cut", **WORDS}

@@ -19,10 +19,10 @@ from unmix_cli.archive import result_line
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.commands import executor
+from unmix.commands.synth import Scene, synthesise
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs import executor
-from unmix.jobs.synth import Scene, synthesise
-from unmix.jobs.verify import verify
 from unmix.library import load
 from unmix.methods import METHODS
 from unmix.reference.abundances import METHODS as METHODS_BY_SCIPY
@@ -208,7 +208,7 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
         (tmp_path / "o").write_text("a file")
     elif what == "no space":
         monkeypatch.setattr(
-            "unmix.outputs.run_files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0)
+            "unmix.runs.files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0)
         )
     elif what == "truncated":
         os.truncate(scene.with_suffix(".img"), 100)
@@ -225,7 +225,7 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
 
 def truncate_after_opening(scene, monkeypatch):
     """The input shrinks between the scale check and the reading of its last blocks."""
-    from unmix.jobs.run import scene_run
+    from unmix.runs import scene_run
 
     check = scene_run.check_scale
 
@@ -281,7 +281,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, scene, truth):
 
 
 def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
-    monkeypatch.setattr("unmix.jobs.run.fill.LARGE", 1000)
+    monkeypatch.setattr("unmix.runs.fill.LARGE", 1000)
     with caplog.at_level("INFO", "unmix"):
         unmix.run(scene, endmembers=truth, device="cpu")
     assert "`top` writes the largest only" in caplog.text
@@ -488,12 +488,12 @@ def test_only_the_largest(tmp_path, scene, truth, top):
 
 
 def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
-    import unmix.jobs.stream_lines
+    import unmix.runs.stream
 
-    def shifted(abundance, top, call=unmix.jobs.stream_lines.largest):
+    def shifted(abundance, top, call=unmix.runs.stream.largest):
         values, index = call(abundance, top)
         return values, np.where(index == 1, 2, index).astype(np.float32)
 
-    monkeypatch.setattr(unmix.jobs.stream_lines, "largest", shifted)
+    monkeypatch.setattr(unmix.runs.stream, "largest", shifted)
     unmix.run(scene, endmembers=truth, device="cpu", top=2)
     assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, missing, open_cube, spectra
 from unmix.io.cube import ranges
-from unmix.jobs.verify import verify
 from unmix.scene import ReadOptions, mask_of, open_scene
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"

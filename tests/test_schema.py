@@ -11,9 +11,9 @@ from conftest import falsify_record, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.io.export import FORMATS
-from unmix.jobs.verify import verify
 
 jsonschema = pytest.importorskip("jsonschema")
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/run.schema.json").read_text())

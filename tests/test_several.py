@@ -11,9 +11,9 @@ from unmix.arrays import nmf as factorisation
 from unmix.arrays import nnls as systems
 from unmix.arrays import nnqp as quadratic
 from unmix.blocks import BlockPlan
+from unmix.commands.synth import Scene, synthesise
 from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError
-from unmix.jobs.synth import Scene, synthesise
 
 MAPS = ("s_abundance.img", "s_rmse.img", "s_residual.img", "s_certificate.img", "s_abundance.hdr")
 
@@ -32,7 +32,7 @@ def test_same_bytes_as_one(tmp_path, monkeypatch, pair, streams, memory):
     synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
     how = {"count": 3, "residual": True, "certificate": True, "memory": memory, "streams": streams}
     one = unmix.run(tmp_path / "s.hdr", device="cuda", out_dir=tmp_path / "one", **how)
-    monkeypatch.setattr("unmix.jobs.executor.choose_device", pair)
+    monkeypatch.setattr("unmix.runs.executor.choose_device", pair)
     two = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "two", **how)
     assert two["device"].startswith("cuda:0,") and one["device"] == "cuda:0"
     assert two["certified"] and two["pixels"] == one["pixels"] and two["pixels"]["rescued"] == 0
@@ -50,7 +50,7 @@ def test_blocks_take_turns(tmp_path, monkeypatch, pair):
         monkeypatch.setattr(
             gpu, "submit", lambda slot, i=i, call=submit: (order.append(i), lines.append(slot.lines), call(slot))
         )
-    monkeypatch.setattr("unmix.jobs.executor.choose_device", lambda *_: several)
+    monkeypatch.setattr("unmix.runs.executor.choose_device", lambda *_: several)
     unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k", streams=2)
     assert order[:4] == [0, 1, 0, 1] and abs(order.count(0) - order.count(1)) <= 1
     assert [line for part in lines for line in range(part.start, part.stop)] == list(range(40))
@@ -65,7 +65,7 @@ def test_one_that_fails_is_named(tmp_path, monkeypatch, pair):
         raise DeviceError("cuda:1: failed: an illegal address")
 
     monkeypatch.setattr(several.gpus[1], "submit", fail)
-    monkeypatch.setattr("unmix.jobs.executor.choose_device", lambda *_: several)
+    monkeypatch.setattr("unmix.runs.executor.choose_device", lambda *_: several)
     with pytest.raises(DeviceError, match="cuda:1: failed"):
         unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k")
     assert not list((tmp_path / "o").glob("*.img"))

@@ -13,8 +13,8 @@ from test_cli import unmix as command
 from test_cone import matched
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.jobs.verify import verify
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 

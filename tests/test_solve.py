@@ -12,7 +12,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.arrays.nnls import toeplitz
-from unmix.jobs.solve import LEAST_SQUARES, answer_files, open_array, solve_files
+from unmix.commands.solve import LEAST_SQUARES, answer_files, open_array, solve_files
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from test_many import library, scene
 
 import unmix
 from unmix.certificate import CERTIFIED
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.reference.certificate import gap
 from unmix.reference.penalties import l1 as by_scipy
 from unmix.reference.penalties import l1_path, on_path

@@ -13,8 +13,8 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.finished.stac import footprint, outline_of
-from unmix.outputs.run_files.finished import FinishedRun
+from unmix.commands.finished.stac import footprint, outline_of
+from unmix.runs.files.finished import FinishedRun
 
 pystac, rasterio = pytest.importorskip("pystac"), pytest.importorskip("rasterio")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"

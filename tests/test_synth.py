@@ -8,8 +8,8 @@ from conftest import read_map
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.synth import Scene, project_onto_simplex, synthesise
 from unmix.io import open_cube
-from unmix.jobs.synth import Scene, project_onto_simplex, synthesise
 from unmix.library import load
 from unmix.reference.abundances import fcls
 

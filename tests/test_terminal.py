@@ -13,8 +13,8 @@ from unmix_cli import options
 from unmix_cli.main import main, print_err
 from unmix_cli.progress import Board
 
+from unmix.commands.synth import Scene, synthesise
 from unmix.errors import UnmixError, printable
-from unmix.jobs.synth import Scene, synthesise
 from unmix.pipeline import Step
 
 TITLE = "\x1b]0;gotcha\x07"  # sets the window's title

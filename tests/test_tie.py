@@ -6,7 +6,7 @@ from conftest import falsify_record, read_map, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.library import load
 from unmix.scene import ReadOptions, open_scene
 

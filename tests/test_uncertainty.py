@@ -12,9 +12,9 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.arrays.pixels import all_bands
-from unmix.jobs.derived.uncertainty import Uncertainty
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.library import Endmembers
+from unmix.maps.derived.uncertainty import Uncertainty
 from unmix.methods import choose
 from unmix.problem import plan_problem
 from unmix.reference.abundances import scls, ucls
@@ -286,14 +286,14 @@ def test_a_file_of_noise_is_not_replaced_and_may_not_change(setting, noise_cube,
         unmix.run(cube, noise=folder / "x_sigma.dat", **words)
     (folder / "x_sigma.dat").unlink()
     (folder / "x_sigma.hdr").unlink()
-    original = unmix.jobs.derived.noise.NoiseCube.read
+    original = unmix.maps.derived.noise.NoiseCube.read
 
     def changing(self, first, count):
         with path.with_suffix(".img").open("r+b") as data:  # in place: another thread reads the file meanwhile
             data.write(bytes(16))
         return original(self, first, count)
 
-    monkeypatch.setattr(unmix.jobs.derived.noise.NoiseCube, "read", changing)
+    monkeypatch.setattr(unmix.maps.derived.noise.NoiseCube, "read", changing)
     with pytest.raises(unmix.CubeError, match="changed while it was read"):
         unmix.run(cube, noise=path, **words)
     assert not (folder / "x_run.json").exists()
@@ -387,7 +387,7 @@ def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
         for name in ("abundance", "sigma"):
             image = f"{scene}_{name}.img"
             assert (folder / "all" / image).read_bytes() == (folder / "one" / image).read_bytes()
-        assert unmix.jobs.verify.verify(folder / "all" / scene).faults == []
+        assert unmix.commands.verify.verify(folder / "all" / scene).faults == []
     record = json.loads((folder / "all/A_RFL_2_run.json").read_text())
     assert record["options"]["noise"] == "{dir}/{stem:RFL=UNC}.img" and "A_MASK_2" in record["reading"]["mask_out"][0]
     command("run", scenes[1], "--config", folder / "all/A_RFL_1_run.json", "-o", folder / "again")  # with its own

@@ -5,7 +5,7 @@ import pytest
 from conftest import LINES, L, falsify, read_map, write_cube
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 
 
 def run(folder, Y, *, name="x", **words):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from unmix_cli.main import cli
 
-from unmix.jobs.synth import Scene, synthesise
+from unmix.commands.synth import Scene, synthesise
 
 # The commands, each in two kinds that write the same names; {i} is the folder of the inputs.
 COMMANDS = {

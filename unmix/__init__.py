@@ -32,37 +32,37 @@ if TYPE_CHECKING:
     from .arrays.nnqp import Programme, nnqp
     from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
+    from .cluster.batch import batch
+    from .commands.bands import bands_of
+    from .commands.check import check
+    from .commands.extract import extract
+    from .commands.finished.compare import compare
+    from .commands.finished.export import export
+    from .commands.finished.stac import stac
+    from .commands.images.match import match
+    from .commands.images.mnf import mnf
+    from .commands.images.ppi import ppi
+    from .commands.images.superpixels import superpixels
+    from .commands.nmf import nmf_scene
     from .io import open_cube
-    from .jobs.bands import bands_of
-    from .jobs.check import check
-    from .jobs.distributed.batch import batch
-    from .jobs.extract import extract
-    from .jobs.finished.compare import compare
-    from .jobs.finished.export import export
-    from .jobs.finished.stac import stac
-    from .jobs.images.match import match
-    from .jobs.images.mnf import mnf
-    from .jobs.images.ppi import ppi
-    from .jobs.images.superpixels import superpixels
-    from .jobs.nmf import nmf_scene
-    from .jobs.run import run
-    from .jobs.sparse.penalty import path_of_scene
     from .library import Endmembers, load_library
     from .options import Options
-    from .pictures.write import report
+    from .pages.write import report
+    from .runs import run
+    from .runs.penalties.penalty import path_of_scene
     from .scene import ReadOptions
 
 _LAZY = {
-    "run": ".jobs.run", "batch": ".jobs.distributed.batch", "check": ".jobs.check", "compare": ".jobs.finished.compare",
-    "nmf_scene": ".jobs.nmf", "bands_of": ".jobs.bands",
+    "run": ".runs", "batch": ".cluster.batch", "check": ".commands.check", "compare": ".commands.finished.compare",
+    "nmf_scene": ".commands.nmf", "bands_of": ".commands.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
-    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".jobs.sparse.penalty",
+    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pictures.write", "stac": ".jobs.finished.stac", "mnf": ".jobs.images.mnf", "match": ".jobs.images.match",
-    "ppi": ".jobs.images.ppi", "superpixels": ".jobs.images.superpixels",
-    "export": ".jobs.finished.export", "extract": ".jobs.extract",
+    "report": ".pages.write", "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
+    "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
+    "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
 }  # fmt: skip
 

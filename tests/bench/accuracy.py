@@ -30,8 +30,8 @@ import naive
 from conftest import write_cube
 
 import unmix
+from unmix.commands.synth import project_onto_simplex
 from unmix.io import bytes_per_line, spectra
-from unmix.jobs.synth import project_onto_simplex
 from unmix.library import load
 from unmix.scene.bands import choose_bands
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import unmix
-from unmix.jobs.synth import Scene, synthesise
-from unmix.pictures.browse import browse_of
+from unmix.commands.synth import Scene, synthesise
+from unmix.pages.browse import browse_of
 
 
 def seconds_of(call) -> float:

@@ -1,7 +1,7 @@
 """How many endmembers are counted: ``python tests/bench/counts.py [DATA]``.
 
-Synthetic scenes of 3 to 15 materials (`unmix.jobs.synth`: patchy and sparse), 100 x 100 pixels of 120 bands, 20 to 50 dB, with white
-noise, noise that depends on the band, and noise averaged over three bands; and the real scenes in DATA. Prints a line of JSON each; for
+Synthetic scenes of 3 to 15 materials (`unmix.commands.synth`: patchy and sparse), 100 x 100 pixels of 120 bands, 20 to 50 dB, with
+white noise, noise that depends on the band, and noise averaged over three bands; and the real scenes in DATA. Prints a line of JSON each; for
 each real scene its count by the factor of agreement that is best for all others; then how often a criterion is within 2 of the truth,
 of the scenes whose p-th eigenvalue of the signal is above twice the edge of noise.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import unmix
+from unmix.commands.synth import Fields, Scene, endmember_spectra
 from unmix.endmembers import count_endmembers, counts
-from unmix.jobs.synth import Fields, Scene, endmember_spectra
 from unmix.scene.bands import choose_bands
 
 SIZE, BANDS = 100, 120

@@ -19,10 +19,10 @@ from whole import write_cube
 
 import unmix
 from unmix.blocks import BlockPlan
+from unmix.commands.bench import bench
+from unmix.commands.synth import Scene, synthesise
 from unmix.devices import Cpu, Line
 from unmix.io.cube import Bands
-from unmix.jobs.bench import bench
-from unmix.jobs.synth import Scene, synthesise
 from unmix.library import load
 from unmix.methods import choose
 from unmix.problem import plan_problem

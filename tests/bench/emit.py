@@ -23,9 +23,9 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 import unmix
-from unmix.jobs.derived.monte_carlo import class_even
-from unmix.jobs.synth.emit import axis, library_of
+from unmix.commands.synth.emit import axis, library_of
 from unmix.library import ClassSums
+from unmix.maps.derived.monte_carlo import class_even
 
 DRAWS, SLOW, SAMPLES = 20, 150, 100
 WITHIN = (0.0005, 0.0035, "all")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import unmix
-from unmix.jobs.verify import verify
+from unmix.commands.verify import verify
 from unmix.library import load
 
 SCENES = {

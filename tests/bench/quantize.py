@@ -15,8 +15,8 @@ import numpy as np
 from whole import DATA, write_cube
 
 import unmix
+from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.devices import cuda
-from unmix.jobs.synth.squares import Sparse, sparse_scene
 from unmix.library import load
 
 # What is compared: the step of integers, and whether a GPU adds up and encodes its results.

@@ -18,7 +18,7 @@ from sparse import SNRS, by_unmix, libraries, sre
 
 import unmix
 from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
-from unmix.jobs.synth.squares import Sparse, sparse_scene
+from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers
 
 # The λ of rivals, as shares of that from which on all abundances are 0.

@@ -14,7 +14,7 @@ from pathlib import Path
 from whole import DATA, write_cube
 
 import unmix
-from unmix.jobs.bench import bench
+from unmix.commands.bench import bench
 
 
 def compare(cube, library, folder, repeats, **how):

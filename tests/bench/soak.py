@@ -21,12 +21,12 @@ import time
 from pathlib import Path
 
 import unmix
-from unmix.jobs.synth import Scene, synthesise
-from unmix.outputs.run_files.journal import read_resume_state
+from unmix.commands.synth import Scene, synthesise
+from unmix.runs.files.journal import read_resume_state
 
 # A run that records every block of a few lines: its journal is flushed all the time, and takes a second.
 OFTEN = """
-import signal, sys, time, unmix, unmix.outputs.run_files.journal as journal
+import signal, sys, time, unmix, unmix.runs.files.journal as journal
 journal.FLUSH_BYTES, journal.FLUSH_SECONDS = 1, 0.0
 due = journal.Journal.is_due
 journal.Journal.is_due = lambda self, written: (time.sleep(0.004), due(self, written))[1]

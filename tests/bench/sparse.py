@@ -1,6 +1,6 @@
 """Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|choice|cuda [DATA [FIGURE.svg]]``.
 
-Scenes like DC1 (`unmix.jobs.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
+Scenes like DC1 (`unmix.commands.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
 support against homotopy (`unmix.reference.penalties.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
 installed) and SUnSAL, our own plain reading, on both cores. ``choice``: SRE over λ. ``cuda``: time and agreement on a GPU.
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import unmix
 from unmix.arrays.penalties import RULES, Trials
 from unmix.arrays.pixels import all_bands
-from unmix.jobs.synth.squares import Sparse, sparse_scene
+from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
 from unmix.problem import plan_problem

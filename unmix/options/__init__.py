@@ -212,7 +212,7 @@ class Options(RunSettings):
 
     @property
     def derived(self) -> tuple[str, ...]:
-        """The maps of `unmix.jobs.derived` that are written."""
+        """The maps of `unmix.maps.derived` that are written."""
         return tuple(name for name, one in MAPS.items() if one.is_derived and one.is_wanted(self))
 
     @property

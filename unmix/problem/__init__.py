@@ -88,9 +88,9 @@ class Problem:
         Names of the endmembers that come nearest to being mixtures of each other.
     choice : ModelChoice or None
         For MESMA.
-    noise : array (L,), unmix.jobs.derived.noise.NoiseCube or None
+    noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
-    draws : unmix.jobs.derived.monte_carlo.Draws or None
+    draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     weighting : Weighting or None
         Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.

@@ -14,7 +14,7 @@ class Map:
     is_wanted : callable
         Whether a run writes it, from its `unmix.options.Options`.
     count : callable or None
-        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.jobs.derived` makes of
+        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.maps.derived` makes of
         abundances, which says itself how many it has.
     holds : str
         Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps have their own.
@@ -44,7 +44,7 @@ class Map:
 
     @property
     def is_derived(self) -> bool:
-        """Whether it is made of abundances (`unmix.jobs.derived`), not by the solver."""
+        """Whether it is made of abundances (`unmix.maps.derived`), not by the solver."""
         return self.count is None
 
 

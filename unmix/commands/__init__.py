@@ -1,0 +1,1 @@
+"""From files to files: a module or a folder for each command."""

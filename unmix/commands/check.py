@@ -1,0 +1,380 @@
+"""`check`: find what would make a run wrong, from headers and a sample of pixels, before the run."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays.pixels import solve
+from ..blocks import parse_size, plan_blocks
+from ..certificate import MOST_DELTA
+from ..errors import CubeError, LibraryError, MethodError
+from ..io import Bands, Cube, bytes_per_line
+from ..io.cube import bands_named, counted, ranges
+from ..io.formats.header import PLAUSIBLE
+from ..io.remote import located
+from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
+from ..library.fit import said_left_out
+from ..methods import WITHOUT_METHOD, Method, Solver, choose
+from ..options.contradictions import refuse_without_library
+from ..problem import WARN_CONDITION, plan_problem, some_of
+from ..problem.factors import condition_of
+from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
+from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
+from ..runs.record.missing import with_free
+from ..runs.record.report import input_of
+from ..runs.sum_to_one import cost_of_sum, has_cost
+from ..scene import ReadOptions, open_scene
+from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
+from ..summary import Summary
+
+# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
+BASELINE = 170 * 2**20
+TIMED_PIXELS = 4096
+# Endmembers that number this share of the bands, or of the pixels, or more are too many.
+CROWD = 0.8
+
+
+@dataclass
+class Findings:
+    """What a check has found of a scene.
+
+    Attributes
+    ----------
+    scene, used, nodata
+        As from `unmix.scene.open_scene`.
+    found : list of dict
+        ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
+        not what is wanted; info is no fault.
+    facts : dict
+        The numbers behind them.
+    """
+
+    scene: Cube
+    used: Bands
+    nodata: float | None
+    found: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, severity: str, about: str, message: str) -> None:
+        """Add a finding."""
+        self.found.append({"severity": severity, "about": about, "message": message})
+
+    error, warning, info = partialmethod(add, "error"), partialmethod(add, "warning"), partialmethod(add, "info")
+
+    @property
+    def has_error(self) -> bool:
+        """Whether a run would be wrong or refused."""
+        return any(one["severity"] == "error" for one in self.found)
+
+
+def check(
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
+    complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    names: str | os.PathLike[str] | Endmembers | None = None, method: str = WITHOUT_METHOD, solver: str | None = None,
+    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Check a cube, a library and options before a run; write nothing.
+
+    Parameters
+    ----------
+    cube, endmembers, select, complete, classes, library_scale, across_gaps, names, method, solver, memory, threads
+        As for `unmix.run`.
+    **reading
+        The fields of `unmix.ReadOptions`.
+
+    Returns
+    -------
+    dict
+        ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the numbers
+        behind them: bands, shares of masked pixels, sizes, condition, bytes, and the seconds and memory to expect.
+
+    Raises
+    ------
+    CubeError, MethodError
+        Where the cube cannot be opened, or options do not fit it.
+    """
+    method_spec, solver_spec = choose(method, solver)
+    of_library = {
+        "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
+    }  # fmt: skip
+    if endmembers is None:
+        refuse_without_library(of_library)
+    how_read = ReadOptions(**reading)
+    findings = Findings(*open_scene(cube, how_read, True))
+    scene, used, nodata = findings.scene, findings.used, findings.nodata
+    for problem in scene.problems:
+        findings.warning("file", problem)
+    check_axis(findings)
+    began = time.perf_counter()
+    seen = survey(scene, used, nodata)
+    seconds_looking = time.perf_counter() - began
+    check_bands(seen, findings)
+    check_pixels(seen, findings)
+    findings.facts |= {
+        "input": input_of(scene),
+        "format": scene.format,
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": len(used.index),
+        "faulty_bands": {fault: [b + 1 for b in bands] for fault, bands in seen.faults().items()},
+        "pixels_looked_at": seen.pixels,
+        "masked_share": seen.masked / seen.pixels,
+        "partly_nodata_share": seen.partly / seen.pixels,
+        "seconds_to_look": round(seconds_looking, 3),
+    }
+    library, named = None, check_names(names, findings)
+    if endmembers is not None:
+        library = check_library(located(endmembers), of_library, findings)
+    if library is not None:
+        check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
+        check_what_is_missing(endmembers, of_library, named, library, threads, findings)
+    elif endmembers is None:
+        findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
+    estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
+    return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
+
+
+def check_axis(findings: Findings) -> None:
+    """Check that the cube has wavelengths, and that they and the FWHM are plausible."""
+    waves, fwhm, used = findings.scene.wavelengths, findings.scene.fwhm, findings.used
+    if waves is None:
+        findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
+        return
+    waves = waves[used.index]
+    findings.info("wavelengths", f"{waves.min():g} to {waves.max():g} nm in {counted(len(waves), 'band')}")
+    if waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]:
+        findings.warning(
+            "wavelengths", f"{waves.min():g} to {waves.max():g} nm is no range of an imaging spectrometer; wrong units?"
+        )
+    if np.any(np.diff(waves) <= 0):
+        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
+    if fwhm is not None and not np.all((fwhm[used.index] > 0.05) & (fwhm[used.index] < 500)):
+        findings.warning(
+            "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm cannot be an imaging spectrometer's"
+        )
+
+
+def check_bands(seen: Survey, findings: Findings) -> None:
+    """Report bands in use that are dead, constant or out of physical range."""
+    for fault, bands in seen.faults().items():
+        if not bands:
+            continue
+        subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
+        text = f"{subject} {fault} on the sample: {ranges(bands)}"
+        if len(bands) == len(seen.index) and fault == "constant":
+            text += "; all pixels looked at are equal, so there is nothing to unmix"
+        else:
+            text += "; `bands` auto leaves such bands out"
+        is_dead = fault == "dead"
+        findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
+
+
+def check_pixels(seen: Survey, findings: Findings) -> None:
+    """Report how many pixels of the sample have values, and how many miss a band in use."""
+    unmasked, nodata = seen.pixels - seen.masked, findings.nodata
+    share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
+    if unmasked == 0:
+        findings.error("nodata", share + " in any band; is `nodata` right?")
+        return
+    if seen.fill:
+        findings.warning("nodata", seen.fill)
+    findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
+    if seen.partly and not seen.faults()["dead"]:
+        worst = np.argsort(-seen.missing, kind="stable")[:5]
+        names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
+        text = f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
+        findings.add("error" if seen.partly == unmasked else "warning", "nodata", text)
+
+
+def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
+    """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
+    scene, used = findings.scene, findings.used
+    try:
+        how = asked["classes"], asked["library_scale"], asked["select"], bool(asked["across_gaps"])
+        parts = prepared(load_parts(path), path, *how)
+        for part in parts:
+            equal = duplicates(part)
+            if equal:
+                pairs = "; ".join(f"{a} = {b}" for a, b in equal[:5])
+                findings.warning("library", f"{len(equal)} pairs of spectra are the same up to a factor: {pairs}")
+            if part.wavelengths is None and scene.wavelengths is not None:
+                findings.warning(
+                    "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
+                )
+        library = fit(parts, scene, used.index, asked["complete"])
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return None
+    channels, given = sorted({len(part.matrix) for part in parts}), sum(len(part.names) for part in parts)
+    if len(library.names) < given:
+        findings.info("library", said_left_out(given - len(library.names), given))
+    findings.info(
+        "library",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",
+    )
+    findings.facts["endmembers"] = list(library.names)
+    return library
+
+
+def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Findings) -> list[Endmembers]:
+    """Return the library whose spectra may be named, if one is given; a finding where it cannot be read or resampled."""
+    try:
+        return rest_of(names, None, {}, None, findings.scene, findings.used)
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return []
+
+
+def check_problem(
+    library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
+) -> None:
+    """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
+    scene, used, nodata, facts = findings.scene, findings.used, findings.nodata, findings.facts
+    try:
+        fault = scale_fault(scene, library, used, nodata)
+    except CubeError as error:
+        findings.error("signal", str(error))
+        return
+    if fault:
+        findings.add("error" if scaled else "warning", "scale", fault)
+    else:
+        findings.info("scale", "pixels and endmembers have the same scale")
+    L, p = library.matrix.shape
+    if p > L and not solver_spec.any_rank:
+        findings.error(
+            "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
+        )
+        return
+    pixels = scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"])
+    message = too_many_endmembers(p, L, pixels)
+    if message:
+        findings.warning("endmembers", message)
+    try:
+        problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
+    except LibraryError as error:
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.sum_to_one)
+        findings.error("endmembers", str(error))
+        return
+    warn = problem.condition > WARN_CONDITION
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
+    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
+    findings.add("warning" if warn and p <= L else "info", "endmembers", text)
+    check_fit(library, method_spec, solver_spec, problem.alike, findings)
+
+
+def check_fit(
+    library: Endmembers, method_spec: Method, solver_spec: Solver, alike: tuple[str, ...], findings: Findings
+) -> None:
+    """Report how well the endmembers fit some pixels of the sample, evenly spread."""
+    scene, used, facts = findings.scene, findings.used, findings.facts
+    Y = some_pixels(scene, used, findings.nodata)
+    if not len(Y):
+        return
+    best = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.square(Y).sum(axis=1))
+    residuals = best.rmse * np.sqrt(Y.shape[1])
+    relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
+    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels that have to sum to one
+    planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
+    planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
+    summary, names, abundances = Summary(), library.names, best.abundances
+    if method_spec.has_shade:
+        names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
+    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
+    facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
+    E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
+    cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = (Y - abundances @ E.T)[best.valid]
+        sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
+    summary.add_residuals(len(left), sums)
+    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost, bands=bands)
+    for sentence in warnings:
+        findings.warning("fit", sentence)
+    if not warnings:
+        findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
+
+
+def check_what_is_missing(
+    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], library: Endmembers, threads: int | None,
+    findings: Findings,
+) -> None:  # fmt: skip
+    """Report what unconstrained answers of some pixels say of the endmembers, and what these lack; see `unmix.runs.missing`."""
+    scene, used, facts = findings.scene, findings.used, findings.facts
+    sample = usable(Sample.read(scene, used, findings.nodata), library.matrix) if fits_look(library.matrix) else None
+    if sample is None or findings.has_error:
+        return
+    look = Look.at(sample.Y, library.matrix)
+    facts["abundances"] = with_free(facts.get("abundances", []), look)
+    worst = int(np.nanargmax(look.far_below))
+    findings.info(
+        "endmembers",
+        f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
+        f"{len(sample.Y)} pixels, the most of all endmembers",
+    )
+
+    def others() -> list[Endmembers]:
+        return named or rest_of(None, path, asked, library, scene, used)
+
+    found = what_is_missing(sample, look, (scene.lines, scene.samples), others, threads)
+    facts["missing"] = None if found is None else found.to_dict()
+    if found is not None:
+        findings.warning("missing", found.said)
+
+
+def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
+    """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
+    for count, noun in ((L, "band"), (round(pixels), "pixel")):
+        if p > 1 and 0 < count <= p / CROWD:
+            why, how = "each pixel could be an endmember of its own", ""
+            if noun == "band":
+                why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
+            return f"{p} endmembers for {counted(count, noun)}: {why}; choose some with `select`{how}"
+    return None
+
+
+def estimate_cost(
+    library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int, threads: int | None, findings: Findings
+) -> None:  # fmt: skip
+    """Estimate the bytes, seconds and memory of a run from the sample: the time to read it, and to solve it on this CPU."""
+    scene, facts = findings.scene, findings.facts
+    size = scene.lines * bytes_per_line(scene)
+    passes = 1 if library is not None else 3
+    began = time.perf_counter()
+    bytes_sampled = sum(part.nbytes for part in sampled(scene))
+    reading = (time.perf_counter() - began) * size / max(1, bytes_sampled)
+    facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
+    p = 10 if library is None else len(library.names)
+    if library is not None and not findings.has_error:
+        pixels = some_pixels(scene, findings.used, findings.nodata)
+        for some in (pixels[:16], pixels):  # the first compiles
+            began = time.perf_counter()
+            solve(some, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
+        solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
+        facts["seconds_solving_on_cpu"] = round(solving, 2)
+        text += f"; about {solving:.1f} s to solve on the CPU"
+    line = 4 * (p + 1) * scene.samples + 21 * scene.samples + bytes_per_line(scene)
+    try:
+        block_plan = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
+    except MethodError as error:
+        findings.error("memory", str(error))
+        return
+    held = block_plan.slots * block_plan.lines_per_block * line
+    facts["memory_expected"] = held + BASELINE
+    findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
+
+
+def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
+    """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
+    step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
+    Y, _, _ = sampled_spectra(scene, used, nodata, each=step)
+    return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

@@ -1,0 +1,194 @@
+"""`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import MethodError, OutputError
+from ...io.export import LISTED, OutputFormat, require, work_file
+from ...io.formats.header import format_header, read_small, words
+from ...io.opening import open_new, write_new
+from ...io.read import brief
+from ...outputs.atomic import named_together
+from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
+from ...pages.colours import MAGMA, VIRIDIS, ramp
+from ...pages.qml import HEAD as STYLE_HEAD
+from ...pages.qml import of_one, of_three
+from ...runs.files.finished import FinishedRun
+from ...settings.maps import MAPS, ORTHO
+from ..verify.maps import Verdict
+from ..verify.outputs import check_digests
+
+log = logging.getLogger("unmix")
+
+# The ending of a style.
+STYLE = ".qml"
+
+
+class Piece(NamedTuple):
+    """A file of an export: a whole map, or one band of it."""
+
+    map: str  # as "abundance", "rmse_ortho"
+    first: int  # of its bands, from 0
+    bands: int  # how many of them
+    name: str  # without ending
+
+
+def export(
+    path: str | os.PathLike[str], out_dir: str | os.PathLike[str], *, format: str = "cog", maps: Sequence[str] | None = None,
+    split: bool = False, style: bool = False, overwrite: bool = False,
+) -> list[Path]:  # fmt: skip
+    """Write the maps of a finished run in another format.
+
+    Parameters
+    ----------
+    path : path-like
+        The beginning of its outputs' names, one of them, or its cube. The run's own maps have to be in ENVI, the default.
+    out_dir : path-like
+        The folder to write to.
+    format : str
+        One of `unmix.io.export.FORMATS`, or GDAL's name of its driver.
+    maps : sequence of str, optional
+        Which of them: ``["abundance", "rmse"]``; default is all.
+    split : bool
+        Write one file for each band, named after the band.
+    style : bool
+        Write a style for QGIS beside each file of abundances, sums by class or RMSE.
+    overwrite : bool
+        Replace files of these names.
+
+    Returns
+    -------
+    list of Path
+        The files, in order.
+
+    Raises
+    ------
+    MethodError
+        For a format or map that is not known, a package that is missing, or where a file of the run would be replaced.
+    OutputError
+        Where there is no finished run, its maps are not in ENVI or not what the run wrote, or a file exists or cannot be written.
+    """
+    run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
+    with run.believing():
+        return export_run(run, form, folder, maps, split, style, overwrite)
+
+
+def export_run(
+    run: FinishedRun, form: OutputFormat, folder: Path, maps: Sequence[str] | None, split: bool, style: bool, overwrite: bool,
+) -> list[Path]:  # fmt: skip
+    """Write the maps of a run whose record is read; see `export`."""
+    verdict = Verdict(by="digests")
+    check_digests(run.stem, run.report, verdict)
+    if verdict.faults:
+        raise OutputError(verdict.faults[0])
+    if run.form.convert is not None:
+        raise OutputError(f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI, the default")
+    pieces = list(pieces_of(run, maps, split))
+    form.refuse_name(folder, run.stem.name)
+    styles = {piece: text for piece in pieces if style and (text := style_of(run, piece)) is not None}
+    files = {piece: [folder / (piece.name + ending) for ending in form.endings] for piece in pieces}
+    finals = [file for piece in pieces for file in files[piece]]
+    finals += [folder / (piece.name + STYLE) for piece in styles]
+    refuse_inputs(finals, [("run", run.stem.with_name(name)) for name in run.report["digests"]])
+    refuse_headers_of_others(finals)
+    if not any("map info" in run.open(piece.map).fields for piece in pieces):
+        log.warning(f"{run.stem}: its maps have no place on a map; those of a swath have one if the run had `ortho`")
+    with named_together(finals, overwrite, "`out_dir`", is_style) as parts:
+        part_of = dict(zip(finals, parts))
+        for piece in pieces:
+            write_piece(run, piece, form, [part_of[file] for file in files[piece]])
+        for piece, text in styles.items():
+            write_new(part_of[folder / (piece.name + STYLE)], text.encode())
+    return finals
+
+
+def is_style(path: Path) -> bool:
+    """Recognise a style that this command wrote; QGIS begins its own otherwise."""
+    return path.suffix == STYLE and path.is_file() and read_small(path).startswith(STYLE_HEAD.encode())
+
+
+def pieces_of(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> Iterator[Piece]:
+    """Yield what to write; `MethodError` for a map that the run has not."""
+    held = [name + kind for name in MAPS for kind in ("", ORTHO) if run.has(name + kind)]
+    for name in wanted or held:
+        if name not in held:
+            raise MethodError(f"{run.stem}: the run wrote no '{name}'; it has {', '.join(held)}")
+    taken: set[str] = set()
+    for name in dict.fromkeys(wanted or held):
+        stem, count = f"{run.stem.name}_{name}", run.open(name).bands
+        if not split or count == 1:
+            yield Piece(name, 0, count, stem)
+            continue
+        for b, label in enumerate(words(run.open(name).fields, "band names") or [str(b + 1) for b in range(count)]):
+            file_name = f"{stem}_{as_file_name(label) or b + 1}"
+            while file_name.lower() in taken:  # some file systems do not tell A from a
+                file_name += f"_{b + 1}"
+            taken.add(file_name.lower())
+            yield Piece(name, b, 1, file_name)
+
+
+def as_file_name(label: str) -> str:
+    """Return a band's name as a part of a file's name: letters, digits, points and hyphens of it, at most 80 bytes."""
+    safe = "".join(char if char.isalnum() or char in ".-" else "_" for char in label)
+    return safe.encode(errors="replace")[:80].decode(errors="ignore").replace("?", "_").strip("_.")
+
+
+def write_piece(run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path]) -> None:
+    """Write one file, and its header where it has one, under names that are given."""
+    image = run.file_of(piece.map)
+    values, fields = work_file(image, image.with_suffix(".hdr"))
+    bands = slice(piece.first, piece.first + piece.bands)
+    with tempfile.TemporaryDirectory(prefix="unmix-") as scratch:
+        header = Path(scratch) / "map.hdr"
+        header.write_text(format_header(fields_of_bands(fields, bands)), encoding="utf-8", errors="surrogateescape")
+        if form.convert is not None and piece.bands == values.shape[1]:
+            own = image
+        else:
+            own = outs[0] if form.convert is None else Path(scratch) / "map.img"
+            with open_new(own) as file:
+                for line in values:  # a line at a time: the memory is that of a line
+                    file.write(np.ascontiguousarray(line[bands]).tobytes())
+        try:
+            if form.convert is None:
+                write_new(outs[1], header.read_bytes())
+            else:
+                form.convert(own, header, outs[0], piece.map)
+        except (OSError, OutputError):
+            raise
+        except Exception as error:  # whatever the library that writes the format raises
+            raise OutputError(f"{outs[0]}: cannot be written: {brief(error)}") from None
+
+
+def fields_of_bands(fields: dict[str, str], bands: slice) -> dict[str, Any]:
+    """Return the fields of a header for some of its bands."""
+    count = int(fields["bands"])
+    if bands == slice(0, count):
+        return dict(fields)
+    kept: dict[str, Any] = {key: value for key, value in fields.items() if key != "default bands"}
+    kept["bands"] = bands.stop - bands.start
+    for key in LISTED:
+        of_all = words(fields, key)
+        if of_all is not None and len(of_all) == count:
+            kept[key] = of_all[bands]
+    return kept
+
+
+def style_of(run: FinishedRun, piece: Piece) -> str | None:
+    """Return the style of a file, None where QGIS needs none."""
+    kind, colours = piece.map.removesuffix(ORTHO), ramp(VIRIDIS)
+    if kind == "rmse":
+        high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
+        return of_one(1, ramp(MAGMA), 0.0, high if 0 < high < np.inf else 1.0)
+    if not MAPS[kind].is_share or run.has("index"):
+        return None
+    names = words(run.open(piece.map).fields, "band names") or []
+    shown = [names.index(name) + 1 for name in run.report.get("browse") or [] if name in names]
+    if piece.bands > 1 and len(shown) == 3:
+        return of_three(shown)
+    return of_one(1, colours, 0.0, 1.0)

@@ -1,0 +1,128 @@
+"""`match`: for every pixel of a scene the nearest spectrum of a library."""
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores, parse_size
+from ...endmembers.statistics import walk
+from ...errors import CubeError, LibraryError, MethodError
+from ...io.cube import by_pixel, missing, spectra
+from ...io.export import NODATA
+from ...io.opening import open_new, write_new
+from ...io.remote import located
+from ...library import Comparable, Endmembers, load_parts, prepared
+from ...maps.plain_map import PlainMap, header_of, new_files, table_text
+from ...outputs.names import folder_for, inputs_of
+from ...scene import ReadOptions, open_scene
+
+log = logging.getLogger("unmix")
+
+IMAGE, TABLE = "_match", "_match.csv"
+BANDS = ("nearest spectrum", "distance", "distance of the next")
+
+
+def match(
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
+    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write for every pixel the nearest spectrum of a library, its distance, and the distance of the next one.
+
+    Parameters
+    ----------
+    cube : path-like
+    endmembers : path-like
+        The library; brought to the bands in use, of which a spectrum must have half.
+    by : {"sam", "sid"}
+        The spectral angle, in degrees, or the spectral information divergence.
+    continuum : bool
+        Compare spectra divided by their continua.
+    max_distance : float, optional
+        Pixels farther than that from all spectra have the number 0.
+    select, library_scale, across_gaps
+        See `unmix.load_library`.
+    out_dir, overwrite, memory, threads, **reading
+        See `unmix.mnf`.
+
+    Returns
+    -------
+    dict
+        ``files``; ``spectra``: of each of the library that can be compared ``number`` (from 1), ``name``, ``class``, and ``pixels``,
+        those nearest to it; ``none``: pixels with a value but no number.
+
+    Raises
+    ------
+    MethodError
+        For an unknown measure, or a continuum without wavelengths.
+    LibraryError
+        Where the library cannot be read, or none of its spectra can be compared.
+    CubeError, OutputError
+        As there; and where all pixels are masked.
+    """
+    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    if max_distance is not None and not max_distance > 0:
+        raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
+    waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
+    channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
+    parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select, across_gaps)
+    library = Comparable.of(channels, parts, by, continuum)
+    if waves is None and any(part.wavelengths is not None for part in parts):
+        log.warning(
+            f"{scene.path}: has no wavelengths, so the library's channels are taken to be its bands in their order"
+        )
+    if not library.names:
+        raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
+    unit = 180.0 / np.pi if by == "sam" else 1.0
+    counts = np.zeros(len(library.names) + 1, np.int64)
+    folder = folder_for(out_dir, scene.path)
+    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
+
+    def one_line(pixels: np.ndarray) -> np.ndarray:
+        good = ~missing(pixels, "bip", bands, nodata)
+        rows = np.full((*good.shape, len(BANDS)), np.nan)
+        if good.any():
+            rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
+        return rows.reshape(-1, len(BANDS))
+
+    with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
+        with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
+            image = PlainMap(scene, file)
+            beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
+            for _, raw in walk(scene, parse_size(str(memory)), beside):
+                pixels = by_pixel(raw, scene.interleave)
+                for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
+                    counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
+                    image.put(rows)
+        if not counts.any():
+            raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
+        fields = {
+            "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
+            "library spectra": library.names,
+        }  # fmt: skip
+        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", "f4", len(BANDS), fields))
+        head = ("number", "name", "class", "pixels")
+        found = list(zip(range(1, len(counts)), library.names, library.kinds, counts[1:].tolist()))
+        write_new(files[TABLE], table_text(head, found))
+    written = [str(folder / (scene.stem + ending)) for ending in endings]
+    return {"files": written, "none": int(counts[0]), "spectra": [dict(zip(head, row)) for row in found]}
+
+
+def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:
+    """Return number, distance and distance of the next spectrum (n, 3) for spectra in rows (n, L); 0 and −1 where there is none."""
+    distances = library.distances(Y.T) * unit
+    distances[np.isnan(distances)] = np.inf
+    first = distances.argmin(axis=0)
+    at = np.arange(len(Y))
+    least = distances[first, at]
+    distances[first, at] = np.inf
+    following = distances.min(axis=0)
+    has = np.isfinite(least) & (True if most is None else least <= most)
+    rows = np.stack([np.where(has, first + 1, 0), least, following], axis=1)
+    rows[~np.isfinite(rows)] = -1.0
+    return rows

@@ -1,0 +1,110 @@
+"""`mnf`: minimum noise fractions of a scene, or the scene again from some of them."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores, parse_size
+from ...endmembers import signal_of
+from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
+from ...endmembers.statistics import Moments, projected
+from ...errors import CubeError, MethodError
+from ...io import Bands, Cube
+from ...io.export import NODATA
+from ...io.formats.header import axis_fields
+from ...io.opening import open_new, write_new
+from ...maps.plain_map import PlainMap, header_of, new_files, table_text
+from ...outputs.names import folder_for
+from ...scene import ReadOptions, open_scene
+
+# Suffixes of the files: components, or with `inverse` spectra; and the table of them.
+IMAGE, AGAIN = "_mnf", "_denoised"
+
+
+def mnf(
+    cube: str | os.PathLike[str], *, count: int | None = None, inverse: bool = False, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the minimum noise fractions of a scene (Green et al. 1988), or the scene again without the others.
+
+    The noise is that which neighbouring pixels of a line do not share. Each fraction has noise of variance 1.
+
+    Parameters
+    ----------
+    cube : path-like
+    count : int, optional
+        How many fractions; default is those with at least as much signal as noise.
+    inverse : bool
+        Write ``STEM_denoised``, the spectra as these fractions alone have them, in place of ``STEM_mnf``, the fractions.
+    out_dir : path-like, optional
+        Default is the folder of the scene.
+    overwrite : bool
+    memory : str or int
+        Bound on the memory for blocks, such as "2G".
+    threads : int, optional
+        Default is all cores.
+    **reading
+        See `unmix.ReadOptions`.
+
+    Returns
+    -------
+    dict
+        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their noise, and
+        ``coherence``, the correlation of neighbours, 1 − 1/ratio.
+
+    Raises
+    ------
+    MethodError
+        Where there are no such fractions.
+    CubeError
+        Where the scene cannot be read, or has too few pairs of neighbours for the noise of its bands.
+    OutputError
+        Where a file exists or cannot be written.
+    """
+    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    L, budget, workers = len(bands.index), parse_size(str(memory)), threads or cores()
+    if count is not None and not 1 <= count <= L:
+        raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
+    folder = folder_for(out_dir, scene.path)
+    name = AGAIN if inverse else IMAGE
+    endings = [f"{name}.img", f"{name}.hdr", f"{name}.csv"]
+    with new_files(scene, folder, endings, overwrite) as parts:
+        moments = signal_of(scene, bands, nodata, budget, workers)
+        ratios, W, clear = clear_fractions(scene, moments)
+        taken = count or clear
+        if inverse:
+            U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
+            shift = U.T @ moments.mean - moments.mean
+            written, fields = L, spectral(scene, bands)
+        else:
+            U = np.ascontiguousarray(W[:, :taken])
+            shift, written = U.T @ moments.mean, taken
+            fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
+        with open_new(parts[f"{name}.img"]) as file:
+            image = PlainMap(scene, file)
+            projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: image.put(rows))
+        fields["data ignore value"] = f"{NODATA:g}"
+        what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
+        write_new(parts[f"{name}.hdr"], header_of(scene, what, "f4", written, fields))
+        found = {"ratio": ratios.tolist(), "coherence": [1 - 1 / ratio for ratio in ratios.tolist()]}
+        rows = enumerate(zip(*found.values()), 1)
+        write_new(parts[f"{name}.csv"], table_text(("component", *found), ((k, *map(repr, row)) for k, row in rows)))
+    return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "count": taken, **found}
+
+
+def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return `noise_fractions`, and how many have at least as much signal as noise; `CubeError` where too few neighbours differ."""
+    L = len(moments.mean)
+    if moments.pairs < PAIRS_A_BAND * L:
+        raise CubeError(
+            f"{scene.path}: {moments.pairs} pairs of neighbours in a line differ, too few for the noise of {L} bands"
+        )
+    ratios, W = noise_fractions(moments)
+    return ratios, W, max(1, int(np.count_nonzero(ratios > SIGNAL)))
+
+
+def spectral(scene: Cube, bands: Bands) -> dict[str, Any]:
+    """Return the fields of a header about the bands in use."""
+    axes = scene.wavelengths, scene.fwhm
+    return axis_fields(*(None if axis is None else axis[bands.index] for axis in axes))

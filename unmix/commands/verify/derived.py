@@ -1,0 +1,202 @@
+"""Verify the maps that are made of abundances: sums by class, classes, standard deviations, means over draws, RMSE without weights."""
+
+import numpy as np
+
+from ...io.window import origin_of
+from ...maps.map_type import blank_of
+from ...methods import DrawChoice
+from ...reference.abundances import rmse
+from ...reference.draws import drawn_spectra, noise_factor, normals, over_draws, residual_noise
+from ...reference.fractions import Classes, covariance, deviations_of_sums
+from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
+from .solved import SolvedScene
+
+# Abundances below this may belong to the support of one solution, and not to that of another.
+CLEAR = 1e-6
+DEVIATION_TOLERANCE = 1e-4
+# A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
+EXACT = 1e-6
+# Below this sum of abundances its quotients are not known to the tolerance.
+DARK = 1e-4
+# Systems of draws that are solved again, a minute's work, unless all pixels are asked for.
+MOST_SYSTEMS = 20_000
+# Relative, and absolute: abundances of two solvers differ by 1e-9, and their deviations may be no larger.
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 2e-7
+
+
+def check_derived(
+    maps: Maps, solved: SolvedScene, draws: "Draws | None", line: int, places: np.ndarray, Y: np.ndarray, A: np.ndarray,
+    verdict: Verdict,
+) -> None:  # fmt: skip
+    """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare."""
+    if solved.weights is not None:
+        wrong = wrong_without_weights(maps.line("unweighted", line)[0, places], solved, Y, A)
+        verdict.accuse(maps.stem, line, places[wrong], "its RMSE without weights does not match the cube")
+    if solved.method is None:
+        return
+    if "sigma" in maps:
+        each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
+        wrong = wrong_deviations(maps.line("sigma", line)[:, places], solved, A, Y, each)
+        verdict.accuse(maps.stem, line, places[wrong], "its standard deviations do not match the cube")
+    if draws is not None:
+        wrong = draws.wrong(maps.line("montecarlo", line)[:, places], A, Y, line, places, maps.blur("montecarlo"))
+        verdict.accuse(maps.stem, line, places[wrong], "its means and deviations over draws do not match the cube")
+    if "fraction" in maps:
+        written = maps.line("fraction", line)[:, places]
+        wrong = wrong_sums(written, solved.classes, A, solved.has_shade and solved.w is None, maps.blur("fraction"))
+        verdict.accuse(maps.stem, line, places[wrong], "its sums by class do not match the cube")
+
+
+def wrong_without_weights(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Return which pixels have another RMSE (n,) than they should without the weights of the bands."""
+    E, weights = solved.plain_library.matrix, solved.weights
+    truth = rmse(Y / weights, E, A)
+    # Abundances within the tolerance may leave a residual of that size where weights are small.
+    limit = 1e-6 * truth + MAP_TOLERANCE * np.abs(E).max() * np.maximum(1, np.abs(A).sum(axis=1))
+    return ~(np.abs(written - truth) <= limit)
+
+
+def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
+    """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
+    places = places[maps.line("rmse", line)[0, places] == NODATA]
+    for name in ("fraction", "sigma", "montecarlo", "class", "unweighted", "scale"):
+        if name in maps:
+            wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
+            verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
+
+
+def check_classes(maps: Maps, count: int, line: int, places: np.ndarray, verdict: Verdict) -> None:
+    """Compare the class of some pixels of a line with the sums by class, of which there are ``count``."""
+    sums = maps.line("fraction", line)[:count, places].astype(float)
+    chosen, most = maps.line("class", line)[0, places].astype(int), sums.max(axis=0)
+    of_chosen = np.take_along_axis(sums, np.clip(chosen - 1, 0, count - 1)[None], axis=0)[0]
+    limit = MAP_TOLERANCE * np.maximum(1, np.abs(most)) + 2 * maps.blur("fraction")
+    wrong = np.where(chosen > 0, of_chosen < most - limit, most > limit)
+    verdict.accuse(maps.stem, line, places[wrong | (chosen > count)], "its class has not the largest sum")
+
+
+def wrong_sums(written: np.ndarray, classes: Classes, A: np.ndarray, shade: bool, blur: float) -> np.ndarray:
+    """Return which pixels have other sums by class (bands, n) than they should; ``shade`` says whether the last but one is shade."""
+    sums, total = classes.sums(A)
+    lit = total > DARK
+    expected = np.column_stack([sums, *([1 - total] if shade else []), total]).T
+    compared = np.ones(expected.shape, bool)
+    compared[: len(classes.names)] = lit | (not classes.normalized)
+    tolerance = MAP_TOLERANCE / np.where(lit, np.minimum(total, 1), 1) * sum(map(len, classes.members))
+    off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected)) + blur
+    return (off & compared).any(axis=0)
+
+
+def wrong_deviations(
+    written: np.ndarray, solved: SolvedScene, A: np.ndarray, Y: np.ndarray, each: np.ndarray | None
+) -> np.ndarray:
+    """Return which pixels (n, L) have other standard deviations (bands, n) than they should, as far as these are known.
+
+    ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
+    """
+    E, method, w = solved.library.matrix, solved.method, solved.weights_of_sums
+    assert method is not None
+    classes = None if solved.asked.get("by") is None else solved.classes
+    if classes is None and solved.w is not None:  # fractions: each endmember is a class
+        materials = E.shape[1] - solved.has_shade
+        classes = Classes(solved.library.names[:materials], tuple([j] for j in range(materials)), w, True)
+    shade = solved.has_shade and solved.w is None
+    wrong = np.zeros(len(A), bool)
+    for n, (a, y) in enumerate(zip(A, Y)):
+        noise = solved.noise if each is None else each[n]
+        if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
+            continue
+        if each is not None and not np.isfinite(each[n]).all():
+            wrong[n] = np.any(written[:, n] != NODATA)
+            continue
+        F, C, alone = covariance(E, y, a, noise, method.sum_to_one, method.nonnegative)
+        if classes is not None and classes.normalized and not w @ a > 0:
+            wrong[n] = np.any(written[: len(classes.names), n] != NODATA)
+            continue
+        if C is None or (noise is None and np.linalg.norm(y - E @ a) <= EXACT * np.linalg.norm(y)):
+            continue
+        if classes is None:
+            found, expected = written[F, n], np.sqrt(np.diag(C))
+        else:
+            count = len(classes.names)
+            found = written[[*range(count), count + shade], n]
+            expected = np.append(*deviations_of_sums(classes, a, F, C, alone))
+        limit = DEVIATION_TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0)
+        wrong[n] = np.any(np.abs(found - expected) > limit)  # a deviation that is not known, NaN, exceeds no limit
+    return wrong
+
+
+class Draws:
+    """The draws of a run, made again.
+
+    Parameters
+    ----------
+    solved : SolvedScene
+    everything : bool
+        Look at all pixels.
+    """
+
+    def __init__(self, solved: SolvedScene, everything: bool) -> None:
+        self.solved, self.choice, self.classes = solved, DrawChoice(**solved.asked["draws"]), solved.classes
+        self.materials = len(solved.library.names) - solved.has_shade
+        count = self.materials if self.choice.spectra is None else self.choice.spectra
+        self.sets = drawn_spectra(self.classes.members, count, self.choice.draws, self.choice.seed)
+        rest = np.arange(self.materials, len(solved.library.names))
+        drawn = {columns.tobytes(): np.append(columns, rest) for columns in self.sets}
+        factors = {key: noise_factor(solved.library.matrix[:, columns], solved.noise) for key, columns in drawn.items()}
+        self.factors = [factors[columns.tobytes()] for columns in self.sets] if self.choice.has_noise else []
+        self.left = 2**62 if everything else max(self.choice.draws, MOST_SYSTEMS)
+
+    def wrong(
+        self, written: np.ndarray, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray, blur: float
+    ) -> np.ndarray:
+        """Return which pixels have other means or deviations than their draws, (n,) bool; as many are looked at as time is left for.
+
+        Pixels are passed over of which a draw has no unique abundances, as with equal spectra of two classes.
+
+        Parameters
+        ----------
+        written : array (bands, n), float32
+        A, Y : arrays (n, p) and (n, L), float64
+            Abundances that were solved again, and the pixels.
+        line, places
+            Where they are in the scene.
+        blur : float
+            By how much what is written may be off, because it is stored in steps.
+        """
+        wrong = np.zeros(len(A), bool)
+        count = min(len(A), self.left // self.choice.draws)
+        if not count:
+            return wrong
+        self.left -= count * self.choice.draws
+        some = np.linspace(0, len(A) - 1, count).round().astype(int)
+        together = max(1, MOST_SYSTEMS // self.choice.draws)  # as much noise as is held at a time
+        for part in np.split(some, range(together, count, together)):
+            expected, clear = self.of_pixels(A[part], Y[part], line, places[part])
+            off = np.abs(written[:, part].T - expected)
+            near = off <= RELATIVE_TOLERANCE * np.abs(expected) + ABSOLUTE_TOLERANCE + blur
+            wrong[part] = clear & ~near.all(axis=1)
+        return wrong
+
+    def of_pixels(self, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what some pixels of a line should have (n, bands), and which of them have unique abundances in each draw."""
+        solved, clear = self.solved, np.ones(len(Y), bool)
+
+        def solve(drawn: np.ndarray, E: np.ndarray) -> np.ndarray:
+            clear[:] &= solved.is_unique(drawn, E)
+            return solved.solve(drawn, E)
+
+        shade = solved.has_shade and solved.w is None
+        noises = self.noises(Y, A, line, places) if self.factors else None
+        return over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade), clear
+
+    def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
+        """Return the noise (n, L) of some pixels of a line in each draw."""
+        solved, (first, left) = self.solved, origin_of(self.solved.scene)
+        assert solved.method is not None
+        size = np.ones(len(Y))
+        if solved.noise is None:
+            size = residual_noise(Y, solved.library.matrix, A, solved.method.sum_to_one)
+        lines = np.full(len(places), first + line)
+        z = [normals(self.choice.seed, draw, lines, left + places, f.shape[1]) for draw, f in enumerate(self.factors)]
+        return [size[:, None] * (numbers @ factor.T) for numbers, factor in zip(z, self.factors)]

@@ -1,0 +1,191 @@
+"""`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubeError, OutputError
+from ...io import Cube
+from ...io.identity import identity_of, is_older
+from ...io.placement import Placement
+from ...io.remote import located
+from ...library import load
+from ...maps.map_type import blank_of
+from ...methods import MESMA, choose
+from ...outputs.digests import file_digest, image_digest, record_digest
+from ...outputs.json_text import finite
+from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
+from ...runs.files.journal import difference
+from ...scene import ReadOptions, open_pixels
+from ...settings.maps import MAPS, ORTHO
+from .abundances import check_line
+from .derived import Draws, check_classes, check_derived, check_masked
+from .maps import Maps, Verdict
+from .models import MOST_FITS, ModelCheck
+from .recount import differs, recounted
+from .rows import fault_of_rows
+from .simplex import fault_of_simplex
+from .solved import SolvedScene
+
+log = logging.getLogger("unmix")
+# Lines of a placed map that are compared.
+PLACED_LINES = 20
+
+
+def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
+    """Check the outputs of a run: every file against its digest, and pixels against an independent solution.
+
+    Parameters
+    ----------
+    stem : path-like
+        The beginning of the outputs' names, such as ``scenes/cube``.
+    cube : path-like, optional
+        The scene, if it is no longer where the run found it.
+    everything : bool
+        Solve all pixels again rather than a sample.
+    sample : int
+        How many pixels, drawn with a fixed seed.
+
+    Raises
+    ------
+    OutputError
+        Where there is no finished run of that name.
+    CubeError
+        Where the scene cannot be read.
+    """
+    stem = stem_of_outputs(Path(stem))
+    run = FinishedRun(stem, record_of(stem))
+    try:
+        with run.believing():
+            return verify_report(stem, run.report, cube, everything, sample)
+    except OSError as error:
+        raise OutputError(f"{error.filename or stem}: cannot be read: {error.strerror or error}") from None
+
+
+def verify_report(
+    stem: Path, report: dict[str, Any], cube: str | Path | None, everything: bool, sample: int
+) -> Verdict:
+    """Verify a run whose record is read; see `verify`."""
+    if report["method"] == "nmf":  # nothing can be solved again: only whether the maps agree with each other is checked
+        method, solver, verdict = None, "nmf", Verdict(by="their own model, as nmf has no other reference")
+    else:
+        method, solver_spec = choose(report["method"], report["solver"])
+        solver = solver_spec.name
+        verdict = Verdict(by="scipy" if solver_spec.exact else f"{solver} itself, which is not the optimum")
+        verdict.by = "fitting all models" if method is MESMA else verdict.by
+    check_digests(stem, report, verdict)
+    if verdict.faults:
+        return verdict
+    maps = Maps(FinishedRun(stem, report))
+    blur = maps.blur("fraction" if method is MESMA else "abundance")
+    if blur:
+        verdict.rounding = f"half a step: {blur:g}"
+    if method is not None and "fit" in report:
+        counts = recounted(report, maps, "index" in maps or method is MESMA, "certificate" in maps)
+        for name, recorded, counted in counts:
+            if differs(recorded, counted):
+                verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
+    scene = open_pixels(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
+    check_input(stem, report, scene, verdict)
+    solved = SolvedScene(stem, report, scene, method, solver)
+    check_endmembers(stem, solved, everything, verdict)
+    solved.prepare()
+    if solved.ridge is not None:
+        fault = fault_of_rows(maps, solved) if everything else None
+        solved.bands, solved.library = solved.ridge.raised()
+        verdict.faults += [] if fault is None else [f"{stem}_abundance: {fault}"]
+    check_pixels(maps, solved, everything, sample, verdict)
+    return verdict
+
+
+def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict: Verdict) -> None:
+    """Check that both files of endmembers hold the same, and with ``everything`` that extracted ones are what the record says."""
+    matrix = solved.library.matrix
+    if not np.array_equal(matrix, load(stem.with_name(stem.name + "_endmembers.sli")).matrix):
+        verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
+    if everything and solved.report.get("endmembers", {}).get("simplex") is not None:
+        extracted = np.ascontiguousarray(matrix[:, : matrix.shape[1] - solved.has_shade])  # shade is no pixel
+        fault = fault_of_simplex(solved.report, solved.scene, solved.bands, extracted)
+        verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
+
+
+def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
+    """Solve all pixels, or a sample of them, again and compare with the maps."""
+    lines, samples, method = solved.scene.lines, solved.scene.samples, solved.method
+    models = ModelCheck(solved) if method is MESMA else None
+    draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
+    sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
+    chosen = np.arange(lines * samples)
+    if not everything and sample < len(chosen):
+        chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
+    if "placed" in solved.report and solved.scene.placement is not None:
+        check_placed(maps, solved.scene.placement, lines, samples, verdict)
+    for line in map(int, np.unique(chosen // samples)):
+        places = chosen[chosen // samples == line] % samples
+        check_masked(maps, line, places, verdict)
+        if "class" in maps and method is not None:
+            check_classes(maps, len(solved.classes.names), line, places, verdict)
+        if models is not None:
+            models.check(maps, line, places, verdict)
+        else:
+            known = check_line(maps, solved, line, places, verdict)
+            check_derived(maps, solved, draws, line, *known, verdict)
+
+
+def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:
+    """Check that the cube and its mask are those that the run read, or copies, by size and by the identity in its record."""
+    if (scene.lines, scene.samples, scene.bands) != (int(report["lines"]), int(report["samples"]), report["bands"]):
+        raise CubeError(f"{scene.path}: does not have the size of the run's input; name the right scene with `cube`")
+    before = report.get("identity") or {"data": {"modified": None}}
+    if is_older(before):
+        log.warning(
+            f"{stem}_run.json: is of an older unmix; whether {scene.path} is the input that it read cannot be checked"
+        )
+    elif changed := difference(before, finite(identity_of(scene)), "input "):
+        verdict.faults.append(f"{scene.path}: is not what the run read: {', '.join(changed[:4])} differ")
+    if scene.path.stat().st_size != report["input"]["bytes"]:
+        verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
+
+
+def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
+    """Check the record, and every file that the run wrote, against the digests in the record."""
+    if "digest" in report and report["digest"] != record_digest(report):
+        verdict.faults.append(f"{stem}_run.json: is not what the run wrote")
+    for name, digest in report["digests"].items():
+        path = stem.with_name(name)
+        if not path.exists():
+            verdict.faults.append(f"{path}: is missing")
+            continue
+        is_image = name.endswith(".img")
+        lines = report["placed"]["lines"] if name.endswith(f"{ORTHO}.img") else report["lines"]
+        now = image_digest(path, int(lines)) if is_image else file_digest(path)
+        if now != digest:
+            verdict.faults.append(f"{path}: is not what the run wrote (digest {now[:12]}, not {digest[:12]})")
+
+
+def find_cube(stem: Path, report: dict[str, Any]) -> Path:
+    """Return the path of the run's input: where the run read it, or beside the outputs."""
+    for path in (located(report["input"]["path"]), stem.with_name(report["input"]["name"])):
+        if path.exists():
+            return path
+    raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
+
+
+def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:
+    """Check some lines of the placed maps: each cell must hold the pixel of the swath that the lookup table names."""
+    for line in np.unique(np.linspace(0, placement.shape[0] - 1, PLACED_LINES).astype(int)):
+        y, x, has_pixel = (table[0] for table in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
+        for name in MAPS:
+            if name + ORTHO not in maps:
+                continue
+            placed = maps.line(name + ORTHO, int(line)).copy()
+            wrong = (placed[:, ~has_pixel] != blank_of(name)).any()
+            for row in np.unique(y[has_pixel]):
+                cells = has_pixel & (y == row)
+                wrong |= not np.array_equal(placed[:, cells], maps.line(name, int(row))[:, x[cells]], equal_nan=True)
+            if wrong:
+                verdict.faults.append(
+                    f"{maps.stem}: line {line} of {name}{ORTHO}: not what the lookup table makes of {name}"
+                )

@@ -1,0 +1,142 @@
+"""`warm`: compile what runs will need, so that a thousand of them do not begin with it."""
+
+import contextlib
+import itertools
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
+from ..endmembers.cone import amounts
+from ..errors import OutputError
+from ..methods import METHODS
+from ..runs import run
+from ..runs.missing import fitted
+from .extract import extract
+from .nmf import nmf_scene
+from .synth import Scene, synthesise
+
+log = logging.getLogger("unmix")
+# Size of a scene that is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
+LINES, SAMPLES = 4, 40
+EXTRACTED = 4
+# Seconds of compiling below which a case counts as there before.
+WAS_THERE = 0.1
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """A case that was compiled: seconds are those of compiling, 0 where the code was there.
+
+    ``method`` is "extract" for what extracts the endmembers of such scenes, always on the CPU.
+    """
+
+    method: str
+    dtype: str
+    interleave: str
+    count: int
+    device: str
+    seconds: float
+
+
+def warm(
+    methods: Sequence[str] = ("fractions", "fcls", "nnls"), dtypes: Sequence[str] = ("int16", "float32"),
+    interleaves: Sequence[str] = ("bil", "bip", "bsq"), counts: Sequence[int] = (5,), device: str = "auto",
+) -> Iterator[Warmed]:  # fmt: skip
+    """Compile for every combination, by a run of a small synthetic scene each; yield what was done, one by one.
+
+    Parameters
+    ----------
+    methods : sequence of str
+        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "nmf", and "fractions" for runs without a method.
+    dtypes, interleaves : sequence of str
+        Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
+    counts : sequence of int
+        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 48 and one above are enough.
+    device : str
+        See `unmix.Options`.
+
+    Raises
+    ------
+    OutputError
+        Where compiled code cannot be kept, or not in the folder that ``UNMIX_CACHE_DIR`` names.
+    MethodError, DeviceError
+        As `unmix.run`.
+    """
+    if cache_folder() is None:
+        raise OutputError(
+            "there is no private folder for compiled code, so nothing would be kept; set UNMIX_CACHE_DIR to one"
+        )
+    elsewhere = why_not_used()
+    if elsewhere is not None:
+        raise OutputError(f"{elsewhere}, so the code would be kept in {cache_folder()}; name that folder, or none")
+    lost_before, compiled_before = len(WATCH.lost), WATCH.seconds
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
+            path = Path(folder) / "warm.hdr"
+            synthesise(
+                path, Scene(LINES, SAMPLES, count + 10, count, dtype=dtype, interleave=interleave), overwrite=True
+            )
+            library = path.with_name("warm_truth_endmembers.csv")
+            for method in methods:
+                with timed(f"{method}, {dtype}, {interleave}") as seconds:
+                    report = WARMED[method](path, library, device)
+                yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
+            if count == counts[0]:  # the code is one for all numbers
+                with timed(f"extraction, {dtype}, {interleave}") as seconds:
+                    for how in ("sisal", "vca"):
+                        extract(path, count=EXTRACTED, extract=how)
+                    amounts(
+                        np.eye(3), -np.eye(3)
+                    )  # of a cone, which is not taken where brightness does not vary, as here
+                    fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
+                yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
+    lost = WATCH.lost[lost_before:]
+    common = common_folder()
+    if common is not None and WATCH.seconds > compiled_before + WAS_THERE:
+        raise OutputError(
+            f"UNMIX_CACHE_DIR={common}: this user cannot write there, so what was compiled is kept in {cache_folder()}"
+        )
+    if lost:
+        raise OutputError(f"{lost[0]}: {len(lost)} pieces of compiled code are not kept; runs will compile them again")
+
+
+@contextlib.contextmanager
+def timed(what: str) -> Iterator[list[float]]:
+    """Yield a list that holds the seconds of compiling at the end."""
+    before, began, seconds = WATCH.seconds, time.perf_counter(), list[float]()
+    yield seconds
+    seconds.append(WATCH.seconds - before)
+    log.debug(f"{what}: {time.perf_counter() - began:.1f} s in all")
+
+
+def unmixed(path: Path, library: Path, device: str, method: str | None = None, **options: Any) -> dict[str, Any]:
+    """Unmix the small scene; return the report."""
+    return run(path, endmembers=library, method=method, device=device, overwrite=True, browse=False, **options)
+
+
+def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
+    """Choose models of the small scene, each spectrum a class of its own, without and with uncertainties; return the report."""
+    unmixed(path, library, device, "mesma", classes="name")
+    return unmixed(path, library, device, "mesma", classes="name", uncertainty=True)
+
+
+def factorised(path: Path, library: Path, device: str) -> dict[str, Any]:
+    """Factorise the small scene; return the report."""
+    return nmf_scene(path, endmembers=library, device=device, steps=1, overwrite=True)
+
+
+# Functions that `warm` runs, by method.
+WARMED: dict[str, Callable[[Path, Path, str], dict[str, Any]]] = {
+    **{name: partial(unmixed, method=name) for name in METHODS},
+    "fractions": unmixed,
+    "mesma": modelled,
+    "nmf": factorised,
+}

@@ -1,1 +1,0 @@
-"""Jobs from files to files: a module for each command."""

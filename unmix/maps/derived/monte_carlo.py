@@ -1,0 +1,234 @@
+"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
+
+A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own. Each is solved
+exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone (`unmix.compiled.philox`), so the bytes
+of the map depend neither on blocks nor on threads, and a part of a scene has the values of the whole.
+
+Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an orthonormal basis Q of
+the draw's k spectra, ``Q C z`` serves, C a factor of ``Qᵀ Σ Q = C Cᵀ`` and z k normal numbers. Sets of spectra and their factors are
+made once for a scene, and sent to the workers of a cluster, whose linear algebra may round otherwise.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays.pixels import all_bands, solve_pixels
+from ...compiled.jit import compiled
+from ...compiled.philox import normals
+from ...errors import MethodError
+from ...io import spectra
+from ...io.export import NODATA
+from ...library import ClassSums
+from ...methods import DrawChoice
+from ...problem import Problem, plan_problem
+from .uncertainty import map_of_solved, residual_noise
+
+# Pixels that are solved at a time.
+TOGETHER = 4096
+# Share of a spectrum outside the span of those before it, below which it adds only rounding to their basis.
+DEPENDENT_SPECTRUM = 1e-9
+Solve = Callable[[np.ndarray, Problem], np.ndarray]
+
+
+class DrawnSet(NamedTuple):
+    """Spectra that are drawn together."""
+
+    columns: np.ndarray  # (K,) their numbers in the library
+    problem: Problem
+    # (L, k) by which normal numbers become noise, of 1 or of the given standard deviations; zeros without noise
+    factor: np.ndarray
+
+
+class Draws(NamedTuple):
+    """All draws of a scene."""
+
+    sets: tuple[DrawnSet, ...]
+    which: tuple[int, ...]  # the set of each draw
+
+
+def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: int) -> Draws:
+    """Draw sets of spectra, and factor each once.
+
+    Parameters
+    ----------
+    problem : Problem
+        That of all spectra, with the noise of its bands if it is given.
+    sums : ClassSums
+    choice : DrawChoice
+    memory : int
+        The most bytes that the sets may take.
+
+    Raises
+    ------
+    MethodError
+        If more spectra are to be drawn than there are, or fewer than classes, nothing varies, or the sets take too much memory.
+    """
+    given = problem.endmembers
+    total = len(given.names) - given.has_shade
+    count = total if choice.spectra is None else choice.spectra
+    if not len(sums.names) <= count <= total:
+        raise MethodError(
+            f"`draw_spectra` {count}: must be from {len(sums.names)}, one of each class, to {total}, all spectra"
+        )
+    if count == total and not choice.has_noise:
+        raise MethodError("`noise` none: nothing would vary with all spectra in each draw; lower `draw_spectra`")
+    L = len(given.matrix)
+    needed = 8 * (3 * L * (count + 1) + 6 * (count + 1) ** 2) * (1 if count == total else choice.draws)
+    if needed > memory:
+        raise MethodError(
+            f"`monte_carlo` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw less"
+        )
+    random = np.random.Generator(np.random.PCG64(choice.seed))
+    all_spectra = np.arange(total)
+    drawn = [all_spectra if count == total else class_even(sums, count, random) for _ in range(choice.draws)]
+    sets: dict[bytes, DrawnSet] = {}
+    for columns in drawn:
+        if columns.tobytes() not in sets:
+            of_set = given.take(columns.tolist())
+            of_set = of_set.with_shade(given.matrix[:, -1]) if given.has_shade else of_set
+            own = plan_problem(of_set, problem.method, problem.solver, all_bands(L), None, "bip", warns=False)
+            factor = noise_factor(of_set.matrix, problem.noise, choice.has_noise)
+            sets[columns.tobytes()] = DrawnSet(columns, own, factor)
+    order = {key: number for number, key in enumerate(sets)}
+    return Draws(tuple(sets.values()), tuple(order[columns.tobytes()] for columns in drawn))
+
+
+def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
+    """Return the factor of `DrawnSet` for spectra (L, K): Gram-Schmidt, twice, that leaves out spectra which depend on those before.
+
+    A QR factorisation would keep their rounding as directions of their own, and the noise would depend on the computer.
+    """
+    basis = np.zeros((len(E), 0))
+    for e in E.T:
+        rest = e - basis @ (basis.T @ e)
+        rest = rest - basis @ (basis.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length > DEPENDENT_SPECTRUM * float(np.linalg.norm(e)):
+            basis = np.column_stack([basis, rest / length])
+    if not has_noise or not basis.shape[1]:
+        return np.zeros((len(E), 1))
+    if noise is None:
+        return np.ascontiguousarray(basis)
+    R = np.linalg.qr(noise[:, None] * basis)[1]  # QᵀΣQ = RᵀR, but nothing is squared
+    return np.ascontiguousarray(basis @ (R * np.sign(np.diag(R))[:, None]).T)
+
+
+@compiled
+def add_noise(
+    Y: Any, F: Any, size: Any, seed: int, draw: int, lines: Any, samples: Any, words: Any, z: Any, out: Any
+) -> None:
+    """Write pixels (N, L) with noise ``size F z``: F is (L, k), ``size`` (N,), z the normal numbers of the pixel's draw.
+
+    ``words``, (6,) uint64, and ``z``, (k,) float64, are scratch.
+    """
+    L, k = F.shape
+    for n in range(Y.shape[0]):
+        normals(seed, draw, lines[n], samples[n], words, z)
+        for b in range(L):
+            value = 0.0
+            for j in range(k):
+                value += F[b, j] * z[j]
+            out[n, b] = Y[n, b] + size[n] * value
+
+
+def class_even(sums: ClassSums, count: int, random: np.random.Generator) -> np.ndarray:
+    """Return the sorted numbers of ``count`` spectra: one of each class in turn, classes and spectra in random order."""
+    piles = [list(random.permutation(members)) for members in sums.members]
+    order = random.permutation(len(piles))
+    chosen: list[int] = []
+    while len(chosen) < count:
+        for c in order:
+            if piles[c] and len(chosen) < count:
+                chosen.append(int(piles[c].pop()))
+    return np.sort(chosen)
+
+
+class MonteCarlo:
+    """Mean and standard deviation of each sum by class over draws; a map of `unmix.maps.derived`.
+
+    Parameters
+    ----------
+    problem : Problem
+        With its draws, and the noise of its bands, or None to take it, white, from each pixel's residual.
+    sums : ClassSums
+    choice : DrawChoice
+    origin : (int, int)
+        Line and sample of the scene at which the part that is read begins.
+    threads : int
+        CPU threads for a block's lines.
+    """
+
+    def __init__(
+        self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int], threads: int = 1
+    ) -> None:
+        self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
+        self.draws: Draws = problem.draws
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands."""
+        return (*(f"mean of {name}" for name in self.sums.bands), *(f"deviation of {name}" for name in self.sums.bands))
+
+    @property
+    def description(self) -> str:
+        """Description of the map; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
+        n, spectra_drawn = self.choice.draws, len(self.draws.sets[0].columns)
+        total = len(self.problem.endmembers.names) - self.problem.endmembers.has_shade
+        what = [f"{spectra_drawn} of {total} spectra"] * (spectra_drawn < total) + ["noise"] * self.choice.has_noise
+        return (
+            f"means and standard deviations of sums by class over {n} draws of {' and '.join(what)}, the deviations to "
+            f"{100 / np.sqrt(2 * (n - 1)):.0f} %"
+        )
+
+    def solve(self, Y: np.ndarray, problem: Problem) -> np.ndarray:
+        """Return the abundances (N, p) of pixels (N, L)."""
+        return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `unmix.maps.derived.table.DerivedMap`.
+
+        Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation is −9999, where
+        there is none the mean, too.
+        """
+        Y, samples = spectra(raw, self.problem.interleave, self.problem.bands), abundance.shape[2]
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            out = np.empty((len(A), len(self.bands)), np.float32)
+            for begin in range(0, len(A), TOGETHER):
+                part = slice(begin, begin + TOGETHER)
+                lines, across = np.divmod(places[part], samples)
+                lines, across = self.origin[0] + first + lines, self.origin[1] + across
+                out[part] = self.of_pixels(Y[places[part]], A[part], lines, across, self.solve)
+            return out
+
+        return map_of_solved(len(self.bands), abundance, masked, values)
+
+    def of_pixels(
+        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve
+    ) -> np.ndarray:
+        """Return the bands of pixels (N, L) with abundances (N, p), whose places in the scene are given."""
+        size, drawn = np.ones(len(Y)), np.empty_like(Y)
+        if self.problem.noise is None:
+            size = residual_noise(Y, self.problem.endmembers.matrix, A, int(self.problem.method.sum_to_one))
+        count = mean = spread = np.zeros((len(Y), len(self.sums.bands)))
+        for draw, which in enumerate(self.draws.which):
+            columns, problem, factor = self.draws.sets[which]
+            words, z = np.empty(6, np.uint64), np.empty(factor.shape[1])
+            add_noise(Y, factor, size, self.choice.seed, draw, lines, across, words, z, drawn)
+            answer = solve(drawn, problem)
+            full = np.zeros((len(Y), len(self.problem.endmembers.names)))
+            full[:, columns] = answer[:, : len(columns)]
+            if self.problem.endmembers.has_shade:
+                full[:, -1] = answer[:, -1]
+            values = self.sums.values(full.T[None])[0].T
+            known = ~np.isnan(values)
+            count = count + known
+            change = np.where(known, values - mean, 0.0)  # Welford (1962): no difference of large sums
+            mean = mean + change / np.maximum(count, 1)
+            spread = spread + np.where(known, change * (values - mean), 0.0)
+        deviation = np.sqrt(spread / np.maximum(count - 1, 1))
+        bands = np.hstack([np.where(count > 0, mean, NODATA), np.where(count > 1, deviation, NODATA)])
+        with np.errstate(over="ignore"):
+            return bands.astype(np.float32)

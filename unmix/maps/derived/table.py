@@ -1,0 +1,175 @@
+"""Maps that are made of the float64 abundances of some lines, before these are rounded for their own map."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ...blocks import cores
+from ...errors import MethodError
+from ...io import Cube, spectra
+from ...io.window import origin_of
+from ...library import ClassSums
+from ...options import Options
+from ...pages.colours import colour_of
+from ...problem import Problem, Weighting
+from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
+
+# Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
+# (`unmix.io.read`).
+MOST_WRITERS = 4
+# Classes of a map of bytes.
+MOST_CLASSES = 255
+
+
+def threads_of_a_writer(options: Options) -> int:
+    """Return how many threads may work for each of the threads that write."""
+    return max(1, (options.threads or cores()) // MOST_WRITERS)
+
+
+class DerivedMap(Protocol):
+    """The interface of such a map: names of its bands, what it is, and its values.
+
+    ``of(first, raw, abundance, masked)`` returns the values of n lines, float32 (n, bands, samples), −9999 where masked. ``first`` is
+    the number of the first line, ``raw`` has the stored values, ``abundance`` is (n, p, samples) float64, ``masked`` (n, samples) bool.
+    """
+
+    @property
+    def bands(self) -> tuple[str, ...]: ...
+    @property
+    def description(self) -> str: ...
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class MapOfSums:
+    """A map that sums by class make from abundances alone."""
+
+    bands: tuple[str, ...]
+    description: str
+    values: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of abundance and masked
+    fields: dict[str, str | list[str]] = field(default_factory=dict)  # further ones of its header
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`."""
+        return self.values(abundance, masked)
+
+
+@dataclass(frozen=True)
+class Unweighted:
+    """The RMSE of the bands as they are, where they have weights."""
+
+    weighting: Weighting
+    interleave: str
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The one band."""
+        return ("rmse",)
+
+    @property
+    def description(self) -> str:
+        """Description of the map."""
+        return "RMSE of the bands without their weights"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`."""
+        Y, E = spectra(raw, self.interleave, self.weighting.bands), self.weighting.endmembers.matrix
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            squares = np.empty(len(A))
+            squares_of_residuals(Y[places], E, A, squares)
+            return np.sqrt(squares[:, None] / len(E))
+
+        return map_of_solved(1, abundance, masked, values)
+
+
+Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMap]
+
+
+def models(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of models."""
+    assert sums is not None
+    return MapOfSums(sums.names, "endmember of each class, from 1 (0 is none),", sums.models)
+
+
+def fractions(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of sums by class."""
+    assert sums is not None
+    what = "shade-normalized sums by class" if sums.normalized else "sums by class"
+    what = what if problem.normalization is None else f"sums by class of {problem.normalization.description}"
+    return MapOfSums(sums.bands, what, sums.fractions)
+
+
+def deviations(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of standard deviations."""
+    if sums is None and problem.normalization is not None:
+        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.method.has_shade)
+    return Uncertainty(problem, sums)
+
+
+def spread(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of what the models say that fit nearly as well."""
+    from .rivals import ModelSpread
+
+    assert sums is not None
+    return ModelSpread(problem, sums, options.rmse_within)
+
+
+def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of means and standard deviations over draws."""
+    from .monte_carlo import MonteCarlo
+
+    assert sums is not None and options.draw_choice is not None
+    return MonteCarlo(problem, sums, options.draw_choice, origin, threads_of_a_writer(options))
+
+
+def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of classes, whose header names and colours them."""
+    assert sums is not None
+    if len(sums.names) > MOST_CLASSES:
+        raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
+    names = ["unclassified", *sums.names]
+    colours = [str(number) for c in range(len(names)) for number in colour_of(c)]
+    fields: dict[str, str | list[str]] = {"file type": "ENVI Classification", "classes": str(len(names))}
+    fields |= {"class names": names, "class lookup": colours}
+    return MapOfSums(("class",), "class of the largest sum, 0 where none is above 0,", sums.largest, fields)
+
+
+def unweighted(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+    """Return the map of the RMSE without weights."""
+    assert problem.weighting is not None
+    return Unweighted(problem.weighting, problem.interleave)
+
+
+# The maps by their names; `unmix.options.Options.derived` says which are wanted.
+DERIVED: dict[str, Make] = {
+    "model": models,
+    "fraction": fractions,
+    "sigma": deviations,
+    "spread": spread,
+    "montecarlo": scatter,
+    "class": classes,
+    "unweighted": unweighted,
+}
+
+
+def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
+    """Return the fields of a map's header."""
+    further = one.fields if isinstance(one, MapOfSums) else {}
+    return {"description": one.description, "band names": list(one.bands), **further}
+
+
+def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, DerivedMap]:
+    """Return the derived maps that the options ask for, by their names.
+
+    Raises
+    ------
+    LibraryError
+        Where sums by class are wanted, and the endmembers have no classes.
+    MethodError
+        Where a map of classes has no room for them.
+    """
+    sums = options.sums(problem.endmembers, problem.normalization)
+    return {name: DERIVED[name](problem, options, sums, origin_of(scene)) for name in options.derived}

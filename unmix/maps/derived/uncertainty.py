@@ -1,0 +1,354 @@
+"""Derive standard deviations of abundances from noise and each pixel's support, and tell how far to trust them.
+
+On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the support's spectra, or
+with the sum held at one that of their differences to the first, whose abundance is what the others leave. So noise of covariance Σ
+gives them ``M Σ Mᵀ``. That assumes the support to stay what it is; the band ``validity`` says how well that holds: above 3 the
+deviations are right to some per cent.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...compiled.jit import compiled
+from ...io import spectra
+from ...io.export import NODATA
+from ...library import ClassSums
+from ...problem import Problem
+from .noise import NoiseCube
+
+VALIDITY = "validity"
+# Supports whose matrices are kept; fewer where each has rows of all bands.
+KEPT, KEPT_WITH_ROWS = 1024, 64
+# Pixels with one support, below which numpy's calls cost more than the arithmetic.
+FEW_PIXELS = 64
+# Squared residual of a spectrum, as a share of its square, below which differences of products have lost their digits.
+LITTLE = 1e-8
+
+
+@compiled
+def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, dof: Any, out: Any) -> None:
+    """Write for each pixel the noise that its residual shows, and how clearly each other spectrum stays out of the support.
+
+    Parameters
+    ----------
+    Y : array (N, L), float64
+        Pixels; residuals afterwards.
+    E, A : arrays (L, k) and (N, k), float64
+        Spectra and abundances of the support.
+    rows : array (p, L), float64
+        All spectra.
+    others : array (m,), int64
+        The numbers of those that are not in the support.
+    first : int
+        The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its differences, so
+        that it needs no part of the others taken off.)
+    scale : array (1 or N, m), float64
+        The standard deviation of ``e_jᵀ r``, of all pixels or each, for noise of 1 if ``dof`` is above 0; 0 where it cannot be told
+        from the support.
+    dof : float
+        Bands less free abundances; 0 where the noise is given.
+    out : array (N, 2), float64
+        The noise (1 where it is given), and the least ``−e_jᵀ r`` over its standard deviation; infinite without others.
+    """
+    L, k = E.shape
+    for n in range(Y.shape[0]):
+        square, least = 0.0, np.inf
+        for b in range(L):
+            r = Y[n, b]
+            for j in range(k):
+                r -= E[b, j] * A[n, j]
+            Y[n, b] = r
+            square += r * r
+        noise = (square / dof) ** 0.5 if dof > 0.0 else 1.0
+        shift = 0.0
+        for b in range(L if first >= 0 else 0):
+            shift += rows[first, b] * Y[n, b]
+        at = min(n, scale.shape[0] - 1)
+        for i in range(others.shape[0]):
+            dual = -shift
+            for b in range(L):
+                dual += rows[others[i], b] * Y[n, b]
+            if scale[at, i] > 0.0 and noise > 0.0:
+                least = min(least, -dual / (scale[at, i] * noise))
+        out[n, 0], out[n, 1] = noise, least
+
+
+@compiled
+def squares_of_residuals(Y: Any, E: Any, A: Any, out: Any) -> None:
+    """Write the sum over the bands of the squared residual of pixels (N, L) with abundances (N, p)."""
+    L, p = E.shape
+    for n in range(Y.shape[0]):
+        square = 0.0
+        for b in range(L):
+            r = Y[n, b]
+            for j in range(p):
+                r -= E[b, j] * A[n, j]
+            square += r * r
+        out[n] = square
+
+
+@compiled
+def products_with(rows: Any, variances: Any, out: Any) -> None:
+    """Write the products of rows (m, L) and the variances of the bands of pixels (N, L); rounded the same for any block."""
+    for n in range(variances.shape[0]):
+        for i in range(rows.shape[0]):
+            total = 0.0
+            for b in range(rows.shape[1]):
+                total += rows[i, b] * variances[n, b]
+            out[n, i] = total
+
+
+def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
+    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
+    squares = np.empty(len(Y))
+    squares_of_residuals(Y, E, A, squares)
+    return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
+
+
+def squares_of(noise: np.ndarray) -> np.ndarray:
+    """Return the variances of noise, infinite where they are no float64."""
+    with np.errstate(over="ignore"):
+        return np.square(noise)
+
+
+def times(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; where these are infinite, they are for any noise."""
+    shape = np.broadcast_shapes(noise.shape, sigma.shape)
+    return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
+
+
+Values = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values: Values) -> np.ndarray:
+    """Return a map of some lines, float32 (n, count, samples), −9999 where masked.
+
+    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line, and abundances
+    (m, p).
+    """
+    n, p, samples = abundance.shape
+    solved = np.flatnonzero(~masked.ravel())
+    out = np.full((n * samples, count), NODATA, np.float32)
+    out[solved] = values(solved, np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)[solved])
+    return np.ascontiguousarray(out.reshape(n, samples, count).transpose(0, 2, 1))
+
+
+@dataclass(frozen=True)
+class OfSupport:
+    """Values that all pixels with one support share, for noise of 1 or the given noise."""
+
+    columns: np.ndarray  # (k,)
+    sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
+    others: np.ndarray  # (m,) the numbers of the other spectra
+    first: int  # the spectrum that these are differences to, where the sum is held at one; else −1
+    scale: np.ndarray  # (m,) the standard deviation of their products with the residual
+    parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
+    variances: np.ndarray  # (1, classes + 1) of the sums
+    shared: np.ndarray  # (1, classes + 1) their covariances with the last
+    size: np.ndarray  # (m,) the square of what it leaves of each other spectrum; infinite where that is nothing
+    # Where each pixel has its own noise, (k + m + 2 (classes + 1), L): by which the variances of bands become those of the support's
+    # abundances, of products of the others with the residual, and the two above; else (0, L).
+    rows: np.ndarray
+
+
+class Uncertainty:
+    """Standard deviations of the abundances of pixels, or of their sums by class.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the noise of its bands, or None to take it, white, from each pixel's residual.
+    sums : ClassSums or None
+        The sums whose standard deviations are wanted in place of those of the abundances.
+    """
+
+    def __init__(self, problem: Problem, sums: ClassSums | None) -> None:
+        self.problem, self.noise, self.sums = problem, problem.noise, sums
+        self.E = problem.endmembers.matrix
+        self.rows = np.ascontiguousarray(self.E.T)
+        self.is_each = isinstance(self.noise, NoiseCube)  # whether each pixel has its own noise
+        self.weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(len(self.E))
+        weighted = self.E * self.weights[:, None]
+        self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
+        self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
+        # For short numpy calls: four threads that hand over the interpreter after each took three times as long as one.
+        self.alone = threading.Lock()
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands."""
+        names = self.problem.endmembers.names if self.sums is None else self.sums.bands
+        return (*names, *([VALIDITY] if self.problem.method.nonnegative else []))
+
+    def matrices(self, support: bytes) -> OfSupport:
+        """Return what the pixels with a support share; ``support`` has a byte for each endmember."""
+        inside = np.frombuffer(support, bool)
+        F, others = self.E[:, inside], np.flatnonzero(~inside)
+        kept, first = np.flatnonzero(inside), -1
+        M = np.linalg.pinv(F)
+        if self.problem.method.sum_to_one:  # differences to the first: one of the spectra may be zero
+            first, kept = int(kept[0]), kept[1:]
+            of_kept = np.linalg.pinv(F[:, 1:] - F[:, [0]])
+            M = np.vstack([-of_kept.sum(axis=0), of_kept])
+        else:
+            of_kept = M
+        sigma = np.zeros(len(inside))
+        sigma[inside] = np.sqrt(np.square(M * self.weights).sum(axis=1))
+        squares, variance, size = self.left_over(of_kept, kept, others, first)
+        alike = squares <= 1e-20 * size
+        squares, scale = np.where(alike, np.inf, squares), np.sqrt(variance)
+        sigma[others] = np.where(alike, np.inf, scale / squares)
+        columns = np.flatnonzero(inside)
+        members = () if self.sums is None else self.sums.members
+        w = np.ones(len(inside)) if self.sums is None or self.sums.weights is None else np.array(self.sums.weights)
+        parts = np.array([[w[j] * (j in some) for j in columns] for some in members]).reshape(
+            len(members), len(columns)
+        )
+        parts = np.vstack([parts, parts.sum(axis=0)])
+        S, rows = parts @ (M * self.weights), np.empty((0, len(self.E)))
+        if self.is_each:
+            left = np.where(alike, 0.0, self.rest_of(of_kept, kept, others, first))
+            rows = np.ascontiguousarray(np.vstack([np.square(M), np.square(left.T), np.square(S), S * S[-1]]))
+        variances, shared = np.square(S).sum(axis=1)[None], (S @ S[-1])[None]
+        return OfSupport(
+            columns, sigma, others, first, np.where(alike, 0.0, scale), parts, variances, shared, squares, rows
+        )
+
+    def rest_of(self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int) -> np.ndarray:
+        """Return what the support leaves of some other spectra, (L, m)."""
+        base = 0.0 if first < 0 else self.E[:, [first]]
+        rest, F = self.E[:, others] - base, self.E[:, kept] - base
+        return np.asarray(rest - F @ (M @ rest))
+
+    def left_over(
+        self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return of what the support leaves of each other spectrum: |d|², ``dᵀΣd``, and |e|², each (m,).
+
+        From the products of all spectra, so that a support costs no product over the bands for each other spectrum; where little is
+        left of a spectrum, from itself.
+        """
+        G, V = self.products, self.spreads
+
+        def of(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            found = products[np.ix_(a, b)]
+            if first < 0:
+                return found
+            return found - products[a, first][:, None] - products[first, b][None] + products[first, first]
+
+        def own(products: np.ndarray) -> np.ndarray:
+            found = np.diag(products)[others]
+            return found if first < 0 else found - 2 * products[others, first] + products[first, first]
+
+        m = (M @ M.T) @ of(G, kept, others)
+        size = own(G)
+
+        def left(products: np.ndarray) -> np.ndarray:  # of the second order in an error of m
+            inner = of(products, kept, kept) @ m - 2 * of(products, kept, others)
+            return own(products) + (m * inner).sum(axis=0)
+
+        squares, variance = left(G), left(V)
+        little = ~(squares > LITTLE * np.diag(G)[others]) | ~(variance > LITTLE * np.diag(V)[others])
+        if little.any():
+            D = self.rest_of(M, kept, others[little], first)
+            squares[little] = np.square(D).sum(axis=0)
+            variance[little] = np.square(D * self.weights[:, None]).sum(axis=0)
+        return squares, variance, size
+
+    @property
+    def description(self) -> str:
+        """Description of the map."""
+        return "standard deviations"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Return the map of some lines; see `unmix.maps.derived.table.DerivedMap`.
+
+        Returns
+        -------
+        array (n, bands, samples), float32
+            Standard deviations; −9999 where masked. Of an abundance that is 0, that of the abundance it would have: with a multiple of
+            it the endmember would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
+        """
+        Y = spectra(raw, self.problem.interleave, self.problem.bands)
+        noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            out = np.empty((len(A), len(self.bands)), np.float32)
+            variances = None if noise is None else squares_of(noise[places])
+            used = A != 0 if self.problem.method.nonnegative else np.ones(A.shape, bool)
+            supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
+            together = np.argsort(which.ravel(), kind="stable")
+            for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
+                with np.errstate(over="ignore"), self.alone if len(some) < FEW_PIXELS else contextlib.nullcontext():
+                    of_bands = None if variances is None else variances[some]
+                    out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some], of_bands)
+            if variances is not None and isinstance(self.noise, NoiseCube):
+                unknown = ~np.isfinite(variances).all(axis=1)
+                out[unknown] = NODATA
+                self.noise.lost.append(int(unknown.sum()))
+            return out
+
+        return map_of_solved(len(self.bands), abundance, masked, values)
+
+    def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
+        """Return the bands of pixels with one support, (N, bands); ``variances`` are those of the bands of each, (N, L)."""
+        columns, held = of.columns, self.problem.method.sum_to_one
+        dof = max(1.0, len(self.E) - len(columns) + held) if self.noise is None else 0.0
+        found = np.empty((len(Y), 2))
+        F = np.ascontiguousarray(self.E[:, columns])
+        support = np.ascontiguousarray(A[:, columns])
+        if variances is not None:
+            of = self.with_noise(of, variances)
+        pull(Y, F, support, self.rows, of.others, of.first, np.atleast_2d(of.scale), dof, found)
+        noise, away = found[:, :1], found[:, 1]
+        sigma = times(noise, np.atleast_2d(of.sigma))
+        own = sigma[:, columns]
+        inside = np.divide(support, own, out=np.full(own.shape, np.inf), where=own > 0).min(axis=1, initial=np.inf)
+        validity = np.minimum(inside, away)[:, None]
+        if self.sums is not None:
+            sigma = self.of_sums(of, noise, A)
+        return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
+
+    def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
+        """Return what pixels with one support share for noise of its own in each: arrays have a row for each pixel then."""
+        out = np.empty((len(variances), len(of.rows)))
+        products_with(of.rows, variances, out)
+        ends = np.cumsum([len(of.columns), len(of.others), len(of.parts)])
+        inside, outside, sums, shared = np.split(out, ends, axis=1)
+        sigma, scale = np.empty((len(out), self.E.shape[1])), np.sqrt(outside)
+        sigma[:, of.columns] = np.sqrt(inside)
+        sigma[:, of.others] = np.where(np.isinf(of.size), np.inf, scale / of.size)
+        return replace(of, sigma=sigma, scale=scale, variances=sums, shared=shared)
+
+    def of_sums(self, of: OfSupport, noise: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """Return the standard deviations of the sums by class, in the order of their bands."""
+        assert self.sums is not None
+        variances = np.broadcast_to(of.variances, (len(A), of.variances.shape[1])).copy()
+        sums = np.zeros(variances.shape)
+        # One after the other: a product's rounding would depend on the block.
+        for part, j in zip(of.parts.T, of.columns):
+            sums += part * A[:, [j]]
+        brightness = sums[:, -1]
+        if self.sums.normalized:
+            g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
+            change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
+            variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
+        # Of a class that is not there only its own abundance counts: that of the brightness is multiplied with its fraction, 0.
+        height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
+        sigma = noise * np.sqrt(np.maximum(variances, 0))
+        of_each = np.atleast_2d(of.sigma)
+        if self.sums.weights is not None:
+            of_each = times(np.array(self.sums.weights)[None], of_each)
+        for c, members in enumerate(self.sums.members):
+            if not of.parts[c].any():
+                sigma[:, c] = times(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height
+        if self.sums.normalized:
+            sigma[brightness <= 0, :-1] = NODATA
+        classes, total = sigma[:, :-1], sigma[:, -1:]
+        return np.hstack([classes, *([total] if self.sums.has_shade else []), total])

@@ -1,0 +1,100 @@
+"""Write an image, line by line."""
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import OutputError, StepError
+from ..io.opening import open_new, open_there
+from ..io.write import write_all
+from ..outputs.digests import digest_of
+from ..steps import to_integers
+from .map_type import MapType
+
+AS_IT_IS = MapType()
+
+
+def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> np.ndarray:
+    """Return values, `NODATA` where there are none, as a map stores them; ``name`` says of what they are.
+
+    Raises
+    ------
+    StepError
+        Where a value does not fit.
+    """
+    if not map_type.step:
+        return np.ascontiguousarray(values, map_type.dtype)
+    values = np.ascontiguousarray(values)
+    stored = np.empty(values.shape, map_type.dtype)
+    flat = values.reshape(-1)
+    misfit = to_integers(flat, stored.reshape(-1), map_type.step, map_type.offset)
+    if misfit >= 0:
+        low, high = map_type.ends
+        raise StepError(
+            f"{name()}: {flat[misfit]:.6g} does not fit steps of {map_type.step:g}, which hold {low:.6g} to {high:.6g}; use a larger "
+            "`quantize`, or none"
+        )
+    return stored
+
+
+class Raster:
+    """A BIL image that is being written; lines may come in any order, each once.
+
+    Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
+    be computed by many threads, and takes less time than the writing.
+    """
+
+    def __init__(
+        self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
+        map_type: MapType = AS_IT_IS,
+    ) -> None:  # fmt: skip
+        self.path, self.lines, self.samples, self.bands, self.map_type = path, lines, samples, bands, map_type
+        self.checks = np.zeros(lines, np.uint32)
+        if checks is not None:  # those of the lines that an earlier run wrote
+            self.checks[: len(checks)] = checks
+        # A run that lost the lock may still write to an old file of that name, so a new image gets a new file.
+        self.file = open_new(path, buffering=0) if checks is None else open_there(path, "r+b", buffering=0)
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line."""
+        return self.map_type.dtype.itemsize * self.bands * self.samples
+
+    def stored(self) -> np.ndarray:
+        """Return what is written, as it is stored, as a memory map (lines, bands, samples)."""
+        return np.memmap(self.path, self.map_type.dtype, "r", shape=(self.lines, self.bands, self.samples))
+
+    def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
+        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32, if known.
+
+        Raises
+        ------
+        StepError
+            Where a value does not fit the type of the map.
+        """
+        stored = encoded(
+            values, self.map_type, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start}"
+        )
+        self.write_stored(lines, stored, None if self.map_type.step else checks)
+
+    def write_stored(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
+        """Write a block as it is stored; see `write`."""
+        values = np.ascontiguousarray(values, self.map_type.dtype)
+        block, line = values.reshape(-1).view(np.uint8), self.line_bytes
+        if checks is None:
+            rows = block.reshape(-1, line)
+            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
+        write_all(self.file.fileno(), values, lines.start * line)
+        self.checks[lines] = checks
+
+    def finish(self) -> str:
+        """Flush to disk, close, and return the digest; `OutputError` where its name leads to another file by now."""
+        os.fsync(self.file.fileno())
+        written = os.fstat(self.file.fileno())
+        self.file.close()
+        if not os.path.samestat(written, os.lstat(self.path)):
+            raise OutputError(f"{self.path}: another file has this name by now; move it away and run again")
+        return digest_of(self.checks)

@@ -1,0 +1,38 @@
+"""Styles for QGIS, which applies ``NAME.qml`` to ``NAME.tif`` or ``NAME.img`` by itself when it opens it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# Begin of each style; any QGIS 3 reads it.
+HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n<qgis version=\"3.22\">\n <pipe>\n"
+END = "  </rasterrenderer>\n </pipe>\n</qgis>\n"
+COLOURS = ("red", "green", "blue")
+
+
+def of_three(bands: Sequence[int]) -> str:
+    """Return the style of three bands, counted from 1, as red, green and blue from 0 to 1."""
+    chosen = " ".join(f'{colour}Band="{band}"' for colour, band in zip(COLOURS, bands))
+    stretch = "".join(
+        f"   <{colour}ContrastEnhancement><minValue>0</minValue><maxValue>1</maxValue>"
+        f"<algorithm>StretchToMinimumMaximum</algorithm></{colour}ContrastEnhancement>\n"
+        for colour in COLOURS
+    )
+    return f'{HEAD}  <rasterrenderer type="multibandcolor" {chosen} alphaBand="-1" opacity="1">\n{stretch}{END}'
+
+
+def of_one(band: int, colours: np.ndarray, low: float, high: float) -> str:
+    """Return the style of a band, counted from 1, between two values; ``colours`` as `unmix.pages.colours.ramp` has them."""
+    places = np.linspace(0, 254, 25).round().astype(int)
+    items = "".join(
+        f'     <item value="{low + (high - low) * at / 254:.6g}" label="{low + (high - low) * at / 254:.3g}" '
+        f'color="#{bytes(colours[at, :3]).hex()}" alpha="255"/>\n'
+        for at in places
+    )
+    ends = f'minimumValue="{low:.6g}" maximumValue="{high:.6g}"'
+    return (
+        f'{HEAD}  <rasterrenderer type="singlebandpseudocolor" band="{band}" classificationMin="{low:.6g}" '
+        f'classificationMax="{high:.6g}" alphaBand="-1" opacity="1">\n   <rastershader>\n'
+        f'    <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0" {ends}>\n{items}'
+        f"    </colorrampshader>\n   </rastershader>\n{END}"
+    )

@@ -1,0 +1,111 @@
+"""Executors, which extract and solve: this process (`LocalExecutor`) or a cluster (`unmix.cluster.executor.ClusterExecutor`)."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..blocks import BlockPlan
+from ..devices import Device, choose_device
+from ..io import Bands, Cube, bytes_per_line
+from ..io.window import to_extract_from
+from ..library import Endmembers
+from ..options import Options
+from ..pipeline import Seconds, Step
+from ..problem import Problem
+from ..summary import Summary
+from .band_residuals import bands_of_scene
+from .files.output_set import Outputs
+from .stream import block_plan_of, line_of, solve_lines
+
+Progress = Callable[[Step], None]
+
+
+class Executor(Protocol):
+    """The interface through which a scene's run has its work done.
+
+    ``name`` is the device's; ``path`` returns how it searches pixels, None where only workers know; ``extract`` returns endmembers and
+    how often it read the file; ``plan`` cuts the scene into blocks before anything is written; ``solve`` fills the rasters of
+    ``outputs`` from the plan's first line on.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def path(self, problem: Problem, samples: int) -> str | None: ...
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
+    def solve(
+        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
+    ) -> tuple[Summary, Seconds]: ...
+
+
+class LocalExecutor:
+    """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead by then.
+
+    Parameters
+    ----------
+    options : Options
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @functools.cached_property
+    def machine(self) -> Device:
+        """Return the device, opened at the first use."""
+        return choose_device(self.options.device, self.options.threads)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    def path(self, problem: Problem, samples: int) -> str:
+        """Return how pixels are searched."""
+        return self.machine.path(problem, samples)
+
+    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
+        """See `unmix.endmembers.extract_endmembers`."""
+        return extract(scene, used, nodata, self.options, self.options.threads)
+
+    def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
+        """See `block_plan_of`."""
+        return block_plan_of(scene, problem, self.options, self.machine)
+
+    def solve(
+        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
+    ) -> tuple[Summary, Seconds]:
+        """See `solve_lines`."""
+        began = time.perf_counter()
+        slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
+        seconds = Seconds(compiling=time.perf_counter() - began)
+        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
+
+        def finish_block(lines: slice, part: Summary) -> None:
+            summary.merge(part)
+            outputs.done(lines, summary.to_dict())
+            if progress is not None:
+                progress(step_of(scene, lines.stop, self.name, block_plan.first))
+
+        solve_lines(
+            scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, finish_block, seconds
+        )
+        return summary, seconds
+
+    def close(self) -> None:
+        """Release the device."""
+        if "machine" in vars(self):
+            self.machine.close()
+
+
+def extract(
+    scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
+) -> tuple[Endmembers, int]:
+    """Extract the endmembers that the options ask for; return them and how often the file was read."""
+    from ..endmembers import extract_endmembers  # 40 ms, which a run with a library does not need
+
+    return extract_endmembers(to_extract_from(scene), used, nodata, options.extraction, options.budget, threads)
+
+
+def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
+    """Return how far a scene is: all lines before ``line`` are done, those from ``first`` on by this run."""
+    return Step(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)

@@ -1,0 +1,91 @@
+"""Check whether a finished run is complete, and was made with the present request and input."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import OutputError
+from ...io.identity import is_older
+from ...io.remote import RemotePath, exists, sizes_in
+from ...options import WHEN_SET
+from ...outputs.json_text import finite
+from ...outputs.names import JOURNAL, RECORD, is_ours
+from ...outputs.run_record import read_record
+from .journal import difference
+
+
+def journal_of(folder: Path, stem: str) -> Path:
+    """Return the path of the journal that an unfinished run has."""
+    return folder / (stem + JOURNAL)
+
+
+@dataclass(frozen=True)
+class CompletedRun:
+    """The request and input that a finished run must have to be skipped.
+
+    Attributes
+    ----------
+    request : dict
+        See `unmix.options.Options.request`.
+    identity : dict
+        What identifies the input; see `unmix.io.identity.identity_of`.
+    """
+
+    request: dict[str, Any]
+    identity: dict[str, Any]
+
+    def is_done(self, folder: Path, stem: str) -> bool:
+        """Return whether the run has finished and no other has begun; needs no lock, so it works in a read-only folder too."""
+        begun = not isinstance(folder, RemotePath) and os.path.exists(journal_of(folder, stem))
+        return exists(folder / (stem + RECORD)) and not begun and self.is_there(folder, stem)
+
+    def is_there(self, folder: Path, stem: str) -> bool:
+        """Return whether all outputs of the run exist with their recorded sizes; the device of the run does not matter.
+
+        Raises
+        ------
+        OutputError
+            If ``run.json`` is missing or not readable, or is of other options, another input or an older version.
+        """
+        path = folder / (stem + RECORD)
+        try:
+            report = read_record(path)
+            # Older versions of unmix recorded less.
+            recorded = report.get("asked") or {key: report.get(key) for key in ("method", "solver")}
+            recorded_identity = report.get("identity") or {"data": {"bytes": report["input"]["bytes"]}}
+            older = is_older(recorded_identity)
+            sizes = report.get("sizes") or dict.fromkeys(report["digests"])
+            if not all(is_ours(name, stem) for name in sizes):
+                raise ValueError("it names files that are no outputs")
+        except (OSError, OutputError, ValueError, KeyError, TypeError, AttributeError):
+            raise OutputError(
+                f"{path}: is missing or cannot be read, but outputs exist; use `out_dir` or `overwrite`"
+            ) from None
+        if older:
+            raise OutputError(
+                f"{path}: is of an older unmix, which knew its input by modification time, so that the inputs cannot be compared; "
+                "use `overwrite` or `out_dir`"
+            )
+        request = finite(self.request)
+        recorded = {key: None for key in WHEN_SET if key in request} | recorded
+        comparable = {key: recorded[key] if key == "device" else request.get(key) for key in recorded}
+        changed = difference(recorded, comparable)
+        identity = finite(self.identity)
+        if "header" not in recorded_identity:
+            identity = narrowed(identity, recorded_identity)
+        changed += difference(recorded_identity, identity, "input ")
+        if changed:
+            raise OutputError(
+                f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
+            )
+        found = sizes_in(folder, sizes)
+        return all(name in found and size in (None, found[name]) for name, size in sizes.items())
+
+
+def narrowed(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
+    """Return an identity with only the keys of ``template``, at every level; None for those that it lacks."""
+    return {
+        key: narrowed(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
+        for key, value in template.items()
+    }

@@ -1,0 +1,69 @@
+"""Write the endmembers of a scene without its maps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import OutputError
+from ...io.identity import Watch
+from ...library import Endmembers
+from ...outputs.atomic import named_together
+from ...outputs.names import LIBRARY, RECORD, inputs_of, of_a_run, refuse_inputs
+from ...outputs.ours import replaceable
+from .output_set import Outputs
+
+
+def refuse_to_save(folder: Path, stem: str, overwrite: bool) -> None:
+    """Raise `OutputError` where `save_library` would, before all the work of extracting endmembers."""
+    outputs = Outputs(folder, stem)
+    try:
+        refuse_existing(outputs, overwrite)
+    finally:
+        outputs.abandon()
+
+
+def refuse_existing(outputs: Outputs, overwrite: bool) -> None:
+    """Raise `OutputError` where files of endmembers exist and may not be replaced, or belong to a run."""
+    first = outputs.final(LIBRARY[0])
+    outputs.refuse_unfinished(False)
+    if outputs.final(RECORD).exists():
+        raise OutputError(f"{first}: belongs to a finished run and must stay as it is; choose another `out_dir`")
+    replaceable([outputs.final(name) for name in LIBRARY], overwrite, "`out_dir`")
+
+
+def save_library(
+    endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
+) -> list[Path]:
+    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
+
+    Parameters
+    ----------
+    endmembers : Endmembers
+    folder : Path
+    stem : str
+        The scene's name.
+    overwrite : bool
+        Replace files that exist.
+    watches : sequence of Watch
+        They watch the scenes that the endmembers are from.
+
+    Raises
+    ------
+    MethodError
+        If a file would replace the scene that the endmembers are from, or its mask.
+    CubeError
+        If the scene changed while it was read.
+    OutputError
+        If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
+    """
+    refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for watch in watches for entry in inputs_of(watch.scene)])
+    outputs = Outputs(folder, stem)
+    finals = [outputs.final(name) for name in LIBRARY]
+    try:
+        refuse_existing(outputs, overwrite)
+        with named_together(finals, overwrite, "`out_dir`") as parts:
+            endmembers.write(*parts)
+            for watch in watches:
+                watch.check()
+    finally:
+        outputs.abandon()
+    return finals

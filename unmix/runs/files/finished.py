@@ -1,0 +1,218 @@
+"""Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
+
+import json
+import os
+import socket
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import OutputError
+from ...io import Cube, open_cube
+from ...io.export import FORMATS, OutputFormat
+from ...io.remote import sizes_in
+from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
+from ...maps.map_type import decoded
+from ...outputs.lock import STALE
+from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
+from ...outputs.run_record import believing, normalize_of, read_record
+from .journal import read_resume_state
+
+
+def stem_of_outputs(path: Path) -> Path:
+    """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
+    ends = [suffix for suffix in (*SUFFIXES, PAGE, ITEM) if path.name.endswith(suffix) and path.name != suffix]
+    beside = (
+        [path.with_suffix("")] if path.suffix and (path.exists() or path.suffix.lower() in (".hdr", ".img")) else []
+    )
+    candidates = [path, *(path.with_name(path.name.removesuffix(end)) for end in ends), *beside]
+    finished = [stem for stem in candidates if stem.with_name(stem.name + RECORD).exists()]
+    likely = candidates[1] if ends or path.suffix.lower() in (".hdr", ".img") else path
+    return (finished or [likely])[0]
+
+
+def record_of(stem: Path) -> dict[str, Any]:
+    """Return the content of ``STEM_run.json``.
+
+    Raises
+    ------
+    OutputError
+        Where there is none, or it cannot be read.
+    """
+    record = stem.with_name(stem.name + RECORD)
+    try:
+        return read_record(record)
+    except OSError as error:
+        if stem.is_dir():
+            inside = ", ".join(str(one) for one in runs_below(stem)[:3])
+            raise OutputError(f"{stem}: is a folder; name a run in it" + (f": {inside}" if inside else "")) from None
+        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
+
+
+def seconds_of(report: dict[str, Any]) -> float:
+    """Return how many seconds a run took, extraction and compiling included; older records have those of its blocks alone."""
+    seconds = report["seconds"]
+    return float(seconds.get("elapsed", seconds["total"]))
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run.
+
+    Attributes
+    ----------
+    stem : Path
+        The beginning of its outputs' names.
+    report : dict
+        The content of ``STEM_run.json``.
+    """
+
+    stem: Path
+    report: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: Path) -> "FinishedRun":
+        """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
+        stem = stem_of_outputs(path)
+        return cls(stem, record_of(stem))
+
+    def believing(self) -> AbstractContextManager[None]:
+        """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
+        return believing(self.stem.with_name(self.stem.name + RECORD))
+
+    @property
+    def form(self) -> OutputFormat:
+        """The format of its maps."""
+        return FORMATS[self.report.get("format", "envi")]
+
+    def has(self, name: str) -> bool:
+        """Return whether the run wrote a map of this name."""
+        return self.file_of(name).name in self.report.get("digests", {})
+
+    def file_of(self, name: str) -> Path:
+        """Return the path of the file that holds a map's values."""
+        return self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
+
+    def open(self, name: str) -> Cube:
+        """Open a map, of which values are read also where it is stored otherwise; `CubeError` where it cannot be read."""
+        return decoded(self.open_stored(name))
+
+    def open_stored(self, name: str) -> Cube:
+        """Open a map as it is stored; `CubeError` where it cannot be read."""
+        dataset = self.form.dataset
+        return open_cube(self.file_of(name), dataset and dataset.format(name))
+
+    def endmembers(self) -> Endmembers:
+        """Return the endmembers; `LibraryError` where they cannot be read."""
+        return load(self.stem.with_name(f"{self.stem.name}_endmembers.sli"))
+
+    def band_names(self, name: str, count: int) -> list[str]:
+        """Return the names of the ``count`` bands of a map of abundances or of sums by class."""
+        names = [str(word) for word in self.report["endmembers"]["names"]]
+        if name == "fraction":
+            names = [str(one["name"]) for one in self.report["classes"]]
+            last = BRIGHTNESS if normalize_of(self.report) == "none" else SCALE
+            names += [SHADE] * (count == len(names) + 2) + [last]
+        return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
+
+    def faults(self) -> list[str]:
+        """Return what is missing or has another size than the run wrote, a line each."""
+        sizes = self.report.get("sizes") or {}
+        found = sizes_in(self.stem.parent, map(str, sizes))
+        wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]
+        return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the run of a scene is.
+
+    Attributes
+    ----------
+    stem : Path
+        The beginning of its outputs' names.
+    name : {"done", "open pixels", "running", "interrupted", "damaged"}
+        "open pixels" is a finished run some of whose pixels are not certified.
+    detail : str
+        Where it is running, the lines that are done, or what is damaged.
+    report : dict
+        The content of ``STEM_run.json``; empty where there is none.
+    """
+
+    stem: Path
+    name: str
+    detail: str
+    report: dict[str, Any]
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the stems of all runs below a folder, finished or not, in order of their paths; links to folders are not followed."""
+    stems = set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            for ending in (RECORD, JOURNAL, LOCK):
+                if name.endswith(ending) and name != ending:
+                    stems.add(Path(place) / name.removesuffix(ending))
+    return sorted(stems)
+
+
+def has_run(stem: Path) -> bool:
+    """Return whether a run has left or begun anything of that name."""
+    return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in (RECORD, JOURNAL, LOCK))
+
+
+def state_of(stem: Path) -> State:
+    """Return the state of the run with these outputs."""
+    lock, journal, record = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD))
+    holder = holder_of(lock)
+    if holder is not None or journal.exists() or (lock.exists() and not record.exists()):
+        try:
+            if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
+                raise ValueError("is no file")
+            lines = lines_done(journal)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError) as error:
+            return State(stem, "damaged", f"{journal.name}: {error}", {})
+        return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
+    try:
+        report = record_of(stem)
+        faults = FinishedRun(stem, report).faults()
+        if faults:
+            return State(stem, "damaged", faults[0], report)
+        pixels = report["pixels"]
+        left = pixels["solved"] - pixels.get("certified", pixels["solved"])
+    except KeyError as error:
+        return State(stem, "damaged", f"{stem.name}{RECORD}: has no {error}", {})
+    except (OutputError, TypeError, AttributeError, ValueError) as error:
+        return State(stem, "damaged", str(error).removeprefix(f"{stem}{RECORD}: is damaged: "), {})
+    return State(stem, "open pixels", f"{left} are not certified", report) if left else State(stem, "done", "", report)
+
+
+def holder_of(lock: Path) -> str | None:
+    """Return host and process that hold a lock; None where none does."""
+    try:
+        if not lock.is_file() or abs(time.time() - lock.stat().st_mtime) > STALE:
+            return None
+        holder = json.loads(lock.read_text())
+        host, process = str(holder["host"]), int(holder["pid"])
+        if process < 1:
+            return None
+        if host == socket.gethostname():
+            os.kill(process, 0)  # which only asks whether there is such a process
+    except PermissionError:  # there is, of another user
+        pass
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+    return f"process {process} on {host}"
+
+
+def lines_done(journal: Path) -> str:
+    """Return how many lines a journal says are done, for people."""
+    state = read_resume_state(journal)
+    if state is None or state.about is None:
+        return "no line is done"
+    if state.finishing is not None:
+        return "all lines are done; the files get their names"
+    lines = max(int(shape[0]) for shape in state.about["rasters"].values())
+    return f"{state.lines} of {lines} lines are done"

@@ -1,0 +1,244 @@
+"""The journal of a run: which lines are written *and flushed*, so that the same command can resume there.
+
+A text file beside the outputs, ``STEM_run.journal.part``; each line is an entry with its CRC-32. The first entry holds the options and
+the input, the second the endmembers and rasters; each later one the number of finished lines, their summary, and the CRC-32 of every
+line since the last entry. An entry is written once its data are on disk, and only every 256 MiB or 5 s, since a flush stops
+writing. A last entry that was cut short by a power loss is ignored.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...errors import OutputError
+from ...io.opening import open_new, open_there
+from ...io.read import brief
+from ...io.remote import VERSIONS
+from ...io.write import write_all
+from ...maps.map_type import type_of
+from ...outputs.digests import file_digest, image_digest
+from ...outputs.names import JOURNAL, RECORD, is_ours
+from ...outputs.run_record import parse_record
+from ...settings.maps import MAPS
+from .entries import parse_entry
+
+FLUSH_BYTES, FLUSH_SECONDS = 256 * 2**20, 5.0
+
+
+@dataclass(frozen=True)
+class ResumeState:
+    """State of an earlier, unfinished run, as its journal gives it.
+
+    Attributes
+    ----------
+    identity : dict
+        Options and input of the run.
+    about : dict or None
+        Its endmembers and rasters.
+    lines : int
+        Number of finished lines.
+    summary : dict or None
+        Their `unmix.summary.Summary.to_dict`.
+    checks : dict of arrays (lines,), uint32
+        CRC-32 of every finished line of each raster.
+    finishing : list of str or None
+        If it was renaming its files to their final names: those names.
+    replaced : list of str
+        In that case: outputs of the run that it replaces whose names are not among these.
+    entries : list
+        The journal itself; see `unmix.runs.files.entries.check_entries`.
+    """
+
+    identity: dict[str, Any]
+    about: dict[str, Any] | None
+    lines: int
+    summary: dict[str, Any] | None
+    checks: dict[str, np.ndarray]
+    finishing: list[str] | None
+    replaced: list[str] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
+
+
+class Journal:
+    """The journal of the present run.
+
+    Parameters
+    ----------
+    path : Path
+        Its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: IO[bytes] | None = None
+        self.lines = 0
+        self.unflushed, self.last = 0, time.monotonic()
+
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Start a new file: a run that lost the lock may still write to the old one."""
+        self.file = open_new(self.path, buffering=0)
+        self.lines = 0
+        self.append({"identity": identity})
+
+    def go_on(self, resume: ResumeState) -> None:
+        """Continue the journal of an earlier run; a last entry that was cut short is removed."""
+        content = self.path.read_bytes()
+        self.file = open_there(self.path, "r+b", buffering=0)
+        self.file.truncate(content.rfind(b"\n") + 1)
+        self.file.seek(0, os.SEEK_END)
+        self.lines = resume.lines
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write an entry and flush it to disk."""
+        assert self.file is not None
+        text = json.dumps(entry)
+        end = self.file.tell()
+        try:
+            write_all(
+                self.file.fileno(), np.frombuffer(f"{zlib.crc32(text.encode()):08x} {text}\n".encode(), np.uint8), end
+            )
+            self.file.seek(0, os.SEEK_END)
+            os.fsync(self.file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.file.truncate(end)
+                self.file.seek(end)
+            raise
+
+    def is_due(self, written: int) -> bool:
+        """Return whether an entry is due after ``written`` more bytes, by bytes or by time."""
+        self.unflushed += written
+        return self.unflushed >= FLUSH_BYTES or time.monotonic() - self.last >= FLUSH_SECONDS
+
+    def record(self, lines: int, summary: dict[str, Any], rasters: dict[str, Any]) -> None:
+        """Flush the rasters, then record that all lines before ``lines`` are finished."""
+        for raster in rasters.values():
+            os.fdatasync(raster.file.fileno())
+        checks = {
+            name: base64.b64encode(raster.checks[self.lines : lines].astype("<u4").tobytes()).decode()
+            for name, raster in rasters.items()
+        }
+        self.append({"lines": lines, "summary": summary, "checks": checks})
+        self.lines, self.unflushed, self.last = lines, 0, time.monotonic()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def remove(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def read_resume_state(path: Path) -> ResumeState | None:
+    """Return the state that a journal holds; None where there is no journal, or no entry in it.
+
+    Raises
+    ------
+    ValueError
+        Where the journal is damaged.
+    OutputError
+        Where it cannot be read.
+    """
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise OutputError(f"{path}: is no file; remove it")
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
+    entries = []
+    for line in raw[: raw.rfind(b"\n") + 1].splitlines():
+        check, _, text = line.partition(b" ")
+        if check != b"%08x" % zlib.crc32(text):
+            raise ValueError("the CRC-32 of an entry is wrong")
+        entries.append(parse_entry(text))
+    if not entries:
+        return None
+    parts: dict[str, list[np.ndarray]] = {}
+    done, summary, finishing, about = 0, None, None, None
+    replaced: list[str] = []
+    for entry in entries[1:]:
+        about = entry.get("about", about)
+        finishing, replaced = entry.get("finishing", finishing), entry.get("replaced", replaced)
+        if "lines" in entry:
+            done, summary = entry["lines"], entry["summary"]
+            for name, text in entry["checks"].items():
+                parts.setdefault(name, []).append(np.frombuffer(base64.b64decode(text), "<u4"))
+    checks = {name: np.concatenate(values).astype(np.uint32) for name, values in parts.items()}
+    if any(len(values) != done for values in checks.values()):
+        raise ValueError("entries are missing: the checksums are not as many as the finished lines")
+    check_ours(finishing, replaced, about, path)
+    return ResumeState(entries[0]["identity"], about, done, summary, checks, finishing, replaced, entries)
+
+
+def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str, Any] | None, path: Path) -> None:
+    """Raise `ValueError` if a journal at ``path`` names a file that is no output of its scene, or an unknown map."""
+    stem = path.name.removesuffix(JOURNAL)
+    foreign = [name for name in [*(finishing or ()), *replaced] if not is_ours(name, stem)]
+    foreign += [name for name in (about or {}).get("rasters", ()) if name not in MAPS]
+    if foreign:
+        raise ValueError(f"it names '{brief(str(foreign[0]))}', which is no output of {stem}")
+    if finishing is not None and finishing[-1:] != [stem + RECORD]:
+        raise ValueError("the last name is not that of the record")
+
+
+def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
+    """Return the differences between two identities as text: ``method (nnls, now fcls)``.
+
+    The version that a server gave, which a file on a disk does not have, is compared where both have one; else the digests are enough.
+    """
+    changes = []
+    for key in sorted(resume.keys() | now.keys()):
+        before, after = resume.get(key), now.get(key)
+        if key in VERSIONS and (before is None or after is None):
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            changes += difference(before, after, f"{within}{key} ")
+        elif before != after:
+            short = all(len(str(value)) < 40 for value in (before, after))
+            changes.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))
+    return changes
+
+
+def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
+    """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
+    assert resume.about is not None
+    step = resume.identity.get("asked", {}).get("quantize")
+    for name, (lines, samples, bands) in resume.about["rasters"].items():
+        itemsize = type_of(name, step).dtype.itemsize
+        path, line = folder / f"{stem}_{name}.img.part", itemsize * samples * bands
+        if len(resume.checks[name]) > lines:
+            raise ValueError(f"it counts more lines of {path.name} than the raster has")
+        with open(path, "rb") as file:
+            for i, check in enumerate(resume.checks[name]):
+                if zlib.crc32(file.read(line)) != check:
+                    raise ValueError(f"line {i} of {path.name} was changed or damaged: its CRC-32 is wrong")
+
+
+def check_names(names: list[str], folder: Path) -> None:
+    """Raise `ValueError` if a file that a run was about to rename was changed (`OSError` if it is missing)."""
+    paths = {name: folder / f"{name}.part" for name in names}
+    paths = {name: path if path.exists() else folder / name for name, path in paths.items()}
+    report = parse_record(paths[names[-1]].read_text())
+    for name in names[:-1]:
+        path = paths[name]
+        if name.endswith(".img"):
+            intact = "_ortho." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
+        else:
+            intact = file_digest(path) == report["digests"][name]
+        if not intact:
+            raise ValueError(f"{path.name} was changed or damaged: its digest is wrong")

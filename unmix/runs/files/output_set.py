@@ -1,0 +1,407 @@
+"""Write the outputs of a run all or none: as `.part` files until everything is written and flushed, then renamed together."""
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import OutputError, StepError
+from ...io.export import FORMATS, OutputFormat
+from ...io.fields import DTYPES
+from ...io.formats.header import format_header
+from ...io.identity import Watch
+from ...io.opening import write_new
+from ...io.read import brief
+from ...maps.map_type import MapType, Values, type_of
+from ...maps.raster import Raster
+from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace
+from ...outputs.digests import file_digest, record_digest
+from ...outputs.json_text import finite, readable
+from ...outputs.lock import Lock
+from ...outputs.names import BROWSE, LOCK, PART, RECORD, listed, parts_of
+from ...outputs.ours import Identity, identity_of, replaceable
+from ...outputs.run_record import believing, read_record
+from ...settings.maps import ORTHO
+from ...summary import Summary
+from .completed import journal_of
+from .journal import Journal, ResumeState, read_resume_state
+
+log = logging.getLogger("unmix")
+BEGIN_ANEW = "; begin anew with `overwrite`"  # the advice where a journal does not fit the run
+
+
+class Outputs:
+    """The output files of one scene.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are written; created if it is missing.
+    stem : str
+        The scene's name.
+    form : OutputFormat
+        The format that finished maps are converted to.
+    suffixes : sequence of str
+        The suffixes of the outputs to write (`unmix.outputs.names.suffixes_of`). If such files exist they are refused or replaced; of
+        other files, only those are removed that the replaced run lists as its own.
+    watch : Watch, optional
+        Watches the scene: if its files change, no output gets its final name.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be written, or another run holds the scene's lock.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        stem: str,
+        form: OutputFormat = FORMATS["envi"],
+        suffixes: Sequence[str] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        form.refuse_name(folder, stem)
+        self.folder, self.stem, self.form, self.suffixes, self.watch = folder, stem, form, suffixes, watch
+        self.old: dict[Path, Identity] = {}  # outputs that were there at the beginning and may be replaced
+        self.rasters: dict[str, Raster] = {}
+        self.parts: list[Path] = []
+        self.folder_is_new = not folder.exists()
+        self.journal = Journal(journal_of(folder, stem))
+        self.resume: ResumeState | None = None
+        self.latest: tuple[int, dict[str, Any]] = (0, {})
+        self.naming = self.finished = False  # whether outputs are being renamed, and whether all of them are
+        self.converted: list[Path] = []  # work files of maps that another file has replaced
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lock = Lock(folder / (stem + LOCK))
+            tidy(folder.absolute())
+        except OSError as error:
+            raise OutputError(
+                f"{folder}: cannot write here: {error.strerror}; choose another place with `out_dir`"
+            ) from None
+
+    def __enter__(self) -> "Outputs":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Remove unfinished files, or keep them if a later run can resume; turn an `OSError` into an `OutputError`."""
+        if self.lock.ours:
+            can_resume = not isinstance(error, StepError) and self.prepare_resume()
+            self.keep_for_resume() if can_resume else self.abandon()
+        else:
+            self.close_only()
+        if isinstance(error, OSError):
+            reason = error.strerror or brief(error)
+            raise OutputError(f"{error.filename or self.folder}: writing failed: {reason}") from None
+
+    def final(self, suffix: str) -> Path:
+        """Return the final path of an output."""
+        return self.folder / (self.stem + suffix)
+
+    def part(self, suffix: str) -> Path:
+        """Return the `.part` path of an output, and note that this run writes it."""
+        path = self.folder / (self.stem + suffix + ".part")
+        if path not in self.parts:
+            self.parts.append(path)
+        return path
+
+    def existing(self) -> list[Path]:
+        """Return the outputs to write that exist already, whoever wrote them."""
+        return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
+
+    def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
+        """Raise `OutputError` if outputs exist and are not ours, or the user does not allow replacing them."""
+        allowing = f"`overwrite`{', `skip_existing`' * can_skip}"
+        self.old = replaceable(
+            [self.final(suffix) for suffix in self.suffixes], may_replace, "`out_dir`", allowing=allowing
+        )
+
+    def unfinished(self) -> list[Path]:
+        """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
+        about: dict[str, Any] = {}
+        with contextlib.suppress(
+            ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError
+        ):  # a damaged journal: only this run's outputs are known
+            resume = read_resume_state(self.journal.path)
+            about = (resume.about if resume is not None else None) or {}
+        paths = (
+            self.folder / (self.stem + suffix + PART) for suffix in parts_of(self.suffixes, about.get("rasters", ()))
+        )
+        return [path for path in paths if path.exists()]
+
+    def refuse_unfinished(self, overwrite: bool) -> None:
+        """Raise `OutputError` if an unfinished run would be lost; with ``overwrite``, delete it."""
+        if not self.journal.path.exists():
+            return
+        if not overwrite:
+            raise OutputError(
+                f"{self.journal.path}: an unfinished run would be lost; finish it, or use `overwrite` or `out_dir`"
+            )
+        left = self.unfinished()
+        self.journal.remove()
+        for path in left:
+            path.unlink(missing_ok=True)
+
+    def check_space(self, wanted: int) -> None:
+        """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those that a run to resume has written."""
+        allocated = [
+            path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]
+        ]
+        wanted -= sum(allocated) if self.resume is not None else 0
+        free = shutil.disk_usage(self.folder).free
+        if free < wanted:
+            raise OutputError(
+                f"{self.folder}: the outputs of {self.stem} need {wanted} bytes, 1 MiB of them to spare, but {free} are free; make "
+                "room or use `out_dir`"
+            )
+
+    def raster(self, name: str, lines: int, samples: int, bands: int, map_type: MapType | None = None) -> Raster:
+        """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
+        checks = None if self.resume is None else self.resume.checks.get(name)
+        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, map_type or type_of(name))
+        return self.rasters[name]
+
+    def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
+        """Begin the journal, or continue that of the run to resume; `OutputError` where that began other maps."""
+        if self.resume is not None:
+            with believing(self.journal.path, BEGIN_ANEW):
+                if (self.resume.about or {})["rasters"] != about["rasters"]:
+                    raise ValueError("it is of other maps")
+            self.journal.go_on(self.resume)
+            return
+        self.journal.begin(identity)
+        self.journal.append({"about": about})
+
+    def summary(self, endmembers: int, bands: int) -> Summary:
+        """Return the summary of the lines that the run to resume has done; an empty one without such a run.
+
+        Raises
+        ------
+        OutputError
+            Where it is not of so many endmembers and bands.
+        """
+        resume, summary = self.resume, Summary()
+        if resume is not None and resume.summary is not None:
+            with believing(self.journal.path, BEGIN_ANEW):
+                summary = Summary.from_dict(resume.summary)
+                summary.refuse_other(endmembers, bands)
+        self.latest = (0 if resume is None else resume.lines, summary.to_dict())
+        return summary
+
+    def done(self, lines: slice, summary: dict[str, Any]) -> None:
+        """Note that ``lines`` and all before them are written, with totals ``summary``; record this in the journal when due."""
+        self.lock.check()
+        if self.watch is not None:
+            self.watch.check()  # so that all recorded lines were read before anything changed
+        self.latest = (lines.stop, summary)
+        line_bytes = sum(raster.line_bytes for raster in self.recorded().values())
+        if self.journal.file is not None and self.journal.is_due((lines.stop - lines.start) * line_bytes):
+            self.record()
+
+    def record(self) -> None:
+        """Record in the journal what is done."""
+        self.journal.record(*self.latest, self.recorded())
+
+    def recorded(self) -> dict[str, Raster]:
+        """Return the rasters that the journal covers: all but the orthorectified ones, which are made from them."""
+        return {name: raster for name, raster in self.rasters.items() if not name.endswith(ORTHO)}
+
+    def prepare_resume(self) -> bool:
+        """Record finished lines in the journal if possible; return whether a later run can resume from it."""
+        if not self.naming and self.watch is not None and self.watch.is_hidden():
+            # A resumed run would mix two scenes without noticing.
+            log.info(f"{self.final('')}: the finished lines are not kept, since the input changed")
+            self.journal.remove()
+            return False
+        if self.naming or (self.resume is not None and self.journal.file is None and self.journal.path.exists()):
+            return not self.finished
+        if self.journal.file is None:
+            return False
+        self.record_all()
+        return self.journal.lines > 0
+
+    def record_all(self) -> None:
+        """Record finished lines that the journal does not have yet, if possible."""
+        if self.journal.file is None or any(raster.file.closed for raster in self.rasters.values()):
+            return
+        with signals_held(), contextlib.suppress(OSError):
+            if self.latest[0] > self.journal.lines:
+                self.record()
+
+    def close_only(self) -> None:
+        """Close all files and remove none: another run holds the lock, and they may be its own."""
+        for raster in self.rasters.values():
+            raster.file.close()
+        self.journal.close()
+        self.lock.release()
+
+    def keep_for_resume(self) -> None:
+        """Close all files and release the lock; keep the `.part` files that a resumed run needs and remove the others."""
+        with signals_held():
+            kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
+            for raster in self.rasters.values():
+                raster.file.close()
+            for path in self.parts:
+                if path not in kept:
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
+            if not self.naming:
+                for path in self.converted:
+                    if path not in kept:
+                        path.unlink(missing_ok=True)
+            self.parts = []
+            self.journal.close()
+            self.lock.release()
+        log.info(
+            f"{self.final('')}: {self.journal.lines} lines are done and kept; the same command continues after them"
+        )
+
+    def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
+        """Write ``STEM_name.hdr``, beside a raster of that name."""
+        raster = self.rasters[name]
+        required: dict[str, str | int | Sequence[str]] = {
+            "description": fields["description"],
+            "samples": raster.samples,
+            "lines": raster.lines,
+            "bands": raster.bands,
+            "header offset": 0,
+            "file type": "ENVI Standard",
+            "data type": next(code for code, kind in DTYPES.items() if kind == raster.map_type.dtype),
+            "interleave": "bil",
+            "byte order": 0,
+        }
+        write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
+
+    def values(self) -> dict[str, Values]:
+        """Return the values that are written of each map."""
+        return {name: Values(raster.stored(), raster.map_type) for name, raster in self.rasters.items()}
+
+    def write_browse(self, image: bytes) -> None:
+        """Write ``STEM_browse.png``."""
+        write_new(self.part(BROWSE), image)
+
+    def finish(self, report: dict[str, Any]) -> None:
+        """Flush everything, add digests to ``report``, and rename all `.part` files to their final names, `run.json` last."""
+        self.lock.check()
+        if self.watch is not None:
+            self.watch.check()
+        self.record_all()
+        digests = {}
+        for name, raster in self.rasters.items():
+            digests[f"{self.stem}_{name}.img"] = raster.finish()
+            if self.form.convert is not None:
+                digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
+                del digests[f"{self.stem}_{name}.img"]
+        for path in self.parts:
+            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"], [".png", ".part"]):
+                digests[path.name[: -len(".part")]] = file_digest(path)
+                flush(path)
+        report["digests"] = digests
+        report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
+        record = self.part(RECORD)
+        report["digest"] = record_digest(report)
+        write_new(record, readable(finite(report)))
+        flush(record)
+        self.lock.check()
+        names = [path.name.removesuffix(PART) for path in self.parts if path != record]
+        names = [*sorted(names, key=lambda name: not name.endswith(".hdr")), self.stem + RECORD]
+        self.refuse_new_files(names)
+        replaced = [name for name in reversed(names) if self.folder / name in self.old]  # the record first
+        replaced += [name for name in listed(self.folder, self.stem) if name not in names]
+        with signals_held():
+            if self.journal.file is not None:
+                self.journal.append({"finishing": names, "replaced": replaced})
+                self.naming = True
+            for path in self.converted:
+                path.unlink(missing_ok=True)
+            self.publish(names, replaced)
+
+    def refuse_new_files(self, names: list[str]) -> None:
+        """Raise `OutputError` if a file with one of these names was made during the run."""
+        for path in (self.folder / name for name in names):
+            if os.path.lexists(path) and identity_of(os.lstat(path)) != self.old.get(path):
+                raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
+
+    def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
+        """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
+
+        If an earlier process was stopped while it renamed, some files have their final names already: they are left alone.
+
+        Parameters
+        ----------
+        names : list of str
+            The final names; ``run.json`` last.
+        replaced : list of str
+            Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new run. Those whose
+            names have been given are of the new run.
+
+        Returns
+        -------
+        dict
+            The content of ``run.json``.
+        """
+        record, parts = self.folder / names[-1], {name: self.folder / (name + PART) for name in names}
+        for name in replaced:
+            if name not in names or parts[name].exists():
+                (self.folder / name).unlink(missing_ok=True)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for name, part in parts.items():
+                if part.exists():
+                    give_name(part.name, self.folder / name, folder)
+                    part.unlink(missing_ok=True)
+        finally:
+            os.close(folder)
+        for (
+            path
+        ) in self.unfinished():  # work files of converted maps, if an earlier process died before it removed them
+            path.unlink(missing_ok=True)
+        self.parts, self.finished = [], True
+        try:
+            flush(self.folder)
+        except OSError as error:  # all files are written and renamed; some network file systems cannot flush a folder
+            log.warning(
+                f"{self.folder}: cannot be flushed ({error.strerror}): a power loss may undo the renaming of outputs"
+            )
+        self.journal.remove()
+        self.lock.release()
+        return read_record(record)
+
+    def convert(self, name: str) -> str:
+        """Convert a finished map from its ENVI work file to the output format; return its digest."""
+        assert self.form.convert is not None
+        image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
+        try:
+            with workplace(self.folder) as place:
+                made = place.path / out.name.removesuffix(PART)
+                self.form.convert(image, header, made, name)
+                flush(made)
+                os.replace(made, out)
+        except (OSError, OutputError):
+            raise
+        except Exception as error:  # whatever the library that writes the format raises
+            raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
+        for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
+            self.converted.append(path)
+            self.parts.remove(path)
+        return file_digest(out)
+
+    def abandon(self) -> None:
+        """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
+        with signals_held():
+            for raster in self.rasters.values():
+                raster.file.close()
+            for path in self.parts:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            self.parts = []
+            if self.journal.file is not None:  # else the journal belongs to another run, which may resume
+                self.journal.remove()
+            self.lock.release()
+            if self.folder_is_new:
+                with contextlib.suppress(OSError):
+                    self.folder.rmdir()

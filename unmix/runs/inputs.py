@@ -1,0 +1,222 @@
+"""Read a run's inputs beside its scene: library, shade, noise and weights; refuse those that do not fit it."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, LibraryError, MethodError
+from ..io import Bands, Cube
+from ..io.identity import Watch, files_of
+from ..io.window import Tied
+from ..library import Endmembers, load_for
+from ..maps.derived.noise import NoiseCube, noise_of, read_bands
+from ..methods import ModelChoice
+from ..options import Options
+from ..outputs.names import file_of, inputs_of, refuse_inputs
+from ..problem import Weighting, less_shade
+from .missing import rest_of
+
+# Reflectances are below this: snow and glint reach 1.2.
+BRIGHTEST = 3.0
+# The least weight of a band, as a share of the largest.
+LIGHTEST = 1e-9
+
+
+class Inputs:
+    """Inputs of a run beside its scene, on the bands in use.
+
+    Parameters
+    ----------
+    scene : Cube
+    used : Bands
+    options : Options
+    outputs : iterable of Path
+        What the run will write.
+
+    Attributes
+    ----------
+    watch : Watch
+        Notices where an input changes during the run.
+    library : Endmembers or None
+        None where endmembers are extracted from the scene.
+    classes : ClassSums or None
+        Which of them are of one material, where sums by class are wanted.
+    shade : Endmembers or None
+        The one spectrum of shade.
+    names : Endmembers or None
+        The library whose spectra may be named as what is missing.
+    noise : array (L,), float64, NoiseCube or None
+        The standard deviation of each band, or of each pixel in each band.
+    weights : array (L,), float64, or None
+        Of the bands; their mean square is 1.
+
+    Raises
+    ------
+    UnmixError
+        Where one cannot be read, does not fit the scene or the options, or would be replaced by an output.
+    """
+
+    def __init__(self, scene: Cube, used: Bands, options: Options, outputs: Iterable[Path]) -> None:
+        self.scene, self.used, self.options = scene, used, options
+        library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
+        table = file_of(options.classes) if options.classes and ":" in options.classes else None
+        noise = None if options.noise in ("auto", "none") else options.noise
+        weights = None if options.weights == "noise" else options.weights
+        tables = {"classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights}
+        outputs = list(outputs)
+        refuse_inputs(outputs, inputs_of(scene, library=library, **tables) + inputs_of(library=options.shade))
+        names = None if isinstance(options.names, Endmembers) else options.names
+        refuse_inputs(outputs, inputs_of(library=names))
+        self.noise = None if noise is None else noise_of(noise, scene, used, options.reading)
+        of_noise = files_of(self.noise.part) if isinstance(self.noise, NoiseCube) else []
+        refuse_inputs(outputs, [("noise", path) for path in of_noise])
+        self.watch = Watch(scene, of_noise)
+        self.library = None if options.endmembers is None else library_of(options, scene, used)
+        self.names = next(iter(rest_of(options.names, None, {}, None, scene, used)), None)
+        self.classes = None if self.library is None else options.sums(self.library)
+        if isinstance(self.noise, NoiseCube):
+            refuse_each(self.noise, options)
+        self.weights = self.read_weights(weights, noise)
+        if options.choice is not None and self.library is not None:
+            refuse_units(options.choice, self.library)
+        self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, used)
+
+    def read_weights(
+        self, path: str | os.PathLike[str] | None, noise: str | os.PathLike[str] | None
+    ) -> np.ndarray | None:
+        """Return the weights of a file, or those that noise gives the bands, with a mean square of 1; None without any."""
+        if path is not None:
+            weights = read_bands(path, self.used, self.scene.bands, "weights")
+        elif self.options.weights == "noise" and self.noise is not None and not isinstance(self.noise, NoiseCube):
+            weights = self.noise.min() / self.noise
+        else:
+            return None
+        refuse_weights(weights, path or noise)
+        weights = weights / weights.max()
+        return np.asarray(weights / np.sqrt(np.square(weights).mean()))
+
+    def request(self) -> dict[str, Any]:
+        """Return what abundances depend on, beside the library and the options, for ``run.json``."""
+        request: dict[str, Any] = {}
+        if self.noise is not None:
+            request["noise"] = self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()
+        if self.weights is not None:
+            request["weights"] = self.weights.tolist()
+        if self.shade is not None:
+            request["shade"] = self.shade.digest()
+        if self.classes is not None:
+            request["classes"] = self.classes.to_list()
+        if self.names is not None:
+            request["names"] = self.names.digest()
+        return request
+
+    def candidates(self) -> list[Endmembers]:
+        """Return the library whose spectra may be named as what is missing, if there is one, on the bands as they are weighted."""
+        found = [self.names] if self.names is not None else []
+        if self.names is None:
+            found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene, self.used)
+        weights = 1.0 if self.weights is None else self.weights[:, None]
+        return [replace(library, matrix=library.matrix * weights) for library in found]
+
+    def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
+        """Return the noise of the bands as they are weighted."""
+        return self.noise if self.noise is None or self.weights is None else self.noise * self.weights
+
+    def with_shade(self, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """Return the bands and the endmembers with the spectrum of shade among these, or, for models, taken off all.
+
+        Raises
+        ------
+        LibraryError
+            Where a spectrum of a library for models is that of shade.
+        """
+        if self.shade is None:
+            return self.used, endmembers
+        shade = self.shade.matrix[:, 0]
+        if self.options.choice is None:
+            return self.used, endmembers.with_shade(shade)
+        used, given = less_shade(shade, self.used, endmembers)
+        same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
+        if same:
+            raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
+        return used, given
+
+    def weighting(self, used: Bands, given: Endmembers) -> Weighting | None:
+        """Return the weighting of the bands, None without weights."""
+        if self.weights is None:
+            return None
+        plain = given.with_shade() if self.options.method_spec.has_shade else given
+        return Weighting(self.weights, used, plain)
+
+    def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
+        """Return the library, shade included, on the bands before windows of them are tied (`tie`); None where none are.
+
+        ``keep`` returns the endmembers of a library that a regression selected.
+        """
+        scene, options = self.scene, self.options
+        if not isinstance(scene, Tied) or options.endmembers is None:
+            return None
+        given = keep(library_of(options, scene.part, scene.used))
+        if options.shade is not None:
+            return given.with_shade(fit_shade(options.shade, options, scene.part, scene.used).matrix[:, 0])
+        return given.with_shade() if options.method_spec.has_shade else given
+
+
+def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
+    """Return the spectra of the library that the options name, brought to the bands in use."""
+    assert options.endmembers is not None
+    return load_for(
+        options.endmembers,
+        scene,
+        used.index,
+        options.classes,
+        options.library_scale,
+        options.select,
+        options.complete,
+        options.across_gaps,
+    )
+
+
+def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
+    """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
+    shade = load_for(path, scene, used.index, scale=options.library_scale, across_gaps=options.across_gaps)
+    if len(shade.names) > 1:
+        raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
+    return shade
+
+
+def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` where weights differ so much that the lightest bands would be rounding."""
+    if not weights.min() > LIGHTEST * weights.max():
+        raise InputError(
+            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
+            "weight near 0"
+        )
+
+
+def refuse_each(noise: NoiseCube, options: Options) -> None:
+    """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
+    of_all = {
+        "monte_carlo": options.monte_carlo is not None,
+        "weights": options.weights == "noise",
+        "l1": isinstance(options.l1, str),
+        "l21": isinstance(options.l21, str),
+    }
+    for name, is_set in of_all.items():
+        if is_set:
+            raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
+
+
+def refuse_units(choice: ModelChoice, library: Endmembers) -> None:
+    """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
+    largest, default = float(library.matrix.max()), ModelChoice()
+    has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)
+    if largest > BRIGHTEST and has_defaults:
+        raise MethodError(
+            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} reaches "
+            f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
+        )

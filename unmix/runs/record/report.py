@@ -1,0 +1,221 @@
+"""Compose ``run.json`` and the report of a dry run."""
+
+import datetime
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._version import build
+from ...blocks import BlockPlan
+from ...certificate import CERTIFIED
+from ...io import Bands, Cube, bytes_per_line
+from ...io.fields import acquisition_of
+from ...io.window import origin_of, size_of_whole
+from ...maps.map_type import type_of
+from ...options import Options
+from ...outputs.names import suffixes_of
+from ...pipeline import Seconds
+from ...problem import WARN_CONDITION, Problem
+from ...scene import ReadOptions
+from ...summary import Summary
+from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
+from .missing import Free, Missing, with_free
+
+log = logging.getLogger("unmix")
+# Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
+SCHEMA = 1
+# By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
+SHRUNK = 0.01
+
+
+def input_of(scene: Cube) -> dict[str, Any]:
+    """Return name, path, size in bytes and modification time of the input."""
+    status = scene.path.stat()
+    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    return {
+        "name": scene.path.name,
+        "path": str(scene.path.resolve()),
+        "bytes": status.st_size,
+        "modified": modified.isoformat(timespec="seconds"),
+    }
+
+
+def plan_only(
+    scene: Cube, options: Options, device: str, used: Bands, folder: Path, problem: Problem | None, bands: dict[str, int]
+) -> dict[str, Any]:  # fmt: skip
+    """Return what `run` would do: all that is known before the scene is read.
+
+    ``problem`` and the ``bands`` of each map are known where endmembers are given.
+    """
+    maps = [*options.maps(1, 1), *options.derived]
+    outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho, options.browse)]
+    return {
+        "input": input_of(scene),
+        "dry_run": True,
+        "method": options.method_spec.name,
+        "solver": options.solver_spec.name,
+        "device": device,
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands_used": len(used.index),
+        "endmembers": None if problem is None else list(problem.endmembers.names),
+        "models": models_of(problem),
+        "bands": bands or None,
+        "bytes_to_read": scene.lines * bytes_per_line(scene),
+        "bytes_to_write": scene.lines
+        * scene.samples
+        * sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in bands.items())
+        or None,
+        "outputs": [str(path) for path in outputs],
+        "outputs_that_exist": [str(path) for path in outputs if path.exists()],
+    }
+
+
+def models_of(problem: Problem | None) -> dict[str, int] | None:
+    """Return how many models of each level are compared, for MESMA."""
+    if problem is None or problem.choice is None:
+        return None
+    return problem.choice.count_models(problem.endmembers.classes or ())
+
+
+def what_was_read(
+    scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: ReadOptions
+) -> dict[str, Any]:
+    """Return the part of ``run.json`` about the input."""
+    return {
+        "schema": SCHEMA,
+        "unmix": build(),
+        "command": list(command) if command is not None else [Path(sys.argv[0]).name],
+        "input": input_of(scene),
+        "reading": reading.to_dict(),
+        "origin": list(origin_of(scene)),
+        "whole": list(size_of_whole(scene)),
+        "acquisition": acquisition_of(scene.fields),
+        "lines": scene.lines,
+        "samples": scene.samples,
+        "bands": scene.bands,
+        "bands_used": [int(b) + 1 for b in bands.index],
+        "gain": unique_or_list(bands.gain),
+        "offset": unique_or_list(bands.offset),
+        "nodata": nodata,
+    }
+
+
+def report_of(
+    scene: Cube,
+    problem: Problem,
+    used: Bands,
+    device: str,
+    summary: Summary,
+    seconds: Seconds,
+    block_plan: BlockPlan,
+    options: Options,
+    passes: int,
+    command: Sequence[str] | None,
+    cost: SumCost | None = None,
+    free: Free | None = None,
+    missing: Missing | None = None,
+) -> dict[str, Any]:
+    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
+
+    ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
+    endmembers, and ``missing`` what these lack.
+    """
+    pixels = scene.lines * scene.samples
+    endmembers = problem.endmembers
+    say_what_is_open(scene, problem, summary)
+    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    for sentence in judge(
+        summary,
+        endmembers.names,
+        problem.method,
+        options.max_delta,
+        problem.alike,
+        price_of(problem, summary),
+        cost,
+        bands,
+        None if free is None else free.sums,
+    ):
+        log.warning(f"{scene.path}: {sentence}")
+    if missing is not None:
+        log.warning(f"{scene.path}: {missing.said}")
+    return what_was_read(scene, used, problem.nodata, command, options.reading) | {
+        "method": problem.method.name,
+        "normalize": "none" if problem.normalization is None else problem.normalization.kind,
+        "solver": problem.solver.name,
+        "exact": problem.solver.exact,
+        "device": device,
+        "seed": options.seed,
+        "endmembers": {
+            "names": list(endmembers.names),
+            "source": endmembers.source,
+            "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
+            "counted": endmembers.counted,
+            "simplex": endmembers.simplex,
+            "quality": endmembers.quality,
+        },
+        "condition": problem.condition,
+        "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],
+        "certified": summary.failed == 0,
+        "max_delta": options.max_delta,
+        "pixels": {
+            "all": pixels,
+            "solved": summary.solved,
+            "masked": summary.masked,
+            "partly_nodata": summary.partly_nodata,
+            "certified": summary.certified,
+            "fit_certified": summary.fit_certified,
+            "failed": summary.failed,
+            "rescued": summary.rescued,
+        },
+        "failures": [list(place) for place in summary.failures],
+        "worst_kappa": summary.worst_kappa,
+        "worst_delta": summary.worst_delta,
+        "kappa_histogram": kappas_of(summary),
+        "fit": fit_of(summary),
+        "residual_by_band": residual_by_band(summary),
+        "abundances": with_free(abundances_of(summary, endmembers.names), free),
+        "missing": None if missing is None else missing.to_dict(),
+        "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
+        "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
+        "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "hidden": seconds.hidden(),
+        "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
+        "passes": passes,
+    }
+
+
+def price_of(problem: Problem, summary: Summary) -> str:
+    """Return what may fit better where a penalty, or a bound on the endmembers of a pixel, takes its part of the fit."""
+    # A penalty makes an abundance smaller by some λ/|e|².
+    if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
+        return "; a smaller `l1` fits better"
+    full = problem.at_most is not None and sum(summary.steps[problem.at_most :]) > summary.solved / 2
+    return "; a run without `at_most` shows whether that is why" if full else ""
+
+
+def say_what_is_open(scene: Cube, problem: Problem, summary: Summary) -> None:
+    """Log a warning if pixels are not certified: they may not be at the optimum."""
+    if not summary.failed:
+        return
+    if not problem.solver.exact:
+        log.warning(
+            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
+            "are not at the optimum; use an exact `solver`"
+        )
+        return
+    first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
+    log.warning(
+        f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}) "
+        f"and may not be at the optimum; the first (line, sample): {first}"
+    )
+
+
+def unique_or_list(values: np.ndarray) -> float | list[float]:
+    """Return one number where all values are equal, else the list."""
+    return float(values[0]) if np.all(values == values[0]) else [float(value) for value in values]

@@ -1,0 +1,387 @@
+"""The run of one scene, from opening it to its record."""
+
+import functools
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._version import build
+from ..blocks import LARGEST_BLOCK
+from ..errors import MethodError
+from ..io import Cube, bytes_per_line
+from ..io.identity import modified, warn_if_touched
+from ..library import Endmembers
+from ..library.fractions import DESCRIPTIONS, Normalization
+from ..maps.derived import DerivedMap, derived_maps, header_fields
+from ..maps.derived.uncertainty import VALIDITY
+from ..methods import ModelChoice
+from ..options import Options
+from ..outputs.json_text import finite
+from ..outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
+from ..outputs.run_record import believing
+from ..pages.browse import bands_shown, browse_of
+from ..problem import Problem, plan_problem
+from ..scene import open_scene
+from ..scene.sample import check_scale
+from ..summary import Summary
+from .executor import Executor, Progress
+from .files.completed import CompletedRun
+from .files.decide import Fresh, Publish, Resume, Skip, decide
+from .files.journal import ResumeState
+from .files.output_set import BEGIN_ANEW, Outputs
+from .fill import fill
+from .inputs import Inputs
+from .missing import Look, has_look, sample_of, usable, what_is_missing
+from .penalties.regression import Regression
+from .record.headers import map_headers, origin_of_maps
+from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
+from .record.missing import Missing
+from .record.report import input_of, plan_only, report_of
+from .sum_to_one import cost_in_scene, has_cost
+
+log = logging.getLogger("unmix")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Problem to solve, maps derived from abundances, and the number of bands of each map that is written."""
+
+    problem: Problem
+    derived: dict[str, DerivedMap]
+    maps: dict[str, int]
+
+
+def normalization_of(problem: Problem, options: Options) -> Normalization | None:
+    """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
+    matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
+    return Normalization.of(str(options.normalize), matrix, p, problem.method.has_shade)
+
+
+@functools.cache
+def announce(said: str) -> None:
+    """Log a text for the first scene of a process that it is true of."""
+    log.info(said)
+
+
+def said_of_answer(options: Options) -> str:
+    """Return what a run does whose method is not given."""
+    answer = f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}"
+    if options.endmembers is not None:
+        return f"{answer}, whatever a pixel's brightness"
+    return f"{answer} of endmembers by {options.extract}, whatever a pixel's brightness; fcls where that does not vary"
+
+
+class SceneRun:
+    """The run of one scene: open it, decide what to do with existing outputs, find endmembers, plan, solve, report.
+
+    Parameters
+    ----------
+    cube : path-like
+    options : Options
+    executor : Executor
+    progress : callable or None
+    command : sequence of str or None
+        The command line, for the report.
+    warnings : list of str
+        Collects the warnings that are logged during the run, for the report.
+    target : Path, optional
+        Where the outputs are uploaded to from ``options.out_dir``: no input may lie there under the name of one.
+
+    Raises
+    ------
+    UnmixError
+        Where the scene, its mask or the library cannot be read, or an output would replace one of them.
+    """
+
+    def __init__(
+        self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
+        command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.began = time.perf_counter()
+        self.given, self.repeatable, options = options, options.repeatable(), options.for_scene(cube)
+        self.options, self.executor, self.progress, self.command, self.warnings = (
+            options, executor, progress, command, warnings
+        )  # fmt: skip
+        self.scene, self.used, self.nodata = open_scene(cube, options.reading, True)
+        scene = self.scene
+        if options.ortho and scene.placement is None:
+            raise MethodError(
+                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
+            )
+        self.folder = folder_for(options.out_dir, scene.path)
+        self.suffixes = suffixes_of(
+            [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
+        )
+        places = [self.folder] if target is None else [self.folder, target]
+        outputs = [path for place in places for path in of_a_run(place, scene.stem, self.suffixes)]
+        self.inputs = Inputs(scene, self.used, options, outputs)
+        self.regression = Regression(options)
+
+    def run(self) -> dict[str, Any]:
+        """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
+        scene, options = self.scene, self.options
+        if "method" in self.given.left_open and options.normalize != "none":
+            announce(said_of_answer(options))
+        if options.dry_run:
+            return self.plan_only()
+        completed = self.asked()
+        if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
+            scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
+        skipped = {"input": input_of(scene), "skipped": True}
+        if options.skip_existing and completed.is_done(self.folder, scene.stem):
+            return skipped
+        with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
+            self.outputs = outputs
+            identity = finite({"unmix": build(), "asked": self.request, "input": self.inputs.watch.identity})
+            match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
+                case Skip():
+                    return skipped
+                case Publish(resume):
+                    return outputs.publish(resume.finishing or [], resume.replaced)
+                case Resume(resume):
+                    return self.unmix(identity, resume)
+                case Fresh():
+                    return self.unmix(identity, None)
+
+    def plan_only(self) -> dict[str, Any]:
+        """Return what the run would do."""
+        library = self.inputs.library
+        plan = None if library is None else self.plan(library)
+        if self.regression.rows is not None:
+            log.info(
+                f"{self.scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
+            )
+        problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
+        return plan_only(self.scene, self.options, self.executor.name, self.used, self.folder, problem, maps)
+
+    def asked(self) -> CompletedRun:
+        """Compose the request of this run, and return what a finished run must have to be skipped."""
+        own = self.options.request(self.inputs.library, self.executor.name)
+        if self.given.is_open:
+            own["method"] = "left open"
+        self.request = own | self.inputs.request() | self.regression.request()
+        return CompletedRun(self.request, self.inputs.watch.identity)
+
+    def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
+        """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
+        began = time.perf_counter()
+        endmembers, passes = self.find_endmembers(resume)
+        self.decide_method(endmembers)
+        extracting = time.perf_counter() - began
+        scene, options, outputs = self.scene, self.options, self.outputs
+        plan = self.plan(endmembers)
+        block_plan = replace(self.executor.plan(scene, plan.problem), first=resume.lines if resume is not None else 0)
+        problem = self.regression.penalise(plan.problem, scene, options)
+        about = {
+            "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),
+            "passes": passes,
+            "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in plan.maps.items()},
+            "warnings": self.warnings,
+            "modified": modified(scene),
+        }
+        outputs.begin(identity, about | self.regression.state())
+        summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
+        tested = has_cost(problem.method) and suspects_sum(summary)
+        lacks = self.missing(problem, summary)
+        report = report_of(
+            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
+            cost_in_scene(scene, problem) if tested else None, *lacks,
+        )  # fmt: skip
+        report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
+        if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
+            report["uncertainty"] = trust_in_deviations(scene, outputs.rasters["sigma"].stored()[:, -1])
+        written = self.as_given(problem, endmembers)
+        self.write_headers(problem, summary, plan.derived, written)
+        if options.browse:
+            report["browse"] = self.write_browse(problem, summary)
+        written.write(*map(outputs.part, LIBRARY))
+        elapsed = time.perf_counter() - self.began
+        report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"], "elapsed": round(elapsed, 4)}
+        outputs.finish(report)
+        return finite(report)
+
+    def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
+        """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all.
+
+        With `l21`, keep only the endmembers that the scene needs; finding them may take passes.
+        """
+        scene, options, library = self.scene, self.options, self.inputs.library
+        if resume is not None:
+            about = resume.about
+            assert about is not None
+            log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
+            warn_if_touched(scene, about)
+            self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
+            with believing(self.outputs.journal.path, BEGIN_ANEW):
+                self.regression.resume(about)
+                endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
+        elif library is not None:
+            endmembers, passes = library, 1
+            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+        else:
+            endmembers, passes = self.executor.extract(scene, self.used, self.nodata)
+            passes += 1
+        if self.regression.rows is None:
+            return endmembers, passes
+        refuse_names(endmembers, options)
+        passes += self.regression.keep_rows(endmembers, scene, self.used, self.nodata, self.inputs.noise, options)
+        return self.kept(endmembers), passes
+
+    def decide_method(self, endmembers: Endmembers) -> None:
+        """Take the method that extracted endmembers call for, where it was left open."""
+        if not self.given.is_open:
+            return
+        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.scene.path
+        self.given = self.given.decided(is_flat)
+        self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
+        if is_flat:
+            log.info(
+                f"{path}: its brightness does not vary, but for noise: {self.given.method} of the corners of the smallest simplex"
+            )
+
+    def kept(self, endmembers: Endmembers) -> Endmembers:
+        """Return the endmembers that a penalty on rows leaves; names of a browse image that are not among them are dropped."""
+        kept, options = self.regression.kept(endmembers), self.options
+        asked = set() if options.rgb is None else {name.strip() for name in options.rgb.split(",")}
+        gone = sorted(asked - set(names_shown(kept, options)))
+        if gone:
+            log.warning(f"{self.scene.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
+            self.options = replace(options, rgb=None)
+        return kept
+
+    def plan(self, endmembers: Endmembers) -> Plan:
+        """Return what is solved with these endmembers and what is written of it, before λ of `l1` is chosen."""
+        options, inputs = self.options, self.inputs
+        used, given = inputs.with_shade(endmembers)
+        weighting = inputs.weighting(used, given)
+        if weighting is not None:
+            used, given = weighting.weighted()
+        ridge = self.regression.ridge(used, given)
+        if ridge is not None:
+            used, given = ridge.raised()
+        problem = plan_problem(
+            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
+        )
+        self.regression.refuse_other_count(problem)
+        problem = problem if options.at_most is None else problem.limited(options.at_most)
+        problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
+        problem = replace(problem, normalization=normalization_of(problem, options))
+        sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
+        if sums is not None and choice is not None:
+            from ..maps.derived.monte_carlo import plan_draws
+
+            problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
+        refuse_names(problem.endmembers, options)
+        derived = derived_maps(problem, options, self.scene)
+        maps = options.maps(len(self.used.index), problem.E.shape[1])
+        return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
+
+    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
+        """Return what the unconstrained answers of a sample say of the endmembers, and what these lack."""
+        scene, options = self.scene, self.options
+        E = problem.endmembers.matrix
+        if options.l21 is not None or not has_look(problem):
+            return None, None
+        sample = usable(sample_of(scene, problem, summary), E)
+        if sample is None:
+            return None, None
+        look = Look.at(sample.Y, E)
+        found = what_is_missing(sample, look, (scene.lines, scene.samples), self.inputs.candidates, options.threads)
+        return look, found
+
+    def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
+        """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
+        given = self.inputs.before_ties(self.regression.kept)
+        if given is not None:
+            return given
+        if problem.weighting is not None:
+            return problem.weighting.endmembers
+        if problem.ridge is not None:
+            return problem.ridge.endmembers
+        if problem.choice is not None and self.inputs.shade is not None:
+            return endmembers.with_shade(self.inputs.shade.matrix[:, 0])
+        return problem.endmembers
+
+    def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
+        """Return what the record says beside `unmix.runs.record.report.report_of`: what was asked for, and what came of it."""
+        scene, options = self.scene, self.options
+        report: dict[str, Any] = {
+            "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
+            "options": self.repeatable, "top": options.top, "warnings": self.warnings, "by": options.by,
+            "path": self.executor.path(problem, scene.samples),
+        }  # fmt: skip
+        if options.ortho and scene.placement:
+            report["placed"] = scene.placement.size()
+        if options.choice is not None:
+            report["without_spectrum"] = without_spectrum(scene, options.choice, summary)
+        report |= self.regression.of_report(problem, scene, summary)
+        if problem.at_most is not None:
+            report["at_most"] = counts_of_endmembers(problem.at_most, summary)
+        classes = options.sums(problem.endmembers)
+        if classes is not None:
+            assert summary.sums is not None
+            report["classes"] = classes.means(summary.sums / max(1, summary.solved))
+        return report
+
+    def write_headers(
+        self, problem: Problem, summary: Summary, derived: dict[str, DerivedMap], written: Endmembers
+    ) -> None:
+        """Write what the headers of the maps say."""
+        scene, options, method, solver = self.scene, self.options, problem.method.name, problem.solver.name
+        further = {name: header_fields(one) for name, one in derived.items()}
+        origin = origin_of_maps(
+            scene, self.inputs.watch.identity, written, (method, solver), options.repeatable(), options.tags
+        )
+        names = problem.endmembers.names
+        assert summary.sums is not None
+        what = "abundances" if problem.normalization is None else problem.normalization.description
+        map_headers(self.outputs, scene, names, f"{method} ({solver})", summary.sums, self.used, further, origin, what)
+
+    def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
+        """Write the browse image; return the names of what it shows, None where pixels have their own."""
+        classes, names = self.options.sums(problem.endmembers), names_shown(problem.endmembers, self.options)
+        assert summary.sums is not None
+        totals = summary.sums.tolist() if classes is None else [one["mean"] for one in classes.means(summary.sums)]
+        shown = bands_shown(names, totals, self.options.rgb)
+        self.outputs.write_browse(browse_of(self.outputs.values(), shown))
+        return None if self.options.top else [names[j] for j in shown]
+
+
+def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:
+    """Return the names of what a browse image may show: the classes where there are sums by class, else the endmembers."""
+    classes = options.sums(endmembers)
+    return endmembers.names if classes is None else classes.names
+
+
+def refuse_names(endmembers: Endmembers, options: Options) -> None:
+    """Raise `MethodError` if `rgb` names something that does not exist; checked before the work."""
+    if options.rgb is not None:
+        bands_shown(names_shown(endmembers, options), [], options.rgb)
+
+
+def trust_in_deviations(scene: Cube, validity: np.ndarray) -> dict[str, Any]:
+    """Return what the record says of standard deviations, from their validity (lines, samples), and log it."""
+    trust = validity_of(validity)
+    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{scene.path}: {trust['said']}")
+    return trust
+
+
+def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:
+    """Return what the record says of `at_most`: the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
+    return {"most": at_most, "pixels": [*summary.steps, *[0] * (at_most + 1 - len(summary.steps))]}
+
+
+def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
+    """Return how many pixels have no spectrum, and warn of them where limits may be why."""
+    none = int(summary.steps[0]) if len(summary.steps) else 0
+    if none and choice.largest_rmse < float("inf"):
+        log.warning(
+            f"{scene.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
+        )
+    return none

@@ -1,0 +1,193 @@
+"""Runs whose maps go to an object store: made in a folder of this machine, like all maps, then uploaded whole, the record last."""
+
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MethodError, OutputError
+from ..io.remote import RemotePath, located
+from ..io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
+from ..options import Options
+from ..outputs.lock import Lock
+from ..outputs.names import LOCK, RECORD, listed
+from ..outputs.run_record import read_record
+from .files.completed import CompletedRun, journal_of
+from .record.report import input_of
+
+if TYPE_CHECKING:
+    from .scene_run import SceneRun
+
+log = logging.getLogger("unmix")
+# Suffix of the empty object that tests write permission.
+TRIAL = "_upload.tmp"
+
+
+def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: Options) -> dict[str, Any]:
+    """Unmix a scene whose ``out_dir`` is in an object store; return the report.
+
+    If it is interrupted the same call continues: with the maps, whose journal is in the work folder, or with uploading them.
+
+    Parameters
+    ----------
+    scene_run : callable
+        Returns the run of the scene with other options, whose outputs are uploaded to a place in a store.
+    options : Options
+
+    Raises
+    ------
+    MethodError
+        Where the store is not one that can be written to, or an input would be replaced.
+    OutputError
+        Where outputs exist there and may not be replaced, or the store refuses them.
+    """
+    assert options.out_dir is not None
+    target = located(options.out_dir)
+    if not isinstance(target, RemotePath) or target.parts[0] != "s3:":
+        raise MethodError(f"`out_dir` {target}: maps can be uploaded to s3://bucket/prefix, not over HTTP")
+    work = work_folder(options.work_dir, target)
+    job = scene_run(replace(options, out_dir=work, work_dir=None, skip_existing=not options.overwrite), target)
+    stem = job.scene.stem
+    if options.dry_run:
+        job.folder = target
+        return job.run()
+    asked = job.asked()
+    try:
+        if options.skip_existing and asked.is_done(target, stem):
+            clear(work, stem)
+            return {"input": input_of(job.scene), "skipped": True}
+        refuse_existing(target, work, stem, job.suffixes, options)
+        if not is_waiting(asked, work, stem):
+            make_room(target, work, stem, options.overwrite)
+            run_in_work_folder(job)
+        return send(work, target, stem)
+    except OSError as error:
+        raise OutputError(f"{error.filename or target}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):  # where there is something to go on with, or other scenes are at work
+            work.rmdir()
+
+
+def run_in_work_folder(job: "SceneRun") -> None:
+    """Unmix the scene; where the work folder is at fault, the message names the option that moves it."""
+    try:
+        job.run()
+    except OutputError as error:
+        raise type(error)(str(error).replace("`out_dir`", "`work_dir`")) from None
+
+
+def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> Path:
+    """Return the folder on this machine for maps that go to ``target``: the same each time, and nobody else's. It may not exist yet.
+
+    Raises
+    ------
+    OutputError
+        Where the folder that it is in cannot be made, or another user can write to that.
+    """
+    folder = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-uploads" if work_dir is None else Path(work_dir)
+    try:
+        folder.mkdir(mode=0o700, parents=work_dir is not None, exist_ok=True)
+        status = os.lstat(folder) if work_dir is None else os.stat(folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot write here: {error.strerror}; choose another place with `work_dir`"
+        ) from None
+    if work_dir is None and (
+        not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077
+    ):
+        raise OutputError(f"{folder}: is not this user's alone; remove it, or name another folder with `work_dir`")
+    place = f"{endpoint_of(str(target))} {target}"
+    return folder.absolute() / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterable[str], options: Options) -> None:
+    """Raise `OutputError` where outputs in the store may not be replaced.
+
+    Without their record they are of an upload that was cut off: it may go on from this work folder, and `skip_existing` begins it anew.
+    """
+    if options.overwrite:
+        return
+    found = there([remote(target, stem + suffix) for suffix in suffixes])
+    finished = [path for path in found if path.name == stem + RECORD]
+    begun = journal_of(work, stem).exists() or (work / (stem + RECORD)).exists()
+    if found and not options.skip_existing and (finished or not begun):
+        ways = "`overwrite`, `skip_existing` or `out_dir`" if finished else "`out_dir`, `skip_existing` or `overwrite`"
+        raise OutputError(f"{found[0]}: exists already; use {ways}")
+
+
+def is_waiting(asked: CompletedRun, work: Path, stem: str) -> bool:
+    """Return whether finished maps of this very request are in the work folder, to be uploaded."""
+    try:
+        return asked.is_done(work, stem)
+    except OutputError:
+        return False
+
+
+def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> None:
+    """Make sure that the run may begin: nothing else waits to be uploaded, and the store can be written to.
+
+    Raises
+    ------
+    OutputError
+        Where it may not; the messages say why.
+    """
+    waiting = listed(work, stem)
+    if waiting and not overwrite:
+        raise OutputError(
+            f"{target}: maps of {stem} from other options or another input wait in {work} to be uploaded there; run that command "
+            "again, or discard them with `overwrite`"
+        )
+    refuse_unwritable(target, stem + TRIAL)
+    work.mkdir(mode=0o700, exist_ok=True)
+    if waiting and not remote(target, stem + RECORD).exists():  # what that upload has left there is no run's
+        for name in waiting:
+            delete(remote(target, name))
+
+
+def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
+    """Upload a finished run, its record last, and delete it from this machine; return the report.
+
+    Before that, outputs of an older run that the new one does not have are deleted from the store, then its record: from then on it
+    does not count as finished, and no file remains without a record that lists it.
+    """
+    with Lock(work / (stem + LOCK)):
+        try:
+            report = read_record(work / (stem + RECORD))
+        except FileNotFoundError:
+            raise OutputError(f"{target}: another process has uploaded {stem}, or is about to") from None
+        names = [*report["digests"], stem + RECORD]
+        log.info(f"{target}: uploading {len(names)} files")
+        if remote(target, stem + RECORD).exists():
+            for name in [*(name for name in listed(target, stem) if name not in names), stem + RECORD]:
+                delete(remote(target, name))
+        for name in names:
+            upload(work / name, remote(target, name))
+        remove(work, names)
+    return report
+
+
+def clear(work: Path, stem: str) -> None:
+    """Remove maps from the work folder that are in the store as well: their process was cut off after it had uploaded them."""
+    names = listed(work, stem)
+    if names:
+        with suppress(OutputError), Lock(work / (stem + LOCK)):  # where another process is at work they are not ours
+            remove(work, names)
+
+
+def remove(work: Path, names: Iterable[str]) -> None:
+    """Remove files, the record last: it lists the other files."""
+    for name in names:
+        (work / name).unlink(missing_ok=True)
+
+
+def remote(target: RemotePath, name: str) -> RemotePath:
+    """Return the place of an output in the store."""
+    place = target / name
+    assert isinstance(place, RemotePath)
+    return place
