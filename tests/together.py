@@ -3,7 +3,7 @@
 Two commands write to one folder at once, the second a moment after the first, with or without --overwrite; either may be killed
 (SIGKILL), and a file of somebody else's lies under a final name before, or appears meanwhile. After each pair every file under a final
 name must be one that one of the commands writes when it is alone, byte for byte, every header must be of the same command as the data
-beside it, and what is somebody else's must be as it was. `tests/test_publish.py` runs some pairs.
+beside it, and what is somebody else's must be as it was. `tests/runs/test_publish.py` runs some pairs.
 """
 
 import json

@@ -1,9 +1,9 @@
 """How many endmembers are counted: ``python tests/bench/counts.py [DATA]``.
 
 Synthetic scenes of 3 to 15 materials (`unmix.commands.synth`: patchy and sparse), 100 x 100 pixels of 120 bands, 20 to 50 dB, with
-white noise, noise that depends on the band, and noise averaged over three bands; and the real scenes in DATA. Prints a line of JSON each; for
-each real scene its count by the factor of agreement that is best for all others; then how often a criterion is within 2 of the truth,
-of the scenes whose p-th eigenvalue of the signal is above twice the edge of noise.
+white noise, noise that depends on the band, and noise averaged over three bands; and the real scenes in DATA. Prints a line of JSON
+each; for each real scene its count by the factor of agreement that is best for all others; then how often a criterion is within 2
+of the truth, of the scenes whose p-th eigenvalue of the signal is above twice the edge of noise.
 """
 
 import json

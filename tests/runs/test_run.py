@@ -19,13 +19,13 @@ from unmix_cli.archive import result_line
 
 import unmix
 from unmix.certificate import CERTIFIED
-from unmix.commands import executor
 from unmix.commands.synth import Scene, synthesise
 from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.library import load
 from unmix.methods import METHODS
 from unmix.reference.abundances import METHODS as METHODS_BY_SCIPY
+from unmix.runs import executor
 
 
 def outputs(folder):

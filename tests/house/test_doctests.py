@@ -9,7 +9,7 @@ import pytest
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import simulated
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = [path for path in sorted((ROOT / "unmix").rglob("*.py")) if ">>> " in path.read_text()]
 
 

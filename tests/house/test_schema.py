@@ -16,7 +16,7 @@ from unmix.devices import simulated
 from unmix.io.export import FORMATS
 
 jsonschema = pytest.importorskip("jsonschema")
-SCHEMA = json.loads((Path(__file__).parents[1] / "docs/run.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/run.schema.json").read_text())
 
 
 @pytest.fixture(scope="module")

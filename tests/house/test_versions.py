@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXTRAS = ("geo", "stac", "plot", "xarray", "superpixels", "remote", "hdf5")
 COMMANDS = [
     ["run", "DATA/demo.hdr", "-o", "OUT/envi", "--uncertainty", "--certificate"],

@@ -15,7 +15,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.devices import simulated
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("tutorial*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "unmix"
 # Every folder of the package, and every module beside them, from the lowest up: which of those below it may import, wherever in a
 # function, and what of others.

@@ -12,7 +12,7 @@ import pytest
 
 from unmix.outputs import lock
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # In the quick tier one of them; their handler is the same.
 ONE_AND_ALL = (

@@ -18,7 +18,7 @@ from conftest import write_csv, write_cube
 from unmix_cli.docs import PAGES
 from unmix_cli.main import COMMANDS, main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def process(*arguments, code=0):

@@ -23,7 +23,7 @@ from unmix.compiled.cache import files_of, key_of, safe_folder, sources_of
 from unmix.devices import simulated
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing is compiled in the simulator")
-PACKAGE = Path(__file__).parents[1] / "unmix"
+PACKAGE = Path(__file__).parents[2] / "unmix"
 STRANGER, VICTIM = 65534, 1234
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
@@ -617,7 +617,7 @@ def test_two_that_start_at_once(tmp_path, toy):
 
 APART = f"""
 import sys, numpy as np
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from conftest import write_cube, write_csv
 import unmix

@@ -5,9 +5,9 @@ import pytest
 from conftest import write_csv
 
 import unmix
-from unmix.commands import band_residuals
 from unmix.devices import simulated
 from unmix.library import load
+from unmix.runs import band_residuals
 from unmix.runs.files import journal
 
 LINES, SAMPLES, L, P = 9, 11, 20, 4

@@ -9,10 +9,10 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands import missing
 from unmix.io import open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options
+from unmix.runs import missing
 from unmix.runs.missing import Look, Sample, common_direction, what_is_missing
 from unmix.runs.record.missing import mostly_within
 from unmix.scene.bands import choose_bands

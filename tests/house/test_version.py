@@ -14,7 +14,7 @@ import unmix
 from unmix._version import VERSION, build
 
 PACKAGE = Path(unmix.__file__).parent
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ASK = "from unmix._version import build; print(build())"
 
 
