@@ -44,6 +44,7 @@ for name, (scene, library, options) in CASES.items():
 """
 KERNELS = """
 import json, sys
+from pathlib import Path
 checkout, data, pixels = sys.argv[1], sys.argv[2], int(sys.argv[3])
 sys.path[:0] = [checkout, checkout + "/tests/bench"]
 sys.argv[1:] = [data]
@@ -51,7 +52,7 @@ import kernels, numpy as np
 from unmix.library import load
 scene = np.fromfile(data + "/salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
 for p in (3, 9, 15, 25):
-    library = load(f"{data}/paper_endmembers/salinas_{p:02d}.csv")
+    library = load(Path(data, f"paper_endmembers/salinas_{p:02d}.csv"))
     for order, block in kernels.orders(scene, library.matrix).items():
         for method in ("nnls", "fcls"):
             row = kernels.ready(block, library, method, "active-set", pixels, order)()
