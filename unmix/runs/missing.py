@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.nnls import solver_for
+from ..arrays.pixels import all_bands, numbered, solve_pixels
 from ..io import Bands, Cube
 from ..library import Endmembers, load_for
-from ..methods import MESMA
-from ..problem import Problem
+from ..methods import MESMA, choose
+from ..problem import Problem, plan_problem
 from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
 from .record.missing import Candidate, Missing, mostly_within
@@ -210,8 +210,9 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
 
 def fitted(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of what they leave, (n,)."""
-    with solver_for(A, len(Y), "cpu", threads) as solve:
-        x = solve(Y).x
+    # By the search that a run has compiled anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
+    problem = plan_problem(numbered(A), *choose("nnls"), all_bands(len(A)), None, "bip", warns=False)
+    x = solve_pixels(np.ascontiguousarray(Y), problem, A.shape[1], "cpu", threads).abundances
     return x, np.linalg.norm(Y - x @ A.T, axis=1)
 
 
