@@ -62,6 +62,8 @@ def test_an_item_says_where_and_when_and_which_files(tmp_path, form, map_info):
         assert asset.extra_fields["file:checksum"] == "1220" + hashlib.sha256(content).hexdigest()
     of_map = item.assets[f"abundance{ending}"]
     assert [band["name"] for band in of_map.extra_fields["bands"]] == ["e0", "e1", "e2"]
+    if form != "netcdf":
+        assert item.assets[f"rmse{ending}"].extra_fields["bands"] == [{"name": "rmse"}]
     assert of_map.extra_fields["nodata"] == -9999 and of_map.extra_fields["data_type"] == "float32"
     assert item.assets["browse.png"].roles == ["thumbnail"]
 

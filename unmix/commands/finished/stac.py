@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import MethodError, OutputError
 from ...io.export import system_of
-from ...io.formats.header import geotransform
+from ...io.formats.header import geotransform, words
 from ...io.read import brief
 from ...outputs.atomic import write_whole
 from ...outputs.names import ITEM, RECORD
@@ -216,10 +216,12 @@ def asset_of(run: FinishedRun, name: str) -> Any:
     title = name.removeprefix(f"{run.stem.name}_").rpartition(".")[0].replace("_", " ")
     if role == "data":
         cube = run.open_stored(name.removeprefix(f"{run.stem.name}_").rpartition(".")[0])
-        names = run.band_names(title, cube.bands) if title == "abundance" else []
+        names = words(cube.fields, "band names") or []
+        if title in ("abundance", "fraction") and not names:  # NetCDF and HDF5 have them elsewhere
+            names = run.band_names(title, cube.bands)
         about |= {"data_type": cube.dtype.name, "nodata": cube.nodata}
         if cube.gain is not None:
             lowest = 0.0 if cube.offset is None else float(cube.offset[0])
             about |= {"raster:scale": float(cube.gain[0]), "raster:offset": lowest}
-        about |= {"bands": [{"name": one} for one in names]} if names else {}
+        about |= {"bands": [{"name": one} for one in names]} if len(names) == cube.bands else {}
     return pystac.Asset(f"./{quote(name)}", title, None, kind, [role], about)
