@@ -38,9 +38,12 @@ WHEN_SET = (
     *(name for name, one in settings_of(RunSettings).items() if one.affects != "nothing" and name not in ALWAYS_REQUESTED),
     "choice", "draws",
 )  # fmt: skip
-# Options of `WHEN_SET` that a request has as they are given; of others it has the content of the file, or a plan.
-AS_GIVEN = (
-    "class_map", "at_most", "browse", "rgb", "quantize", "uncertainty", "restarts", "smooth", "outside", "outliers", "normalize",
+# Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
+IN_ANOTHER_FORM = ("by", "shade_normalize", "l1", "l21", "within", "monte_carlo", "draw_spectra", "refine", "tag")
+# Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.
+AS_GIVEN = tuple(
+    name for name, one in settings_of(RunSettings).items()
+    if one.affects in ("values", "outputs") and name not in ALWAYS_REQUESTED + IN_ANOTHER_FORM
 )  # fmt: skip
 # The options that a method brings with it where they are not given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
