@@ -35,7 +35,7 @@ from .scheduling import EACH, LOOK, WorkerPool
 
 log = logging.getLogger("unmix")
 FETCHING = 5.0  # seconds that a result may take to arrive before it is asked for again
-MOST_SCENES = 64
+MOST_SCENES = 64  # at a time, each in a thread
 
 
 class ClusterExecutor:
@@ -129,7 +129,7 @@ class ClusterExecutor:
         return min(MOST_SCENES, EACH * max(1, len(self.pool.workers)) + 1)
 
     def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> worker.SceneTask:
-        """Return what workers need to know about a scene."""
+        """Return the task of a scene, as workers take it."""
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         maps = {
@@ -159,7 +159,7 @@ class ClusterExecutor:
         Raises
         ------
         DeviceError
-            Where every worker that took the work died, or it failed in a way that is no error of `unmix.errors`.
+            Where every worker that took the work died, or the work failed with an error that is not of `unmix.errors`.
         UnmixError
             Where the work failed on the worker with such an error.
         """
@@ -189,11 +189,11 @@ class ClusterExecutor:
         raise DeviceError(f"{work}: a worker failed: {type(error).__name__}: {error}")
 
     def path(self, problem: Problem, samples: int) -> str | None:
-        """Return None: each worker's GPU decides."""
+        """Return None: each worker decides by its GPU how pixels are searched."""
         return None
 
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
-        """See `unmix.cluster.worker.extract_endmembers`."""
+        """Extract the endmembers on a worker; see `unmix.cluster.worker.extract_endmembers`."""
         warn_of_fill(to_extract_from(scene), used, nodata)  # as the extraction does; workers log errors only
         task = self.task(scene)
         while True:
