@@ -144,16 +144,16 @@ class OfSupport:
     """Values that all pixels with one support share, for noise of 1 or the given noise."""
 
     columns: np.ndarray  # (k,)
-    sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
+    sigma: np.ndarray  # (p,) deviations of abundances in the support; of others, as if each were in it
     others: np.ndarray  # (m,) the numbers of the other spectra
-    first: int  # the spectrum that these are differences to, where the sum is held at one; else −1
+    first: int  # the spectrum from which they are differences, where the sum is held at one; else −1
     scale: np.ndarray  # (m,) the standard deviation of their products with the residual
     parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
     variances: np.ndarray  # (1, classes + 1) of the sums
     shared: np.ndarray  # (1, classes + 1) their covariances with the last
-    size: np.ndarray  # (m,) the square of what it leaves of each other spectrum; infinite where that is nothing
-    # Where each pixel has its own noise, (k + m + 2 (classes + 1), L): by which the variances of bands become those of the support's
-    # abundances, of products of the others with the residual, and the two above; else (0, L).
+    size: np.ndarray  # (m,) squared length of each other spectrum's residual on the support; infinite where it is 0
+    # If each pixel has its own noise, (k + m + 2 (classes + 1), L): multiplied with the variances of bands, they give those of the
+    # support's abundances, of products of the others with the residual, and the two above. Else (0, L).
     rows: np.ndarray
 
 

@@ -94,7 +94,7 @@ class Rows:
         moments = signal_of(scene, used, nodata, budget, threads)
         blocks = Blocks(scene, used, nodata, budget)
         largest = largest_l21(blocks, E, threads)
-        # Rows of a sample are shorter by the root of its share of the pixels.
+        # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
         if isinstance(l21, str):
             power = smaller(noise_power(moments)) if noise is None else noise

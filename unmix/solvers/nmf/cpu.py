@@ -136,7 +136,7 @@ def summarise(p, ends):
 
 
 @compiled
-def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, scratch, nums, dens):
+def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, work, nums, dens):
     """Do a thread's share of ``count`` steps, or of one step for one of several blocks (``fresh``: the first, ``turn``: the last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
@@ -146,7 +146,7 @@ def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, di
                 nums[i] = 0.0
                 dens[i] = 0.0
             if i < parts:
-                step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, scratch, nums[i], dens[i])
+                step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, work, nums[i], dens[i])
         if turn:
             wait(barrier, shares)
             add_parts(low, high, p, ends, nums, dens)

@@ -26,7 +26,7 @@ from .tableau import WARP, in_lane_order
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
 COLUMNS = 31
-# Bands of a lane whose residual is computed at a time, so that as many loads are under way: one at a time took four times as long.
+# Bands whose residual a lane computes at a time, to have that many loads under way: one at a time took four times as long.
 EACH = 8
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
 PART = 131072
@@ -98,7 +98,7 @@ def results_kernel() -> Any:
 
 
 def library_of(problem: Any) -> Library:
-    """Return what the search needs of a `unmix.problem.Problem`."""
+    """Return the spectra of a `unmix.problem.Problem` as the search takes them."""
     U, norms = problem.unit_gram, problem.norms
     weights, least = 1.0 / norms, float(norms.min())
     if problem.method.sum_to_one:
@@ -112,7 +112,7 @@ def library_of(problem: Any) -> Library:
 
 
 class ManySolver(FastSolver):
-    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
+    """Solver of blocks by these kernels; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     path = "working_set"
 
@@ -171,7 +171,7 @@ class ManySolver(FastSolver):
         zeros = to_gpu(np.zeros(1))
         least = float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny)
         square = float(shift @ shift) if lift > 0.0 else 0.0
-        # What the search and the certificate need of the plan stays empty.
+        # Fields that only the search and the certificate read stay empty.
         plan = FastPlan(
             address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
             to_gpu(penalty),
@@ -181,7 +181,7 @@ class ManySolver(FastSolver):
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        # The bands of a ridge are of no file; here a row of E belongs to a band of the file.
+        # These kernels take each row of E for a band of the file; a ridge adds rows that are none.
         is_ours = problem.pixel == "active_set" and problem.ridge is None
         return FastSolver.is_capable() and is_ours and samples <= PART
 
