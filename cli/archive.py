@@ -282,7 +282,7 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
 
 
 def show_plan(plan: dict[str, Any]) -> None:
-    """Print what a run would do."""
+    """Print the plan of a run."""
     names = plan["endmembers"]
     some = "extracted from the scene"
     if names is not None:

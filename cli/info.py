@@ -1,4 +1,4 @@
-"""`unmix info`: show what a cube's headers say."""
+"""`unmix info`: show the facts in a cube's headers."""
 
 from pathlib import Path
 from typing import Any

@@ -177,9 +177,9 @@ def build(
 @OUT
 @options.value(
     "--by",
-    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
-    "that model most of their class, then of what is left, and so on; ies: add and take out spectra while the classification "
-    "of the library by them gets better; amuses: those nearest to what --scene holds, without near duplicates.",
+    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: the one "
+    "that models most of its class, then most of the rest, and so on; ies: add and take out spectra while the classification "
+    "of the library by them gets better; amuses: those nearest to the signal of --scene, without near duplicates.",
     type=("ear", "masa", "cob", "ies", "amuses"),
     required=True,
 )

@@ -10,7 +10,7 @@ from .main import print_out
 
 @click.command("stac")
 @options.maps
-@options.value("--time", "When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: what its header says]",
+@options.value("--time", "When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: the time in its header]",
                metavar="TIME")  # fmt: skip
 @options.overwrite
 def command(maps: tuple[Path, ...], time: str | None, overwrite: bool) -> int:

@@ -340,7 +340,7 @@ def refuse_normalization(method: Method, normalize: str) -> None:
 
 
 def refuse_at_most(method: Method, solver: Solver, at_most: Any) -> None:
-    """Raise `MethodError` where no pixel can have at most so many endmembers."""
+    """Raise `MethodError` if `at_most` is no count of endmembers, or does not fit method and solver."""
     if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
         raise MethodError(f"`at_most` {at_most}: must be a whole number of endmembers, at least 1")
     if (method.name, solver.name) != ("nnls", "active-set"):

@@ -108,7 +108,7 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Raises
     ------
     CubeError, LibraryError
-        As of `unmix.solve`.
+        As for `unmix.solve`.
     MethodError
         If λ is not above 0, or so small that it changes nothing.
 

@@ -88,7 +88,7 @@ class Slot:
     results : dict of arrays
         The part of ``full`` that belongs to the block.
     ticket : object
-        What the device waits for in ``wait``.
+        Handed to ``wait``: the work that the device waits for.
     counts : Counts or None
         Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it has all
         results. None where the host counts everything.
@@ -129,7 +129,7 @@ class Device(Protocol):
     ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else); ``stages`` returns
     the seconds that the device's own clock measured since the last call, by the names of `unmix.pipeline.Seconds`; ``close``
     releases everything. ``count`` is the number of devices that work in parallel; ``path`` returns how pixels are
-    searched, for lines of so many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
+    searched, for lines of that many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
     """
 
     name: str

@@ -51,7 +51,7 @@ class Enclosing:
     spectra : array (L, p), float64
         Its corners.
     value : float
-        What is minimised, without smoothing, for components divided by their deviations.
+        The minimum, without smoothing, for components divided by their deviations.
     tau : float
         The price of a coordinate below 0.
     below : float
@@ -76,7 +76,7 @@ class Enclosing:
     is_flat: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``run.json`` has of it."""
+        """Return the entry for ``run.json``."""
         names = ("value", "tau", "below", "decrement", "steps")
         return {name: getattr(self, name) for name in names} | ({"flat": True} if self.is_flat else {})
 
@@ -132,7 +132,7 @@ class Pixels:
     points : Points
         The components of all pixels.
     deviations : array (p − 1,)
-        What they are divided by.
+        Divisors of the components.
     every : int
         One of ``every`` pixels counts.
     threads : int

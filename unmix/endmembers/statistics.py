@@ -165,8 +165,8 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
-    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if there are so many bands that their second
-    moment does not fit in memory.
+    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if the second moment
+    of all bands does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L

@@ -242,7 +242,7 @@ def candidates_for(
 def what_is_missing(
     sample: Sample, look: Look, size: tuple[int, int], libraries: Callable[[], list[Endmembers]], threads: int | None = None,
 ) -> Missing | None:  # fmt: skip
-    """Return what the endmembers lack; None where that is nothing, or nothing that is certain.
+    """Return the spectrum that the endmembers lack; None if no such spectrum is certain.
 
     ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the spectra that may be
     named, on the bands in use; it is called where there is something to name.

@@ -187,7 +187,7 @@ class Uncertainty:
         return (*names, *([VALIDITY] if self.problem.method.nonnegative else []))
 
     def matrices(self, support: bytes) -> OfSupport:
-        """Return what the pixels with a support share; ``support`` has a byte for each endmember."""
+        """Return the values that pixels with a support share; ``support`` has a byte for each endmember."""
         inside = np.frombuffer(support, bool)
         F, others = self.E[:, inside], np.flatnonzero(~inside)
         kept, first = np.flatnonzero(inside), -1
@@ -221,7 +221,7 @@ class Uncertainty:
         )
 
     def rest_of(self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int) -> np.ndarray:
-        """Return what the support leaves of some other spectra, (L, m)."""
+        """Return the residuals of some other spectra on the support, (L, m)."""
         base = 0.0 if first < 0 else self.E[:, [first]]
         rest, F = self.E[:, others] - base, self.E[:, kept] - base
         return np.asarray(rest - F @ (M @ rest))
@@ -316,7 +316,7 @@ class Uncertainty:
         return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
 
     def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
-        """Return what pixels with one support share for noise of its own in each: arrays have a row for each pixel then."""
+        """Return the values of pixels with one support that each have their own noise: arrays have a row for each pixel."""
         out = np.empty((len(variances), len(of.rows)))
         products_with(of.rows, variances, out)
         ends = np.cumsum([len(of.columns), len(of.others), len(of.parts)])

@@ -56,12 +56,12 @@ class Rows:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Rows":
-        """Return what `to_dict` made a dict of."""
+        """Return the object that `to_dict` turned into a dict."""
         found = Collaborative(**{**state["found"], "scales": np.array(state["found"]["scales"])})
         return cls(**{**state, "found": found})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
+        """Return the state that a resumed run needs."""
         assert self.found is not None
         found = asdict(self.found) | {"scales": self.found.scales.tolist()}
         del found["abundances"]
@@ -140,7 +140,7 @@ class Rows:
         return Ridge(self.costs, used, kept)
 
     def about(self) -> dict[str, Any]:
-        """Return what a run's record says: see docs/run.schema.json."""
+        """Return the entry in a run's record: see docs/run.schema.json."""
         found = self.found
         assert found is not None
         return {

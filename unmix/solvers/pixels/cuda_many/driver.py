@@ -181,7 +181,7 @@ class ManySolver(FastSolver):
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        # These kernels take each row of E for a band of the file; a ridge adds rows that are none.
+        # These kernels take each row of E for a band of the file; a ridge adds rows that are not.
         is_ours = problem.pixel == "active_set" and problem.ridge is None
         return FastSolver.is_capable() and is_ours and samples <= PART
 
