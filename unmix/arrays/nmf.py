@@ -22,7 +22,7 @@ EVERY = 25  # steps between evaluations of the loss (Arun Kumar et al.)
 FLOOR = 1e-4
 LARGEST_PIXEL_VALUE = 1e15  # squares of values, and sums of them, are float32 too
 # If the largest endmember value lies in this range, endmembers and pixels are not rescaled.
-USUAL = 2.0**-4, 2.0**20
+UNSCALED = 2.0**-4, 2.0**20
 # Largest relative rise of the loss that may be rounding.
 LOSS_ROUNDING = 1e-5
 Progress = Callable[[Step], None]
@@ -164,7 +164,7 @@ def nmf(
 def unit_of(E: np.ndarray) -> float:
     """Return the power of two, mostly 1, to scale pixels and endmembers by: the updates divide by no less than 1.2e-7."""
     highest = float(E.max())
-    return 1.0 if USUAL[0] <= highest <= USUAL[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
+    return 1.0 if UNSCALED[0] <= highest <= UNSCALED[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
 
 
 def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:

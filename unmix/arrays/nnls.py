@@ -14,7 +14,7 @@ from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
 from .engines import groups_on
 
 # Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
-SHARING = 4
+FEWEST_SHARING = 4
 # Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
 ORDINARY = 64
 
@@ -98,7 +98,7 @@ def solver_for(A: np.ndarray, most: int, device: str, threads: int | None) -> It
         one_device(device, threads) as machine,
         contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
     ):
-        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= SHARING), sizes, machine.name)
+        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= FEWEST_SHARING), sizes, machine.name)
 
 
 class SystemSolver(NamedTuple):

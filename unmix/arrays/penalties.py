@@ -11,7 +11,7 @@ from .pixels import solve_pixels
 # Smallest λ tried, as a share of the one that makes all pixels 0; number of λ tried, first, and then around the best.
 SMALLEST_TRIED_SHARE, COARSE, FINE = 1e-7, 15, 7
 # Largest residual without a penalty, in medians: a pixel with more is no mixture of the library and says nothing of λ.
-FOREIGN = 4.0
+LARGEST_RESIDUAL = 4.0
 
 
 class Trials:
@@ -86,7 +86,7 @@ def by_risk(trials: Trials, noise: float) -> float:
     """
     variance = noise / trials.Y.shape[1]
     left, A = trials.at(0.0)
-    mixtures = left <= FOREIGN * np.median(left) if len(left) else np.zeros(0, bool)
+    mixtures = left <= LARGEST_RESIDUAL * np.median(left) if len(left) else np.zeros(0, bool)
     if not mixtures.any() or trials.highest <= 0 or not variance > 0:
         return 0.0
 

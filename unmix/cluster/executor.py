@@ -31,10 +31,10 @@ from ..scene.sample import warn_of_fill
 from ..summary import Summary
 from . import worker
 from .connection import dashboard_of
-from .scheduling import EACH, LOOK, WorkerPool
+from .scheduling import LOOK, UNITS_A_WORKER, WorkerPool
 
 log = logging.getLogger("unmix")
-FETCHING = 5.0  # seconds that a result may take to arrive before it is asked for again
+FETCH_SECONDS = 5.0  # seconds that a result may take to arrive before it is asked for again
 MOST_SCENES = 64  # at a time, each in a thread
 
 
@@ -126,7 +126,7 @@ class ClusterExecutor:
     @property
     def scenes_at_once(self) -> int:
         """Return how many scenes keep every worker busy, even small ones of which some are just beginning or ending."""
-        return min(MOST_SCENES, EACH * max(1, len(self.pool.workers)) + 1)
+        return min(MOST_SCENES, UNITS_A_WORKER * max(1, len(self.pool.workers)) + 1)
 
     def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> worker.SceneTask:
         """Return the task of a scene, as workers take it."""
@@ -172,7 +172,7 @@ class ClusterExecutor:
                     raise error
                 if error is not None:
                     break
-                result = future.result(timeout=FETCHING)
+                result = future.result(timeout=FETCH_SECONDS)
         if result is not None:
             return result
         if isinstance(error, KilledWorker):
@@ -217,7 +217,7 @@ class ClusterExecutor:
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)
         inflated = getattr(scene, "scratch", None) is not None
-        return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), EACH)
+        return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), UNITS_A_WORKER)
 
     def solve(
         self,

@@ -37,7 +37,7 @@ TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
 # Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
 # Bands chosen by default without a target.
-COUNT = 10
+DEFAULT_COUNT = 10
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def bands_of(
         if covariance is None:
             assert spectra.X is not None
             covariance = np.cov(spectra.X, rowvar=False, bias=True)
-        selection = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
+        selection = least_collinear(np.atleast_2d(covariance), DEFAULT_COUNT if most is None else most, device, threads)
     else:
         assert spectra.X is not None
         try:

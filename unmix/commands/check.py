@@ -32,11 +32,11 @@ from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
 
-# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
-BASELINE = 170 * 2**20
+# Memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
+BASELINE_BYTES = 170 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
-CROWD = 0.8
+CROWDED_SHARE = 0.8
 
 
 @dataclass
@@ -333,7 +333,7 @@ def check_what_is_missing(
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
     """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
     for count, noun in ((L, "band"), (round(pixels), "pixel")):
-        if p > 1 and 0 < count <= p / CROWD:
+        if p > 1 and 0 < count <= p / CROWDED_SHARE:
             why, how = "each pixel could be an endmember of its own", ""
             if noun == "band":
                 why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
@@ -369,8 +369,8 @@ def estimate_cost(
         findings.error("memory", str(error))
         return
     held = block_plan.slots * block_plan.lines_per_block * line
-    facts["memory_expected"] = held + BASELINE
-    findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
+    facts["memory_expected"] = held + BASELINE_BYTES
+    findings.info("cost", f"{text}; about {(held + BASELINE_BYTES) / 2**20:.0f} MiB of memory")
 
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:

@@ -30,7 +30,7 @@ log = logging.getLogger("unmix")
 
 BLOCK_BYTES = 2**24  # of each map that are read at a time
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
-APART = 1e6
+FORBIDDEN_COST = 1e6
 # Names of the maps that can be compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
 # Suffixes of a truth's files, as `unmix synth` writes them.
@@ -216,7 +216,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
-        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * of_one_name
+        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), FORBIDDEN_COST, angles)) - 1e-9 * of_one_name
         matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
@@ -331,7 +331,7 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cost)
-    most = {"name": 0.0, "spectral angle": APART / 2}.get(matched_by, np.inf)
+    most = {"name": 0.0, "spectral angle": FORBIDDEN_COST / 2}.get(matched_by, np.inf)
     return [(int(i), int(j)) for i, j in zip(rows, columns) if cost[i, j] <= most]
 
 
