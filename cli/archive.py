@@ -1,4 +1,4 @@
-"""What `run` and `batch` share: options, the list of scenes, and the report of each scene's outcome."""
+"""Code that `run` and `batch` share: options, the list of scenes, and the report of each scene's outcome."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ from . import options
 from .config import CONFIG
 from .main import NO_MEMORY, print_err, print_out
 
-# Endmembers that a plan names.
+# Most endmembers that a plan of a run names.
 MOST_NAMED = 8
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
@@ -56,14 +56,14 @@ reporting = options.combine(
 
 
 def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
-    """Raise `click.UsageError` where several scenes would have the noise of each pixel of one."""
+    """Raise `click.UsageError` if a per-pixel noise cube of one scene is given for several scenes."""
     if len(cubes) < 2 or noise in ("auto", "none") or "{" in noise:
         return
     from unmix.maps.derived.noise import is_text
 
     if not is_text(noise):
         raise click.UsageError(
-            f"--noise {noise}: has the noise of each pixel of one scene, but there are {len(cubes)}; {{stem}} stands for each"
+            f"--noise {noise}: holds per-pixel noise of one scene, but {len(cubes)} scenes are given; name one for each with {{stem}}"
         )
 
 
@@ -77,7 +77,7 @@ def chosen_scenes(
     Raises
     ------
     click.UsageError
-        If no cube and no list is given, two cubes have the same stem, or all would have the noise of each pixel of one.
+        If no cube and no list is given, two cubes have the same stem, or a per-pixel noise cube of one scene is given for all.
     """
     named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
@@ -112,7 +112,7 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
         given = settings.get(option)
         texts = [given] if isinstance(given, str) else given or ()
         for text, cube in itertools.product([text for text in map(str, texts) if "{" in text], cubes):
-            with contextlib.suppress(MethodError):  # there is no such name for this scene, which will say so
+            with contextlib.suppress(MethodError):  # the name cannot be filled in for this scene; opening it says why
                 files.append((f"--{option.replace('_', '-')}", file_of(name_for(text, cube))))
     return [(option, path) for option, path in files if path is not None]
 
@@ -133,7 +133,7 @@ def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, othe
 
 
 def stems_of(path: Path) -> list[str]:
-    """Return the stems of the runs whose output a file's name may be."""
+    """Return the stems of runs that may have an output of this name."""
     from unmix.outputs.names import SUFFIXES
 
     return [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
@@ -282,7 +282,7 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
 
 
 def show_plan(plan: dict[str, Any]) -> None:
-    """Print what a run would do."""
+    """Print the plan of a run."""
     names = plan["endmembers"]
     some = "extracted from the scene"
     if names is not None:
@@ -362,7 +362,7 @@ class Outcomes:
 
 
 def exit_code_of(codes: list[int]) -> int:
-    """Return one exit code for many scenes: the one they share, else that for some or for all failed."""
+    """Return one exit code for many scenes: the shared one; 4 if some succeeded; 1 if all failed differently."""
     if len(set(codes)) <= 1:
         return codes[0] if codes else 0
     return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED

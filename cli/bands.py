@@ -52,7 +52,7 @@ def command(source: str, as_json: bool, **settings: Any) -> None:
     if "rmsep" in chosen:
         log.info(
             f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left out: "
-            f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: they were chosen by it)"
+            f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: the bands were chosen by it)"
         )
     for path in chosen["files"]:
         log.info(f"wrote {path}")

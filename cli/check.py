@@ -1,4 +1,4 @@
-"""`unmix check`: look for everything that would make a run wrong, before it."""
+"""`unmix check`: find faults of cube, library and options before a run."""
 
 import logging
 from pathlib import Path
@@ -32,7 +32,7 @@ def command(
     from unmix import check
 
     log = options.set_up_log(verbose, quiet, log_file)
-    log.handlers[0].setLevel(logging.ERROR)  # of stderr, because the findings are printed on stdout
+    log.handlers[0].setLevel(logging.ERROR)  # errors only: the findings are printed on stdout
     report = check(cube, endmembers, **settings)
     findings = report["findings"]
     for finding in findings:

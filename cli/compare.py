@@ -1,4 +1,4 @@
-"""`unmix compare`: how two runs differ, or a run and a truth."""
+"""`unmix compare`: compare two runs, or a run and a truth."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +19,11 @@ from . import options
 @options.overwrite_page
 @options.flag("--json as_json", "Print the result as JSON on stdout.")
 def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
-    """Compare the abundances of two runs, or of a run and a truth: of each endmember its RMSE, its largest difference and where.
+    """Compare the abundances of two runs, or of a run and a truth: RMSE and largest difference of each endmember, and where.
 
     A and B are the common beginnings of runs' outputs, or one of them, or rasters of abundances (x_truth_abundance.hdr, beside which
-    x_truth_endmembers.csv has the spectra). Endmembers are matched by their spectral angles; differences are A - B. Of runs over
-    parts of a scene (--lines, --bbox) the pixels that both have are compared.
+    x_truth_endmembers.csv has the spectra). Endmembers are matched by their spectral angles; differences are A - B. If runs
+    cover parts of a scene (--lines, --bbox), the pixels that both have are compared.
     """
     from unmix import compare
 
@@ -33,7 +33,7 @@ def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: boo
 
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
-    """Yield a comparison for people."""
+    """Yield a comparison as lines for people."""
     pixels = found["pixels"]
     rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
     yield f"{pixels['compared']} pixels compared" + "".join(rest)

@@ -14,7 +14,7 @@ from .main import COMMANDS
 from .options import Local
 
 log = logging.getLogger("unmix")
-# Where the context of a command keeps the path of the file.
+# Key in the context of a command: the path of the file.
 CONFIG = "unmix_cli.config"
 
 
@@ -27,14 +27,14 @@ def read(path: Path, command: str) -> dict[str, Any]:
         TOML: ``name = value`` a line, with the options' long names; a table with the name of a command is for that one alone. Or a
         ``STEM_run.json``, whose ``options`` are taken.
     command : str
-        The command that they are for.
+        The command that takes the options.
 
     Raises
     ------
     OutputError
         Where the file cannot be read.
     MethodError
-        Where it is neither, a table has the name of no command, or a record is of another command.
+        Where it is neither TOML nor a record, a table has the name of no command, or a record is of another command.
     """
     try:
         content = path.read_bytes()
@@ -44,7 +44,7 @@ def read(path: Path, command: str) -> dict[str, Any]:
         text = content.decode("utf-8-sig")
         is_record = text.lstrip().startswith("{")
         if is_record:
-            from unmix.outputs.run_record import parse_record  # which TOML does without
+            from unmix.outputs.run_record import parse_record  # TOML does without this import
 
             given = parse_record(text)
         else:
@@ -74,13 +74,13 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[
     for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
-    if command == "mesma":  # where both are what they are
+    if command == "mesma":  # which has neither option
         options.pop("method"), options.pop("by", None)
     return options
 
 
 def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:
-    """Return the options of a command by their long names and by their parameters', with underscores; and the name that was meant."""
+    """Return the options of a command, each with its name as declared, by long name and by parameter name, with underscores."""
     table = {}
     for one in command.params:
         if isinstance(one, click.Option) and one.expose_value and one.name is not None:
@@ -130,6 +130,6 @@ option = click.option(
     expose_value=False,
     callback=take,
     help='Take options from a file: TOML (method = "nnls"), or the run.json of an earlier run, to repeat it on another scene or '
-    "with another version (a mask, or noise of each pixel, is of that scene: give another). Paths are as on the command "
+    "with another version (masks and per-pixel noise are for that scene alone: give others). Paths are as on the command "
     "line, which comes first, then variables such as UNMIX_RUN_METHOD, then the file.",
 )

@@ -12,12 +12,12 @@ from . import options
 @options.cube
 @options.value(
     "--method",
-    "plane: the number by hysime, hysime-spatial or mnf in whose dimensions the pixels lie on a plane, as where neither "
+    "plane: the number of hysime, hysime-spatial or mnf in whose dimensions the pixels lie on a plane, as they do where neither "
     "brightness nor spectra vary; cone: edges of the smallest cone around the directions of pixels; hysime: dimensions with more "
-    "signal than noise, by what other bands do not predict; hysime-spatial: by what neighbouring pixels do not share; mnf: "
-    "components in which neighbours are alike; stable: up to which number random starts of N-FINDR agree (a second pass); auto: "
-    "plane if there is one, else cone, or where neighbours do not tell noise the first of hysime and mnf that agrees with "
-    "hysime-spatial; all: a table.",
+    "signal than noise, where noise is the part of a band that others do not predict; hysime-spatial: the same, where noise is "
+    "the part that neighbouring pixels do not share; mnf: components in which neighbours are alike; stable: the largest number for "
+    "which random starts of N-FINDR agree (a second pass); auto: plane if the pixels lie on one, else cone, or where neighbours do "
+    "not show the noise the first of hysime and mnf that agrees with hysime-spatial; all: a table.",
     type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"),
     default="auto",
 )

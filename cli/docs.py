@@ -1,4 +1,4 @@
-"""Make the pages of docs/ that the code itself knows, or their tables: ``python -m unmix_cli.docs docs``."""
+"""Make the pages and tables of docs/ that derive from the code: ``python -m unmix_cli.docs docs``."""
 
 import ast
 import re
@@ -98,7 +98,7 @@ def shared_group(group: str, records: list[Record], takers: dict[Record, list[st
 
 
 def block(formatter: click.HelpFormatter) -> str:
-    """Return what a formatter holds as a block of code."""
+    """Return the text of a formatter as a Markdown block of code."""
     return f"```\n{formatter.getvalue().rstrip()}\n```\n"
 
 
@@ -111,14 +111,14 @@ FORMATS_HEAD = """# Formats
 
 Made by `make docs` from the tables that the code itself reads by; a test compares the two.
 
-`unmix` looks at what a file holds, not at its name; `unmix info` says what it was recognised as.
+`unmix` recognises a file by its content, not by its name; `unmix info` shows the format.
 
 ## Cubes
 
 """
 FORMATS_TAIL = """
-`--scale` and `--nodata` stand in for what a file says. Nodata is decided on the stored values, before any scale: a pixel with a band
-in use that is nodata, NaN or infinite is masked.
+`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values, before any scale: a pixel with a band in use
+that is nodata, NaN or infinite is masked.
 
 HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; where one holds more lines than that, a warning
 says how often each is decompressed. A file that cannot be read by lines is inflated once, to a scratch file in the system's temporary
@@ -172,7 +172,7 @@ all commands of unmix apply them. Other maps stay float32; certificate and `run.
 
 
 def design_page() -> str:
-    """Return the page of the design as it is, with its table of folders made anew."""
+    """Return docs/design.md with its table of folders made anew."""
     root = Path(__file__).parents[1]
     folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
     modules = [path for path in root.glob("unmix/*.py") if not path.stem.startswith("_")]

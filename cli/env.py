@@ -1,4 +1,4 @@
-"""`unmix env`: what this installation and this machine have."""
+"""`unmix env`: show versions, cores, memory and GPUs of this installation and this machine."""
 
 import importlib.metadata
 import importlib.util
@@ -40,7 +40,7 @@ def command(as_json: bool) -> int:
 
 
 def facts_of_this_machine() -> dict[str, Any]:
-    """Return what is known about installation and machine, by name."""
+    """Return the facts about installation and machine, by name."""
     from unmix.blocks import cores
     from unmix.compiled.cache import cache_folder, common_folder, why_not_used
 
@@ -69,7 +69,7 @@ def version_of(package: str) -> str | None:
 
 
 def memory() -> str | None:
-    """Return the machine's memory, and the limit of this process's group where there is one."""
+    """Return the machine's memory, and the limit of this process's control group, if it has one."""
     try:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -84,7 +84,7 @@ def memory() -> str | None:
 
 
 def processor() -> str | None:
-    """Return the processor's name, and which vectors it has."""
+    """Return the processor's name, and the widest vectors that it has."""
     try:
         with open("/proc/cpuinfo") as file:
             lines = [line.partition(":")[2].strip() for line in file if line.startswith(("model name", "flags"))]
@@ -96,7 +96,7 @@ def processor() -> str | None:
 
 
 def gpus() -> dict[str, Any]:
-    """Return the GPUs that the driver sees, and its version; or why there are none."""
+    """Return the GPUs that the driver sees, and its version; or why they cannot be used."""
     from unmix.devices import count_gpus, why_no_gpu
 
     count = count_gpus()
@@ -115,7 +115,7 @@ def gpus() -> dict[str, Any]:
 
 
 def driver_version() -> str | None:
-    """Return the CUDA version of the driver; None where it does not tell."""
+    """Return the CUDA version of the driver; None if it does not answer."""
     import ctypes
 
     version = ctypes.c_int()

@@ -1,4 +1,4 @@
-"""The help of commands with many options: those that people need first, or with ``--help-all`` all of them, in groups."""
+"""Help of commands with many options: the most used options or, with ``--help-all``, all of them in groups."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import click
 
 from .options import DECLARED
 
-# The group of options that are no settings of a run, and the options among them that help shows first.
+# Heading of the options that are not settings of a run, and those of them that the short help shows.
 OTHERS, FIRST_OTHERS = (
     "Scenes, workers, log and exit code",
     {"--list", "--scheduler", "--workers", "--help", "--help-all"},
 )
-# Where the context of a command keeps that all options are to be shown.
+# Key in the context of a command: whether help shows all options.
 ALL = "unmix_cli.help_all"
 
 

@@ -1,4 +1,4 @@
-"""`unmix info`: show what a cube's headers say."""
+"""`unmix info`: show the facts in a cube's headers."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelen
 
 
 def rows_of(facts: dict[str, Any]) -> list[str]:
-    """Return a line for each fact that there is."""
+    """Return a line for each fact that is known."""
     known = {name: value for name, value in facts.items() if value is not None and value not in ([], "")}
     return options.named_rows({name: format_value(value) for name, value in known.items()})
 

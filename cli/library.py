@@ -177,23 +177,23 @@ def build(
 @OUT
 @options.value(
     "--by",
-    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: those "
-    "that model most of their class, then of what is left, and so on; ies: add and take out spectra while the classification "
-    "of the library by them gets better; amuses: those nearest to what --scene holds, without near duplicates.",
+    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: the one "
+    "that models most of its class, then most of the rest, and so on; ies: add and take out spectra while the classification "
+    "of the library by them gets better; amuses: those nearest to the signal of --scene, without near duplicates.",
     type=("ear", "masa", "cob", "ies", "amuses"),
     required=True,
 )
 @options.value(
     "--keep",
-    "Spectra of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
+    "Spectra to keep of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
     type=click.IntRange(1),
     metavar="N",
 )
 @options.value("--scene", "For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
                type=IN, metavar="CUBE")  # fmt: skip
-@options.value("--dimensions", "Of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
+@options.value("--dimensions", "Dimensions of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
                type=click.IntRange(1), metavar="N")  # fmt: skip
-@options.value("--nearest share", "Share of the spectra, the nearest to that subspace, that are looked at.  [default: 0.9]",
+@options.value("--nearest share", "Share of the spectra that are considered: those nearest to that subspace.  [default: 0.9]",
                type=click.FloatRange(0, 1, min_open=True), metavar="F")  # fmt: skip
 @options.value(
     "--separability",
@@ -203,11 +203,11 @@ def build(
     nargs=2,
     metavar="A B",
 )
-@options.value("--min-fraction", "Of a spectrum in a model of another.", default=-0.05, metavar="F")
-@options.value("--max-fraction", "Of a spectrum in a model of another.", default=1.05, metavar="F")
+@options.value("--min-fraction", "Least fraction of a spectrum in a model of another.", default=-0.05, metavar="F")
+@options.value("--max-fraction", "Largest fraction of a spectrum in a model of another.", default=1.05, metavar="F")
 @options.value(
     "--max-rmse",
-    "Of a model that counts, in the unit of the library: reflectance from 0 to 1.",
+    "Largest RMSE of a model that counts, in the unit of the library: reflectance from 0 to 1.",
     default=0.025,
     metavar="RMSE",
 )
@@ -226,7 +226,7 @@ def prune(
     library_scale: float | None, select: str | None, complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str,
     threads: int | None, **reading: Any,
 ) -> None:  # fmt: skip
-    """Choose the spectra of LIBRARY that stand best for their classes, and write them to OUT (.csv, or .sli with .hdr).
+    """Choose the spectra of LIBRARY that represent their classes best, and write them to OUT (.csv, or .sli with .hdr).
 
     Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
     """
@@ -310,7 +310,7 @@ def match(
                 yield f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}"
 
     named, *others = load_parts(spectra)
-    # Shade of a run, which no spectrum is like.
+    # The shade of a run is zero in all bands, and matches no spectrum.
     if named.names[-1:] == (SHADE,) and not named.matrix[:, -1].any():
         named = named.take(range(len(named.names) - 1))
     if others or not named.valid.all():

@@ -172,7 +172,7 @@ def main() -> None:
             code = cli.main(prog_name="unmix", standalone_mode=False)
         finally:
             number = start.end_work()
-            if number is not None:  # and whatever error the signal led to
+            if number is not None:  # even if the signal led to another error
                 raise start.Stopped
     except start.Stopped:
         number = start.end_work()
@@ -185,7 +185,7 @@ def main() -> None:
         report_error(str(error))
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
-        # click takes the end of any file for a Ctrl-D: that of one cut off is no wish of the user's.
+        # click turns any EOFError into Abort; one from a truncated file is an error, not a Ctrl-D.
         if isinstance(stop.__cause__, EOFError):
             report_unexpected(stop.__cause__)
         else:

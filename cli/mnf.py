@@ -6,7 +6,7 @@ import click
 
 from . import options
 
-# Fractions that are shown beside those that are kept.
+# Most fractions that are shown beyond the kept ones.
 MORE = 5
 
 
@@ -21,7 +21,7 @@ MORE = 5
 def command(as_json: bool, **settings: Any) -> None:
     """Write the minimum noise fractions of CUBE, STEM_mnf, or the cube with less noise, STEM_denoised; float32.
 
-    The noise is that which neighbouring pixels of a line do not share; each fraction has noise of variance 1. Prints the ratio of
+    Noise is the part that neighbouring pixels of a line do not share; each fraction has noise of variance 1. Prints the ratio of
     variance to noise of the strongest fractions and the correlation of neighbours in them; STEM_mnf.csv (or STEM_denoised.csv) has all.
     Two passes over the file.
     """

@@ -49,10 +49,10 @@ def value(words: str, help: str, **how: Any) -> Callable[[Command], Command]:
     Parameters
     ----------
     words : str
-        Its names, and the parameter's where that is another, separated by blanks: ``-o --out``.
+        The names of the option, and of the parameter if it differs, separated by blanks: ``-o --out``.
     help : str
     **how
-        As of `click.option`; a ``type`` that is a tuple is the words that it takes, in any case.
+        Arguments of `click.option`; a tuple as ``type`` lists the words that it takes, in any case.
     """
     if isinstance(how.get("type"), tuple):
         how["type"] = one_of(how["type"])
@@ -65,7 +65,7 @@ def flag(words: str, help: str) -> Callable[[Command], Command]:
 
 
 def show(found: Any, as_json: bool, lines: Iterable[str]) -> None:
-    """Print what a command has found: as a line of JSON, or as lines for people."""
+    """Print the result of a command: as a line of JSON, or as lines for people."""
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -162,7 +162,7 @@ class NumberOr(click.ParamType):
 
 
 def option(name: str, **other: Any) -> Callable[[Command], Command]:
-    """Return the option that `unmix.settings` declares by this name; ``other`` stands in for what click is told of it."""
+    """Return the option that `unmix.settings` declares by this name; ``other`` replaces arguments of `click.option`."""
     one, default = DECLARED[name], DEFAULTS[name]
     is_off, flag = bool(one.switch) and "/" not in one.switch, one.switch or name
     long = "/".join("--" + word.replace("_", "-") for word in flag.split("/"))
@@ -187,7 +187,7 @@ def declared(*names: str) -> Callable[[Command], Command]:
 
 
 def type_of(one: Setting) -> Any:
-    """Return what click makes of a value."""
+    """Return the type of a setting, for click."""
     if one.kind == "number":
         return NumberOr(one.choices) if one.choices else float
     if one.kind == "whole":
@@ -288,7 +288,7 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     """Send the package's log to stderr, and to a file if one is named; return the logger."""
     log = logging.getLogger("unmix")
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
-    # What is shown is the handlers' business: run.json has the warnings of a quiet run too.
+    # Handlers choose which records are shown; the logger passes all, since run.json has the warnings of a quiet run too.
     shown = logging.ERROR if quiet else logging.NOTSET
     log.handlers = [StderrHandler(shown)]
     log.handlers[0].setFormatter(LogLine())

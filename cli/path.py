@@ -1,4 +1,4 @@
-"""`unmix path`: what penalties on the sum of abundances make of a scene."""
+"""`unmix path`: show how a penalty on the sum of abundances changes the answers for a scene."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 @options.value("--points", "How many lambda to try.", type=click.IntRange(2), default=20, metavar="N")
 @options.option("l1_weights", help="How much each endmember counts, as for run.")
 @options.declared("select", "complete", "library_scale", "across_gaps")
-@options.flag("--json as_json", "Print noise, path and what both rules choose as JSON.")
+@options.flag("--json as_json", "Print noise, path and the choices of both rules as JSON.")
 @options.budget
 @options.reading
 @options.logs
 def command(as_json: bool, **settings: Any) -> None:
-    """Show what unmix run --method nnls --l1 LAMBDA would make of CUBE, over LAMBDA, on a sample of its pixels.
+    """Show the answers of unmix run --method nnls --l1 LAMBDA for a range of LAMBDA, on a sample of the pixels of CUBE.
 
-    For each: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without any.
-    Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
+    For each LAMBDA: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without
+    any. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
     """
     from unmix.runs.penalties.penalty import path_of_scene
 

@@ -19,7 +19,7 @@ def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 
     MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), one of them, or a folder: then the page is
-    a table of all runs below it, what failed first. A page needs no other file and no network; the same run gives the same bytes.
+    a table of all runs below it, failed ones first. A page needs no other file and no network; the same run gives the same bytes.
     """
     from unmix import report
 

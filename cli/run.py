@@ -16,8 +16,8 @@ from . import archive, config, options, unmixing
 from .help import Grouped
 from .progress import Board, Report
 
-# At this share of a scene's lines, so many bytes of the next scene are read ahead.
-NEARLY, AHEAD = 0.8, 256 * 2**20
+# Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
+PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
 
 
 @click.command("run", cls=Grouped)
@@ -34,8 +34,8 @@ def command(**given: Any) -> int:
     means that every pixel of an exact solver is certified, unless --uncertified ok allows others. Library and cube must have the same
     unit: the scale factor and gains of the header are applied, or --scale instead.
 
-    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues when the same command is given again. Of several cubes,
-    one that fails does not stop the others (exit code 4):
+    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues when the same command is given again. A cube
+    that fails does not stop the others (exit code 4):
     find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     return unmix_scenes(**given)
@@ -73,7 +73,7 @@ def with_prefetch(report: Report | None, following: Path | None) -> Report:
 
     def report_and_prefetch(step: Step) -> None:
         nonlocal prefetched
-        if following is not None and not prefetched and step.done >= NEARLY * step.total:
+        if following is not None and not prefetched and step.done >= PREFETCH_AT * step.total:
             prefetched = True
             prefetch(following)
         if report is not None:
@@ -89,5 +89,5 @@ def prefetch(cube: Path) -> None:
     for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe of that name would block
-            os.posix_fadvise(descriptor, 0, AHEAD, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(descriptor, 0, PREFETCH_BYTES, os.POSIX_FADV_WILLNEED)
             os.close(descriptor)

@@ -1,8 +1,8 @@
 """Start the program: handlers of signals first, then all that takes time to import.
 
 A signal ends the process at once until the work begins and again when it is over, since nothing is lost then. During the work it is an
-exception, `Stopped`, so that temporary files and locks are cleaned up. An exception of a handler may come to nothing: Python swallows
-those in destructors and callbacks, and libraries those in imports. So a timer raises it again until `main` has it.
+exception, `Stopped`, so that temporary files and locks are cleaned up. An exception of a handler may be swallowed: by Python in
+destructors and callbacks, by libraries in imports. So a timer raises it again until `main` has it.
 """
 
 import os
@@ -13,13 +13,13 @@ from types import FrameType
 
 # Signals that stop the program, and what they are called; the exit code is 128 + the number.
 STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-# Functions in which no exception is raised, as what they begin or clean up would stay half done; imports neither, whose modules
-# would stay half made, nor llvmlite, whose objects free memory of LLVM (a process ended with SIGSEGV once). But Ctrl-C does not wait
-# for them for more than so many seconds.
+# Functions in which no exception is raised, since it would leave their beginning or cleaning up half done; and the most seconds that
+# Ctrl-C waits for them to end. It waits for imports too, whose modules would stay half made, and for llvmlite, whose objects free
+# memory of LLVM (a process ended with SIGSEGV once).
 UNDISTURBED, MOST_WAITING = ("__enter__", "__exit__", "__del__"), 3.0
 OF_LLVM = os.sep + "llvmlite" + os.sep
-# Seconds after which an exception is raised that could not be, or that has come to nothing.
-AGAIN = 0.05
+# Seconds until the exception is raised again, where it could not be raised or was swallowed.
+RETRY_SECONDS = 0.05
 
 
 class Stopped(BaseException):
@@ -27,7 +27,7 @@ class Stopped(BaseException):
 
 
 class State:
-    """The first signal and when it came, whether the work goes on, and whether an exception was raised that may be under way."""
+    """The first signal and when it came, and whether the work goes on."""
 
     number: int | None = None
     came = 0.0
@@ -56,7 +56,7 @@ def begin_work() -> None:
 
 
 def end_work() -> int | None:
-    """Let signals end the process at once from now on; return the number of one that came, whatever became of its exception."""
+    """Let signals end the process at once from now on; return the number of one that came, even if its exception was swallowed."""
     State.is_working = False
     if State.number is not None:  # Python's own end would let a late alarm end the process with another code
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -65,7 +65,7 @@ def end_work() -> int | None:
 
 
 def message(number: int) -> str:
-    """Return what is said of a signal."""
+    """Return the message that a signal stopped the program."""
     return f"stopped by {STOPPING[signal.Signals(number)]}; unfinished outputs have not taken their final names"
 
 
@@ -84,7 +84,7 @@ def on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def on_alarm(_: int, frame: FrameType | None) -> None:
-    """Stop where that has come to nothing."""
+    """Raise the exception again if it was swallowed."""
     if State.is_working and State.number is not None:
         stop(frame)
 
@@ -96,8 +96,8 @@ def say_unless_stopped(what: "sys.UnraisableHookArgs") -> None:
 
 
 def stop(frame: FrameType | None) -> None:
-    """Raise `Stopped`, unless it is under way, or would do harm here; in either case look again."""
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    """Raise `Stopped`, unless it is under way or would do harm here; try again after `RETRY_SECONDS`."""
+    signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
     error = sys.exception()
     while error is not None:
         if isinstance(error, Stopped):
@@ -108,7 +108,7 @@ def stop(frame: FrameType | None) -> None:
 
 
 def is_held() -> bool:
-    """Return whether the main thread blocks these signals, for renames that belong together: others would take them in its place."""
+    """Return whether the main thread blocks these signals, for renames that belong together: other threads would take them instead."""
     return not signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint(STOPPING)
 
 

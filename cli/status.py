@@ -1,4 +1,4 @@
-"""`unmix status`: how far runs are."""
+"""`unmix status`: show how far runs have come."""
 
 import json
 from pathlib import Path

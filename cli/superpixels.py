@@ -9,10 +9,10 @@ from . import options
 
 @click.command("superpixels")
 @options.cube
-@options.value("--size", "Side of a patch in pixels, in the mean.", default=5, metavar="N")
+@options.value("--size", "Mean side of a patch, in pixels.", default=5, metavar="N")
 @options.value(
     "--compactness",
-    "How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.",
+    "A spectral difference of C times the noise weighs as much as the distance of one side; a larger C makes patches squarer.",
     default=3.0,
     metavar="C",
 )
@@ -21,9 +21,9 @@ from . import options
 def command(as_json: bool, **settings: Any) -> None:
     """Write CUBE with every pixel replaced by the mean of its superpixel, a patch of alike neighbours: STEM_means, float32.
 
-    Unmix the means to unmix patches, whose noise is that much smaller: unmix run STEM_means.hdr, with --noise STEM_means_noise.txt
-    where noise is asked for. STEM_superpixels has the numbers of the patches. They are told apart by the cube's minimum noise fractions
-    (SLIC). Two passes over the file. Needs scikit-image (pip install 'unmix[superpixels]').
+    Unmix the means to unmix patches, which have less noise than pixels: unmix run STEM_means.hdr, with --noise STEM_means_noise.txt
+    where noise is asked for. STEM_superpixels has the numbers of the patches, which SLIC forms of the cube's minimum noise
+    fractions. Two passes over the file. Needs scikit-image (pip install 'unmix[superpixels]').
     """
     from unmix import superpixels
 

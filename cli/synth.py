@@ -10,7 +10,7 @@ from unmix.errors import printable
 from . import options
 from .main import print_out
 
-OF_A_FILE = ("dtype", "interleave", "byte_order", "memory")
+FILE_OPTIONS = ("dtype", "interleave", "byte_order", "memory")
 TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64")
 
 
@@ -51,12 +51,12 @@ def command(
 
     Like dc1 and dc2: the scenes that sparse unmixing is compared on, 75 x 75 pixels of squares of one to five spectra on a mixture of
     all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library, and its
-    description those that are there.
+    description names those that are present.
     """
     if like == "emit":
         from unmix.commands.synth.emit import Granule, synthesise_emit
 
-        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *OF_A_FILE))
+        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *FILE_OPTIONS))
         for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
         return
@@ -72,7 +72,7 @@ def command(
         from unmix.library import load
         from unmix.outputs.names import inputs_of
 
-        refuse_options_of_envi(like, ("lines", "samples", "bands", "count", "pure", *OF_A_FILE))
+        refuse_options_of_envi(like, ("lines", "samples", "bands", "count", "pure", *FILE_OPTIONS))
         if endmembers is None:
             raise click.UsageError(f"--like {like} is of the spectra of a library; name it with -e")
         said = (
@@ -94,7 +94,7 @@ def command(
 
 
 def refuse_options_of_envi(like: str, names: Sequence[str]) -> None:
-    """Raise `click.UsageError` where an option was given that says nothing about such a scene."""
+    """Raise `click.UsageError` if an option is given that does not affect such a scene."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:

@@ -13,7 +13,7 @@ from .main import print_out
 
 
 @click.command("warm")
-@options.value("--method methods", "fractions: what runs without --method need. May be given several times, like the next three.",
+@options.value("--method methods", "fractions: the methods of runs without --method. May be given several times, like the next three.",
                type=(*METHODS, "fractions", "mesma", "nmf"), multiple=True, default=("fractions", "fcls", "nnls"))  # fmt: skip
 @options.value("--dtype dtypes", "Data type of the scenes to come.", type=tuple(map(str, DTYPES.values())), multiple=True,
                default=("int16", "float32"))  # fmt: skip
@@ -28,7 +28,7 @@ def command(
     methods: tuple[str, ...], dtypes: tuple[str, ...], interleaves: tuple[str, ...], counts: tuple[int, ...], device: str,
     gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
 ) -> int:  # fmt: skip
-    """Compile now what runs will need, so that a thousand array jobs do not begin with it: the solvers, and what extracts endmembers.
+    """Compile the solvers and the extraction of endmembers now, so that a thousand array jobs do not begin with it.
 
     Methods are those of run, and the commands mesma and nmf.
 

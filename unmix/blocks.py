@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from .errors import MethodError
 
-# Bytes; a larger block gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels through an
-# H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
+# Most bytes of a block: a larger one gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels
+# through an H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
 LARGEST_BLOCK = 128 * 2**20
-# Bytes; a smaller block costs more to start than its overlap saves: 1.5 ms of Python for a block on a GPU.
+# Fewest bytes of a block: a smaller one costs more to start than its overlap saves: 1.5 ms of Python for a block on a GPU.
 SMALLEST_BLOCK = 32 * 2**20
-# Bytes; a block of a BSQ cube is a piece of every band, and gets more lines than `LARGEST_BLOCK` allows if pieces would be smaller.
+# Fewest bytes of one band in a block of a BSQ cube, which gets more lines than `LARGEST_BLOCK` allows if these pieces would be smaller.
 SMALLEST_PIECE = 2**20
-Kept = TypeVar("Kept")
+Result = TypeVar("Result")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -47,8 +47,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def once_a_process(make: Callable[[], Kept]) -> Callable[[], Kept]:
-    """Keep what a function returns, such as a pool of threads, for the process; a forked child, which lacks these, makes its own."""
+def once_a_process(make: Callable[[], Result]) -> Callable[[], Result]:
+    """Keep the result of a function, such as a pool of threads, for the process; a forked child, which lacks threads, makes its own."""
     kept = functools.cache(make)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=kept.cache_clear)

@@ -67,7 +67,7 @@ def certify_function(ops: Width) -> Any:
     sum_to_one, nonnegative : bool
         The constraints.
     penalty : array (p,) or (0,), float64
-        What is subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of the
+        Subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of the
         difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ ≤ penalty``.
     Y, A : arrays (L, width) and (p, width), float64
         Pixels and abundances, one pixel a column.
@@ -76,7 +76,7 @@ def certify_function(ops: Width) -> Any:
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
     terms : array (5, width), float64
-        What `face_function` needs of each pixel: the rows `MULTIPLIER` to `BARE`.
+        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `BARE`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     verdict = verdict_function(ops)
@@ -302,7 +302,7 @@ def face_function(team: Team) -> Any:
     Returns
     -------
     distance, gap : float
-        What ``face_function`` returns: bounds of the distance to the optimum and of the duality gap; infinite where the columns of the
+        Results of ``face_function``: bounds on the distance to the optimum and on the duality gap; infinite where the columns of the
         face are too nearly dependent, or more than the face has room for.
     """
     rank, size, sync, counted = team.rank, team.size, team.sync, team.counted

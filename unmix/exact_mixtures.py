@@ -150,7 +150,7 @@ def bound(plan, a, q, multiplier, length, k, curvature, size, left, face):
     if plan.sum_to_one:
         sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
         height, scale = math.sqrt(plan.lift), max(size, longest)
-    # What is left of the pixel, at most, by abundances that are feasible; and of E d, with the constant band.
+    # Bounds on the residual of feasible abundances, and on that of E d with the constant band.
     left = left * (1.0 + L * UNIT_ROUNDOFF) + UNIT_ROUNDOFF * (k + 2.0) * (size + terms) + longest * sum_error
     apart = 2.0 * left + height * sum_error
     kappa = max(max(2.0 * left / scale, GAP_WEIGHT * (left / scale) ** 2), sum_error)

@@ -45,16 +45,16 @@ class Solver:
     as_given: bool = False
 
 
-# What a fraction may be beyond a limit of MESMA: a pixel that is a spectrum of the library has a shade of 0 or of -2e-16.
+# Tolerance of MESMA's limits: rounding gives a pixel that is a spectrum of the library a shade of 0 or of -2e-16.
 ALLOWANCE = 1e-9
-LARGEST_THRESHOLD = 1e100  # its square is a number
-# What a record has of how models are chosen only where it is asked for: a record without it is of a run without it.
+LARGEST_THRESHOLD = 1e100  # its square is within float64's range
+# Fields of `ModelChoice` that records omit at their defaults.
 WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 # The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
 CHOSEN_BY = ("auto", "discrepancy")
-# What abundances are divided by (`unmix.library.fractions`).
+# Divisors of abundances (`unmix.library.fractions`).
 NORMALIZATIONS = ("none", "sum", "length")
-# Of spectra and noise; a deviation over so many is known to 1 %.
+# Most Monte Carlo draws of spectra and noise: 10 000 give a standard deviation to 1 %.
 MOST_DRAWS = 10_000
 
 
@@ -237,7 +237,7 @@ METHODS = {
     )
 }
 
-# What `choose` knows beside `METHODS`; it has a command of its own.
+# Not in METHODS: MESMA has its own command.
 MESMA = Method("mesma", "the best model with at most one spectrum of each class", False, False, ("models",))
 MODELS = Solver(
     "models", "all models, by tables of their Gram matrices", "Roberts et al. 1998", True, "mesma", any_rank=True
@@ -340,7 +340,7 @@ def refuse_normalization(method: Method, normalize: str) -> None:
 
 
 def refuse_at_most(method: Method, solver: Solver, at_most: Any) -> None:
-    """Raise `MethodError` where no pixel can have at most so many endmembers."""
+    """Raise `MethodError` if `at_most` is no count of endmembers, or does not fit method and solver."""
     if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
         raise MethodError(f"`at_most` {at_most}: must be a whole number of endmembers, at least 1")
     if (method.name, solver.name) != ("nnls", "active-set"):

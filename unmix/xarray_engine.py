@@ -27,8 +27,8 @@ class SceneArray(BackendArray):
     def __init__(self, cube: Cube, bands: Bands, nodata: float | None) -> None:
         self.cube, self.bands, self.nodata = cube, bands, nodata
         self.shape = cube.lines, cube.samples, len(bands.index)
-        # As precise as `unmix.run`: float32 holds stored values of few bits, but not these times a scale such as 1e-4, whose rounding
-        # endmembers that are alike magnify: abundances were off by 6.6e-6 at cond(E) 1458, where δ was 2e-9.
+        # As precise as `unmix.run`: float32 holds stored values of few bits, but not their products with a scale such as 1e-4,
+        # and similar endmembers magnify the rounding: abundances were off by 6.6e-6 at cond(E) 1458, where δ was 2e-9.
         is_short = cube.dtype.itemsize <= 2 or cube.dtype == np.float32
         is_scaled = np.any(bands.gain != 1.0) or np.any(bands.offset != 0.0)
         self.dtype = np.dtype(np.float32 if is_short and not is_scaled else np.float64)
@@ -72,7 +72,7 @@ class SceneEngine(BackendEntrypoint):
         Dataset
             ``spectra`` (y, x, band), scaled, NaN where there is no value, float64, or float32 where that holds the values exactly; as
             coordinates ``band`` (from 1), ``wavelength`` and ``fwhm`` (nm) and ``good`` where the file has them, ``x`` and ``y`` where
-            it has a map that is not turned.
+            it has a map that is not rotated.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class SceneEngine(BackendEntrypoint):
 
 
 def axes_of(cube: Cube) -> dict[str, Any]:
-    """Return the coordinates x and y of the pixels' centres, where the map info has them and the map is not turned."""
+    """Return the coordinates x and y of the pixels' centres, if the map info has them and the map is not rotated."""
     transform = geotransform(cube.fields.get("map info", ""))
     places = None if transform is None else centres_of(transform, cube.lines, cube.samples)
     if places is None:
@@ -127,9 +127,9 @@ class Unmixing:
         E : array-like of shape (L, p)
             Endmembers, one per column, at the dataset's bands and in its unit.
         names : sequence of str, optional
-            Of the endmembers; default is 1 to p.
+            Names of the endmembers; default is 1 to p.
         **options
-            Of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``.
+            Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``.
 
         Returns
         -------

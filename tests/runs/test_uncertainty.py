@@ -316,7 +316,7 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
         unmix.run(cube, noise=other.with_suffix(".img"), **words)  # whose bytes are no text, though none is 0
     write_cube(folder / "y.hdr", Y.astype(np.float64))
     assert (
-        "noise of each pixel of one scene"
+        "holds per-pixel noise of one scene"
         in command(
             "run",
             cube,

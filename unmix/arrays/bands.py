@@ -96,7 +96,7 @@ def select_bands(
     y : array-like of shape (N,)
         The target.
     most : int, optional
-        Bands of a chain; default is what equation 4 of de Paula et al. 2013 allows, at most 100.
+        Bands of a chain; default is the most that equation 4 of de Paula et al. 2013 allows, up to 100.
     validation : float, optional
         The share of samples, drawn at random, on which errors are measured.
     folds : int, optional

@@ -22,25 +22,26 @@ log = logging.getLogger("unmix")
 # The duality gap, relative to the optimum, at which the search ends: Newton's steps then square it with each pass.
 PROVEN = 1e-6
 MOST_PASSES = 60
-# Alone, a row's |v_j| falls as 1 / (λ + η |e_j|²), so that Newton's step on 1/|v_j| ends where it should, and the step on |v_j|² is too
-# short by 2c² / (c + 1), c = |v_j| / λ. Rows that share pixels overshoot then; up to this factor it saves a third of the passes where λ
-# is small (of 22 to 16, 25 to 18).
-LONGER = 2.0
-# The same where λ is chosen: its estimate of the error is not as exact.
-CHOSEN_TO = 1e-3
-# Pixels solved and summed at a time, and number of sums: both fixed, because a change with memory or threads would round otherwise.
+# Largest factor by which Newton's step is lengthened. For a row alone |v_j| falls as 1 / (λ + η |e_j|²): a step on 1/|v_j| would reach
+# the optimum, and the step on |v_j|² is too short by 2c² / (c + 1), c = |v_j| / λ. Rows that share pixels overshoot with longer steps;
+# up to this factor they save a third of the passes where λ is small (16 in place of 22, 18 of 25).
+MOST_LENGTHENING = 2.0
+# The duality gap, relative to the cost, at which the search ends while λ is chosen: the estimate of the error is not as exact.
+PROVEN_TO_CHOOSE = 1e-3
+# Pixels solved and summed at a time, and number of sums: both fixed, so that memory and threads do not change the rounding.
 BLOCK_PIXELS, SUMS = 4096, 8
 # Rows that may enter in one pass: this number, or half of those in the support if that is more.
 ENTERING = 16
 # Addend to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
 # The unit is λ² / η_j, the second derivative of a row alone.
 RIDGE, LEAST_DAMPING, DAMPING_STEP, LARGEST_DAMPING = 1e-10, 1e-6, 10.0, 1e6
-# Shares of the λ from which on all abundances are 0: below the first, second derivatives are rounding.
+# Smallest λ that is tried, and that a user may give, as shares of the λ from which on all abundances are 0: below the latter second
+# derivatives are rounding.
 SMALLEST_TRIED_SHARE = 1e-6
 SMALLEST_ALLOWED_SHARE = 1e-9
 # Ratio between successive λ; number of λ without improvement after which the search ends.
-RATIO, WORSE = 2.0, 3
-# Values up to 2 to the power of this, and down to its inverse, have fourth powers that are numbers.
+RATIO, MOST_WORSE = 2.0, 3
+# Values between 2 to the power of minus this and of this have fourth powers within float64's range.
 ORDINARY = 64
 Visit = Callable[[np.ndarray], None]
 EachBlock = Callable[[Visit], None]
@@ -57,10 +58,10 @@ class Collaborative:
     l21 : float
         λ.
     objective : float
-        What is minimised.
+        The cost at the solution.
     gap : float
-        By how much of it the objective may be above the optimum: a duality gap, rounding included. There is a warning
-        where it is above 1e-6.
+        The duality gap, rounding included: the largest share of the objective by which it may be above the optimum. Above 1e-6
+        a warning is logged.
     absent : int
         How many endmembers are proved to be in no pixel of any optimum, rounding included.
     passes : int
@@ -69,9 +70,9 @@ class Collaborative:
     left : float
         ``Σ|y − E a|²``.
     freedom : float
-        Degrees of freedom of all fits: the trace of what maps pixels to ``E a``, for these scales.
+        Degrees of freedom of all fits: the trace of the map from pixels to ``E a``, for these scales.
     abundances : array (..., p), float64
-        Of pixels in memory; else of no pixel.
+        Of pixels in memory; empty for a scene on disk.
     """
 
     scales: np.ndarray
@@ -107,7 +108,7 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Raises
     ------
     CubeError, LibraryError
-        As of `unmix.solve`.
+        As for `unmix.solve`.
     MethodError
         If λ is not above 0, or so small that it changes nothing.
 
@@ -123,7 +124,7 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     Y, E = checked(Y, E)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
-    # A power of 2 less, so that squares are numbers; abundances, their scales and λ are in the unit of Y.
+    # Divided by a power of 2, so that squares stay within float64's range; abundances, scales and λ are in the unit of Y.
     size = int(np.frexp(np.abs(pixels[good]).max(initial=0.0))[1])
     size = size if abs(size) > ORDINARY else 0
     near, l1 = np.ldexp(pixels[good], -size), float(np.ldexp(l21, -size))
@@ -143,13 +144,13 @@ def warn_of_gap(found: Collaborative, source: object) -> None:
     """Log a warning where the search ended before the duality gap was small enough."""
     if not found.gap <= PROVEN:
         log.warning(
-            f"{source}: `l21` {found.l21:g} is not at its optimum: after {found.passes} passes the cost of the rows may be "
-            f"{found.gap:.1e} of it too large, and not {PROVEN:g}; a larger `l21` is easier"
+            f"{source}: `l21` {found.l21:g} is not at its optimum: after {found.passes} passes the duality gap is "
+            f"{found.gap:.1e} of the cost, and not {PROVEN:g}; a larger `l21` needs fewer passes"
         )
 
 
 def refuse_small(l21: float, largest: float) -> None:
-    """Raise `MethodError` where λ is so far below that from which on all is 0 that second derivatives would be rounding."""
+    """Raise `MethodError` if λ is too small a share of the ``largest``, from which on all is 0: second derivatives are rounding."""
     if 0 < l21 < SMALLEST_ALLOWED_SHARE * largest:
         raise MethodError(
             f"`l21` {l21:g}: is below {SMALLEST_ALLOWED_SHARE:g} of {largest:.4g}, from which on all abundances are 0;"
@@ -176,11 +177,11 @@ class Sums:
 
     left: float  # Σ |r|²
     explained: float  # Σ xᵀw
-    freedom: float  # Σ of the pixels' degrees of freedom: the traces of what maps y to E a
+    freedom: float  # Σ of the pixels' degrees of freedom: the traces of the maps from y to E a
     pixels: int
     bands: int
-    dual_errors: float  # Σ of the squares of a bound of the rounding of w_j / |e_j|
-    explained_error: float  # bound of what ``explained`` is off by for the rounding of w
+    dual_errors: float  # Σ of squared bounds on the rounding of w_j / |e_j|
+    explained_error: float  # bound on the error of ``explained`` by the rounding of w
     explained_terms: float  # Σ |x_j w_j|
     rows: np.ndarray  # (k,): Σ x_j²
     duals: np.ndarray  # (p,): Σ max(w_j, 0)²
@@ -217,7 +218,7 @@ def search(
     Raises
     ------
     MethodError
-        Where λ is not above 0, beyond the range of numbers, or, without ``start``, as `refuse_small` has it.
+        If λ is not above 0, is beyond float64's range or, without ``start``, is refused by `refuse_small`.
     """
     if not 0 < l21 < LARGEST_THRESHOLD:
         raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST_THRESHOLD:g}")
@@ -249,14 +250,14 @@ def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | Non
     """Return the λ with the least expected error of the fit, by Stein's unbiased estimate, for pixels Y (n, L) and spectra E (L, p).
 
     The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant, with σ² the ``variance`` of the
-    noise of a band and d the trace of what maps y to E a; that of the scales, which all pixels share, is left out. It is right to a
-    factor of two, in which the error changes little. λ for N such pixels is √(N / n) times as large.
+    noise of a band and d the trace of the map from y to E a; the freedom of the scales, which all pixels share, is left out. The λ is
+    right to a factor of two, within which the error changes little. λ for N such pixels is √(N / n) times as large.
     """
     largest = largest_l21(blocks_of(Y), E, threads)
     l21 = largest / RATIO
     least, best, scales, worse = np.inf, l21, None, 0
-    while worse < WORSE and l21 > SMALLEST_TRIED_SHARE * largest:
-        found = search(blocks_of(Y), E, l21, threads, scales, CHOSEN_TO)
+    while worse < MOST_WORSE and l21 > SMALLEST_TRIED_SHARE * largest:
+        found = search(blocks_of(Y), E, l21, threads, scales, PROVEN_TO_CHOOSE)
         scales, risk = found.scales, found.left + 2.0 * variance * found.freedom
         least, best, worse = (risk, l21, 0) if risk < least else (least, best, worse + 1)
         l21 /= RATIO
@@ -269,18 +270,18 @@ def largest_l21(each_block: EachBlock, E: np.ndarray, threads: int | None) -> fl
 
 
 def cost_of(sums: Sums, scales: np.ndarray, l21: float) -> float:
-    """Return the cost that is minimised over the scales."""
+    """Return the cost that the search minimises over the scales."""
     used = scales[scales > 0]
     return 0.5 * sums.left + 0.5 * l21 * float((sums.rows / used + used).sum())
 
 
 def proof(sums: Sums, squares: np.ndarray, l21: float) -> tuple[float, int]:
-    """Return the duality gap, and how many endmembers are in no pixel of any optimum; both with all rounding paid for.
+    """Return the duality gap, and how many endmembers are in no pixel of any optimum; both include all rounding.
 
     The dual point is ``Θ = sR``, R all residuals and s ≤ 1 such that no ``|max(e_jᵀΘ, 0)|`` is above λ. An optimum's residuals are no
     further than ``√(2 gap)`` from it, so a row whose ``|max(e_jᵀΘ, 0)| + |e_j| √(2 gap)`` is below λ is zero (Ndiaye et al. 2017).
     """
-    # Each sum is right to ``share`` of its terms: a part of a block adds this many one after the other, and then come the parts.
+    # Each sum is right to ``share`` of its terms: a part of a block adds ``together`` pixels in turn, then the parts are added.
     together = BLOCK_PIXELS // SUMS
     terms = min(sums.pixels, together) * (len(squares) + sums.bands) + sums.pixels / together + 100.0
     share = UNIT_ROUNDOFF * terms
@@ -301,13 +302,13 @@ def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float, damp
     used = np.flatnonzero(scales)
     target = np.zeros(len(scales))
     if len(used):
-        # Rows that depend on each other, or that no pixel has, make it singular; what is added changes the steps, not where they end.
+        # Rows that depend on each other, or that no pixel has, make it singular; the addend changes the steps, not where they end.
         curvature = sums.curvature + np.diag(max(damping, RIDGE) * l21**2 / scales[used])
         size = np.sqrt(np.diag(curvature))
         values, vectors = np.linalg.eigh(curvature / np.outer(size, size))
         T = vectors * np.sqrt(np.maximum(values, RIDGE))
         c = np.sqrt(sums.duals[used]) / l21
-        longer = np.clip(2 * c**2 / (c + 1), 1.0, LONGER if damping == 0.0 else 1.0)
+        longer = np.clip(2 * c**2 / (c + 1), 1.0, MOST_LENGTHENING if damping == 0.0 else 1.0)
         slope = 0.5 * (sums.duals[used] - l21**2) * longer / size
         right = T.T @ (scales[used] * size) + np.linalg.solve(T, slope)
         target[used] = nnls(T.T, right, maxiter=100 * len(used))[0] / size
@@ -320,7 +321,7 @@ def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float, damp
 
 
 def problem_of(E: np.ndarray, scales: np.ndarray, l21: float) -> Problem | None:
-    """Return the problem of each pixel alone for given scales, of the endmembers in use; None where none is."""
+    """Return the problem of each pixel alone for given scales, with the endmembers in use; None if none is in use."""
     used = np.flatnonzero(scales)
     if not len(used):
         return None
@@ -338,7 +339,7 @@ def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -
 
 
 def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> Sums:
-    """Solve all pixels for given scales, and sum what `search` needs."""
+    """Solve all pixels for given scales, and return the sums that `search` needs."""
     used, p = np.flatnonzero(scales), E.shape[1]
     k, columns = len(used), np.ascontiguousarray(E.T)
     G = np.ascontiguousarray(columns[used] @ columns[used].T)

@@ -8,7 +8,7 @@ from ..devices import Device
 def groups_on(
     machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
 ) -> CpuGroups | CudaGroups:
-    """Return the groups of threads of a device that `unmix.devices.one_device` gave; by default all cores of a CPU.
+    """Return the groups of threads of a device of `unmix.devices.one_device`; by default all cores of a CPU.
 
     ``block``, ``at_once`` and ``registers`` are the arguments of `CudaGroups`, for a GPU.
     """

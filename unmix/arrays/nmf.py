@@ -15,15 +15,15 @@ from ..pipeline import Step
 from ..solvers.nmf.updates import LOSSES
 
 log = logging.getLogger("unmix")
-# The defaults of scikit-learn, and its rule for when to stop.
+# Defaults of the options ``steps`` and ``tol``: those of scikit-learn, as is the rule for when to stop.
 MOST_STEPS, DEFAULT_TOLERANCE = 200, 1e-4
 EVERY = 25  # steps between evaluations of the loss (Arun Kumar et al.)
 # Endmembers begin with at least this share of their mean: updates would leave a zero at zero.
 FLOOR = 1e-4
 LARGEST_PIXEL_VALUE = 1e15  # squares of values, and sums of them, are float32 too
 # If the largest endmember value lies in this range, endmembers and pixels are not rescaled.
-USUAL = 2.0**-4, 2.0**20
-# Relative rise of the loss that may be rounding.
+UNSCALED = 2.0**-4, 2.0**20
+# Largest relative rise of the loss that may be rounding.
 LOSS_ROUNDING = 1e-5
 Progress = Callable[[Step], None]
 # Pixels and abundances of a block, in the shapes that the engine needs.
@@ -48,10 +48,10 @@ class Factors:
     A : array (N, p), float32
         Abundances; ``X ≈ A Eᵀ``.
     costs : list of (int, float)
-        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, with m = A Eᵀ. The first is infinite
-        where a value above 0 has a model of 0; whether it still falls is then judged with a model of 1.2e-7 there.
+        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, with m = A Eᵀ. The divergence is
+        infinite where a value above 0 has a model of 0; convergence is then judged with a model of 1.2e-7 there.
     converged : bool
-        Whether it stopped by the tolerance, and not at the largest number of steps.
+        Whether the descent stopped by the tolerance, and not at the largest number of steps.
     device : str
         The name of the device.
     """
@@ -164,7 +164,7 @@ def nmf(
 def unit_of(E: np.ndarray) -> float:
     """Return the power of two, mostly 1, to scale pixels and endmembers by: the updates divide by no less than 1.2e-7."""
     highest = float(E.max())
-    return 1.0 if USUAL[0] <= highest <= USUAL[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
+    return 1.0 if UNSCALED[0] <= highest <= UNSCALED[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
 
 
 def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:

@@ -14,8 +14,8 @@ from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
 from .engines import groups_on
 
 # Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
-SHARING = 4
-# Columns whose largest entry is between 2 to the power of minus this and of this are used as they are: their fourth powers are numbers.
+FEWEST_SHARING = 4
+# Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
 ORDINARY = 64
 
 
@@ -31,7 +31,7 @@ class Batch:
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and is infinite
         if the optimum is not unique, cond(A) is above some 1e6, or each system has its own matrix. A system is certified where κ is
-        no larger and δ is finite.
+        at most 1e-10 and δ is finite.
     steps : array (N,), int32
         Columns that entered or left.
     """
@@ -98,11 +98,11 @@ def solver_for(A: np.ndarray, most: int, device: str, threads: int | None) -> It
         one_device(device, threads) as machine,
         contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
     ):
-        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= SHARING), sizes, machine.name)
+        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= FEWEST_SHARING), sizes, machine.name)
 
 
 class SystemSolver(NamedTuple):
-    """What solves batches with one matrix, whose columns were divided by 2 to the power of ``sizes``; the device's name."""
+    """Solver of batches with one matrix, whose columns were divided by 2 to the power of ``sizes``; ``name`` is the device's."""
 
     engine: SystemEngine
     sizes: np.ndarray
@@ -131,7 +131,7 @@ class SystemSolver(NamedTuple):
 def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves float64's range.
 
-    Columns of an ordinary size stay what they are, and the exponents are then 0.
+    Columns of an ordinary size are left as they are, with exponents of 0.
     """
     exponents = np.frexp(np.maximum(A.max(axis=-2), -A.min(axis=-2)))[1]
     exponents = np.where(np.abs(exponents) > ORDINARY, exponents, 0)
@@ -155,7 +155,7 @@ def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.nda
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
     """Return the matrix of a convolution (m, m), or (N, m, m): column j is the pulse, shifted to begin at sample j.
 
-    The pulse is that of all systems (w,), or one for each (N, w); m is the number of samples of the received signal. Luo and Duraiswami
+    All systems have one pulse (w,), or each has its own (N, w); m is the number of samples of the received signal. Luo and Duraiswami
     2011, eq. 6.2, for a pulse that begins at 0.
     """
     pulse = np.asarray(pulse, np.float64)

@@ -11,21 +11,21 @@ from ..certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ..devices import one_device
 from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
-from ..solvers.pixels.scalar import ENOUGH, FIRST_TRIAL, MOST_STEPS
+from ..solvers.pixels.scalar import FIRST_TRIAL, LARGEST_FINAL_KAPPA, MOST_STEPS
 from .engines import groups_on
 from .supports import descent_direction, recession_direction, solve_support
 
-# Up to this size the smallest eigenvalue of a dense Q is computed: 1 s.
-EIGENVALUES = 2000
-# Up to this size a dense linear programme takes half a second; one of 1000 takes 23 s.
-QUICK_PROGRAMME = 300
+# Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.
+MOST_EIGEN = 2000
+# Most unknowns of a linear programme that is quick: it takes half a second if Q is dense; one of 1000 takes 23 s.
+MOST_QUICK = 300
 SMALLEST_SUBNORMAL = float(np.finfo(float).smallest_subnormal)  # twice the rounding below float64's range
 # The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
 # the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
-TRIES = 20
-# An answer that implies its own support, and was found by a factorisation, is accepted if its κ is rounding, a few ulps of |Q||x|: for
-# x of 1e9 |h| float64 allows no smaller κ. If κ is above `SINGULAR`, Q is singular to rounding.
-ULPS, SINGULAR = 16 * 2.0**-52, 1e-3
+MOST_TRIES = 20
+# Largest κ of an answer that implies its own support and was found by a factorisation: the rounding, `ULPS` of |Q||x|, since for x of
+# 1e9 |h| float64 allows no smaller κ. If κ is above `LARGEST_REGULAR_KAPPA`, Q is singular to rounding.
+ULPS, LARGEST_REGULAR_KAPPA = 16 * 2.0**-52, 1e-3
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Programme:
         ``½ xᵀQx + hᵀx``.
     kappa, delta : arrays (N,), float64
         With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j| / √Q_jj``, and
-        at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound of the rounding of v and λ ≤ λ_min(Q), infinite where none
+        at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound on the rounding of v and λ ≤ λ_min(Q), infinite if no λ
         above 0 is known: no x is further than δ from the optimum.
     steps : array (N,), int32
     convex : bool or None
@@ -115,7 +115,7 @@ def nnqp(
     if steps < 1:
         raise MethodError(f"`steps` {steps}: must be at least 1")
     Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
-    # Powers of 2 less, so that no product leaves the range of numbers.
+    # Divided by powers of 2, so that no product leaves float64's range.
     size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
     Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
     least = least_curvature(Q)
@@ -170,7 +170,7 @@ def least_curvature(Q: Any) -> float | None:
     circles = float((2 * diagonal - sums * (1.0 + (len(diagonal) + 2.0) * UNIT_ROUNDOFF)).min())
     if circles > 0:
         return circles
-    if len(diagonal) > EIGENVALUES:
+    if len(diagonal) > MOST_EIGEN:
         return None
     Q = Q.toarray() if scipy.sparse.issparse(Q) else Q
     value, rounding = float(np.linalg.eigvalsh(Q)[0]), len(Q) * 2.3e-16 * float(np.trace(Q))
@@ -186,7 +186,7 @@ def solve_batch(
 
     The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian) it is right at
     once, where steps would have to carry the solution across the whole matrix. Where Q may be ``singular``, a linear programme decides
-    whether what is still unsolved has an optimum (`may_ask`).
+    whether a system that is still unsolved has an optimum (`may_ask`).
 
     Returns
     -------
@@ -228,8 +228,8 @@ def solve_batch(
 
 
 def may_ask(n: int, steps_made: int, most: int) -> bool:
-    """Return whether it is time for a linear programme: after the first steps if it is quick, else after the last, if it ends."""
-    return steps_made == min(FIRST_TRIAL, most) if n <= QUICK_PROGRAMME else steps_made == most and n <= EIGENVALUES
+    """Return whether a linear programme is due: after the first steps if it is quick, else after the last, if it is not too large."""
+    return steps_made == min(FIRST_TRIAL, most) if n <= MOST_QUICK else steps_made == most and n <= MOST_EIGEN
 
 
 def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
@@ -239,10 +239,10 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
     negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
     that implies its own support is the optimum, as nearly as rounding allows.
     """
-    if kappa_of(Q, h, x) <= ENOUGH:
+    if kappa_of(Q, h, x) <= LARGEST_FINAL_KAPPA:
         return x
     answer, diagonal, previous, is_factored = x, Q.diagonal(), np.empty(0, int), False
-    for _ in range(TRIES):
+    for _ in range(MOST_TRIES):
         P = np.flatnonzero(answer * diagonal > Q @ answer + h)
         unchanged = is_factored and len(P) == len(previous) and np.all(previous == P)
         if unchanged and is_optimal_to_rounding(Q, h, np.maximum(answer, 0.0)):
@@ -252,7 +252,7 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
             return None
         answer, previous = np.zeros_like(x), P
         answer[P] = values
-        if kappa_of(Q, h, answer) <= ENOUGH:
+        if kappa_of(Q, h, answer) <= LARGEST_FINAL_KAPPA:
             return np.maximum(answer, 0.0)
     return None
 
@@ -261,7 +261,7 @@ def is_optimal_to_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
     """Return whether κ is no larger than the rounding of x and its products explains, and x no larger than a regular Q allows."""
     lengths = np.sqrt(Q.diagonal())
     rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ULPS
-    return kappa_of(Q, h, x) <= min(SINGULAR, rounding / float((np.abs(h) / lengths).max()))
+    return kappa_of(Q, h, x) <= min(LARGEST_REGULAR_KAPPA, rounding / float((np.abs(h) / lengths).max()))
 
 
 def kappa_of(Q: Any, h: np.ndarray, x: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from ..problem import Problem, plan_problem
 from ..rescue import NO_TABLEAU
 from .pixels import all_bands, checked, numbered
 
-# Breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
+# Most breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
 MOST_FOR_EACH = 50
 
 
@@ -24,11 +24,11 @@ class Path:
     lambdas : array (K,), float64
         The breakpoints, descending: from the λ from which on all abundances are 0, to 0.
     abundances : array (K, p), float64
-        Abundances at each.
+        Abundances at each breakpoint.
     kappa : array (K,), float64
-        By how much the optimality conditions are violated there, relative to the lengths of endmember and pixel (`unmix.certificate`,
-        without the duality gap). An abundance counts as used where it is at a neighbouring breakpoint: violations are linear in λ, so
-        that between two breakpoints there are none that are larger.
+        Largest violation of the optimality conditions there, relative to the lengths of endmember and pixel (`unmix.certificate`,
+        without the duality gap). An abundance counts as used if it is at a neighbouring breakpoint: violations are linear in λ, so
+        none between two breakpoints is larger.
     delta : array (K,), float64
         No abundance at the breakpoint is further than this from the optimum for its λ, rounding included (`unmix.certificate`).
         It is infinite where the optimum is not unique.
@@ -83,7 +83,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     CubeError, LibraryError
         If shapes do not match, numbers are not finite, or an endmember's length is outside of 1e-30 to 1e30.
     MethodError
-        If a weight is not above 0, abundances are beyond the range of numbers, or the path does not end: endmembers depend on each
+        If a weight is not above 0, abundances are beyond float64's range, or the path does not end: endmembers depend on each
         other.
 
     Examples
@@ -104,7 +104,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     if w.shape != (p,) or not np.all((w > 0) & np.isfinite(w)):
         raise MethodError(f"`weights`: {w.size} numbers; there must be one above 0 for each of {p} endmembers")
     problem = plan_problem(numbered(E), *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
-    # A power of 2 less, so that squares of y stay within the range of numbers; abundances and λ scale with y, those of w against λ.
+    # Scaled by powers of 2, so that squares of y stay within float64's range; abundances and λ scale with y, and λ inversely with w.
     scale = 2.0 ** -int(np.frexp(np.abs(y).max())[1])
     heavy = 2.0 ** -int(np.frexp(w.max())[1])
     lambdas, A = breakpoints(problem, y * scale, w * heavy)
@@ -137,7 +137,7 @@ def breakpoints(problem: Problem, y: np.ndarray, w: np.ndarray) -> tuple[np.ndar
 
 
 def proved(problem: Problem, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the optimum for one λ and its δ, from abundances that are right but for rounding, of which 0 stays 0."""
+    """Return the optimum for one λ and its δ, from abundances that are right to rounding; abundances of 0 stay 0."""
     from ..devices import Line
     from ..solvers.pixels.active_set_extended import prove_pixels
     from ..solvers.pixels.cpu import Plan, Results, Stored
@@ -153,7 +153,7 @@ def proved(problem: Problem, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) 
 
 
 def violations(E: np.ndarray, y: np.ndarray, w: np.ndarray, lambdas: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return κ of the abundances A (K, p) at each λ, (K,), with those in use at the breakpoints before and after."""
+    """Return κ of the abundances A (K, p) at each λ, (K,), with endmembers that are in use at a neighbouring breakpoint."""
     V = (y - A @ E.T) @ E - lambdas[:, None] * w
     used = A > 0
     near = used.copy()

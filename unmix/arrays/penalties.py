@@ -8,10 +8,10 @@ import numpy as np
 from ..problem import Problem
 from .pixels import solve_pixels
 
-# Smallest λ tried, as a share of the one that makes all pixels 0; number of λ tried, and then between the neighbours of the best.
+# Smallest λ tried, as a share of the one that makes all pixels 0; number of λ tried, first, and then around the best.
 SMALLEST_TRIED_SHARE, COARSE, FINE = 1e-7, 15, 7
 # Largest residual without a penalty, in medians: a pixel with more is no mixture of the library and says nothing of λ.
-FOREIGN = 4.0
+LARGEST_RESIDUAL = 4.0
 
 
 class Trials:
@@ -20,10 +20,10 @@ class Trials:
     Parameters
     ----------
     problem : Problem
-        Of pixels in memory, without a penalty.
+        The problem of pixels in memory, without a penalty.
     Y : array (N, L), float64
     weights : array (p,), float64, or None
-        Of the endmembers; None is 1 for all.
+        Weights of the endmembers; None is 1 for all.
     threads : int, optional
     """
 
@@ -41,7 +41,7 @@ class Trials:
         return float(np.median((self.at(l1)[1] > 0).sum(axis=1))) if len(self.Y) else 0.0
 
     def sparse_from(self, count: int, l1: float) -> float | None:
-        """Return the λ above ``l1``, to 3 %, from which on the median pixel has at most ``count`` endmembers; None where none does."""
+        """Return the λ above ``l1``, to 3 %, from which on the median pixel has at most ``count`` endmembers; None if no λ does."""
         low, high = max(l1, self.highest * SMALLEST_TRIED_SHARE), self.highest
         if not (0 < low < high and self.median_count(high) <= count):
             return None
@@ -82,16 +82,16 @@ def by_risk(trials: Trials, noise: float) -> float:
     Returns
     -------
     float
-        To four digits, and to a tenth of its own size or so: the error is flat there. 0 where no penalty is better.
+        To four digits, and to a tenth of its own size or so: the error is flat there. 0 if the error is least without a penalty.
     """
     variance = noise / trials.Y.shape[1]
     left, A = trials.at(0.0)
-    own = left <= FOREIGN * np.median(left) if len(left) else np.zeros(0, bool)
-    if not own.any() or trials.highest <= 0 or not variance > 0:
+    mixtures = left <= LARGEST_RESIDUAL * np.median(left) if len(left) else np.zeros(0, bool)
+    if not mixtures.any() or trials.highest <= 0 or not variance > 0:
         return 0.0
 
     def risk(left: np.ndarray, A: np.ndarray) -> float:
-        return float((left[own] / variance + 2.0 * (A[own] > 0).sum(axis=1)).mean())
+        return float((left[mixtures] / variance + 2.0 * (A[mixtures] > 0).sum(axis=1)).mean())
 
     tried = np.geomspace(trials.highest * SMALLEST_TRIED_SHARE, trials.highest, COARSE)
     found = {float(l1): risk(*trials.at(float(l1))) for l1 in tried}
@@ -102,7 +102,7 @@ def by_risk(trials: Trials, noise: float) -> float:
 
 
 def by_discrepancy(trials: Trials, noise: float) -> float:
-    """Return the λ, right to one in a thousand, at which the median of ``|y − E a|²`` is the noise; 0 where it always is more.
+    """Return the λ, right to one in a thousand, at which the median of ``|y − E a|²`` is the noise; 0 if it is more for every λ.
 
     The arguments are those of `by_risk`.
     """
@@ -122,5 +122,5 @@ def by_discrepancy(trials: Trials, noise: float) -> float:
     return float(f"{np.sqrt(low * high):.4g}")
 
 
-# By name, how `l1` may be chosen.
+# The rules by which `l1` may be chosen, by name.
 RULES: dict[str, Callable[[Trials, float], float]] = {"auto": by_risk, "discrepancy": by_discrepancy}

@@ -19,7 +19,7 @@ from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
 
-PIXELS_PER_BLOCK = 16384
+PIXELS_PER_BLOCK = 16384  # at most
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Solution:
     Attributes
     ----------
     abundances : array (..., p), float64
-        For pcls what they lack to a sum of one is shade.
+        For pcls shade is one less their sum.
     rmse : array (...), float64
         ``sqrt(|y − E a|² / L)``.
     kappa, delta : arrays (...), float64
@@ -39,7 +39,7 @@ class Solution:
     valid : array (...), bool
         False where a pixel had a NaN or infinite band; its results are −9999.
     scale : array (...), float64, or None
-        What abundances were divided by, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
+        The divisor of the abundances, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
     """
 
     abundances: np.ndarray
@@ -75,15 +75,15 @@ def solve(
     method : {"ucls", "scls", "nnls", "fcls", "pcls"}
         The constraints.
     solver : str, optional
-        A key of `unmix.methods.SOLVERS`; default is the method's own.
+        A key of `unmix.methods.SOLVERS`; default is the first of the method.
     l1 : float, optional
-        For nnls: minimise ``½ |y − E a|² + λ wᵀa`` in place of the first term alone, λ this number: the larger, the fewer endmembers
-        and the smaller their abundances.
+        For nnls: minimise ``½ |y − E a|² + λ wᵀa`` in place of the first term alone; ``l1`` is λ: the larger, the fewer endmembers and
+        the smaller their abundances.
     l1_weights : array-like of shape (p,), optional
         The weights w, at least 0; default is 1.
     at_most : int, optional
         For nnls: the most endmembers of a pixel. Each answer is the optimum over those that the pixel has, to which κ and δ refer; no
-        exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` is their number. On the CPU alone.
+        exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.
     normalize : {"none", "sum", "length"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
         of each endmember for "length". They do not depend on a pixel's brightness.
@@ -156,7 +156,7 @@ def mesma(
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
     classes : sequence of p str
-        The class of each.
+        The class of each spectrum.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -167,8 +167,8 @@ def mesma(
     Returns
     -------
     Solution
-        ``abundances`` are 0 but for the spectra of the chosen model; what they lack to one is shade. ``kappa`` and ``delta`` are of the
-        model, whose optimum they prove; ``delta`` is infinite where another model of the level fits as well. ``steps`` is the number of
+        ``abundances`` are 0 but for the spectra of the chosen model; shade is one less their sum. ``kappa`` and ``delta`` prove the
+        optimum of that model; ``delta`` is infinite where another model of the level fits as well. ``steps`` is the number of
         spectra, 0 where shade alone is best or no model is within the limits.
 
     Raises
@@ -194,7 +194,7 @@ def mesma(
 
 
 def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels, in a type that is read, and endmembers in float64; raise `CubeError` or `LibraryError` where they do not fit."""
+    """Return pixels, in a type that is read, and endmembers in float64; raise `CubeError` or `LibraryError` if they do not match."""
     given_E, E = E, np.ascontiguousarray(E, dtype=np.float64)
     Y = np.asarray(Y)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
@@ -206,7 +206,7 @@ def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbered(E: np.ndarray) -> Endmembers:
-    """Return endmembers (L, p) that have no names but their numbers."""
+    """Return endmembers (L, p) that are named by their numbers."""
     return Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
 
 
@@ -217,7 +217,7 @@ def all_bands(L: int) -> Bands:
 
 def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: int | None) -> Solution:
     """Solve pixels (..., L) for the first p abundances of a problem."""
-    L = Y.shape[-1]  # of the problem there may be more (`unmix.problem.ridge`)
+    L = Y.shape[-1]  # the problem may have more bands (`unmix.problem.ridge`)
     pixels = Y.reshape(-1, L)
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)

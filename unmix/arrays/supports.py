@@ -10,15 +10,15 @@ import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
-# Up to this size a singular dense system is solved by its singular values: 1 s.
-SINGULAR = 1000
+# Most unknowns of a singular dense system that is solved by its singular values: 1 s.
+LARGEST_SINGULAR_SYSTEM = 1000
 # Most entries, and most products, of the reordered band of a sparse system that is factored: 1 GB, 10 s.
 MOST_IN_BAND, MOST_PRODUCTS = 2**27, 2**35
-# Steps of conjugate gradients for a sparse system with a wider band.
+# Most steps of conjugate gradients for a sparse system with a wider band.
 MOST_GRADIENTS = 2000
-# To find directions d with Qd = 0: what is added to the diagonal, relative to its largest entry; the number of solves; and the share of
+# To find directions d with Qd = 0: the addend to the diagonal, relative to its largest entry; the number of solves; and the share of
 # |Q||d| up to which Qd counts as zero: the rounding of long sums, and no more.
-RIDGE, TIMES, FLAT = 1e-8, 3, 1e-12
+RIDGE, SOLVES, FLAT = 1e-8, 3, 1e-12
 # Entries of a linear programme's answer, and its cost relative to h, count as zero up to this: a hundred times its tolerance.
 PROGRAMME_ROUNDING = 1e-8
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -36,7 +36,7 @@ def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tup
     try:
         solve = cholesky_solver(matrix)
     except scipy.linalg.LinAlgError:
-        if scipy.sparse.issparse(matrix) or len(P) > SINGULAR:
+        if scipy.sparse.issparse(matrix) or len(P) > LARGEST_SINGULAR_SYSTEM:
             return None, False
         return np.asarray(scipy.linalg.lstsq(matrix, -h[P], check_finite=False)[0]), False
     if solve is None:
@@ -48,7 +48,7 @@ def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tup
 def cholesky_solver(matrix: Any) -> Solve | None:
     """Return a function that solves with a symmetric matrix by its Cholesky factor; None if it is sparse and its band too wide.
 
-    `scipy.linalg.LinAlgError` if the matrix is not positive definite.
+    Raise `scipy.linalg.LinAlgError` if the matrix is not positive definite.
     """
     if not scipy.sparse.issparse(matrix):
         factor = scipy.linalg.cho_factor(matrix, check_finite=False)
@@ -84,7 +84,7 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
     """Return a direction ``d ≥ 0`` (n,), of length 1, along which the cost falls without end: ``Qd = 0``, to rounding, and ``hᵀd < 0``.
 
     Iterates x of an unbounded programme grow along such a direction. It is the part of x in the null space of Q, which multiplication
-    by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x shows none.
+    by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x does not show such a direction.
     """
     P = np.flatnonzero(x > 0)
     if len(P) == 0 or not np.isfinite(x).all():
@@ -97,7 +97,7 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
     except scipy.linalg.LinAlgError:
         return None
     part = x[P] / np.linalg.norm(x[P])
-    for _ in range(TIMES):
+    for _ in range(SOLVES):
         part = ridge * (
             solve(part) if solve is not None else conjugate_gradients(matrix + ridge * eye, part, part / ridge)
         )
@@ -107,9 +107,9 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
 
 
 def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
-    """Return what `descent_direction` does, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d ≤ 1; None if there is none.
+    """Return a direction like that of `descent_direction`, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d ≤ 1.
 
-    It finds a direction wherever there is one, but costs as much as a dense solve or more.
+    Return None if no such direction exists. The programme costs as much as a dense solve or more.
     """
     lengths = np.sqrt(Q.diagonal())
     by_length = scipy.sparse.diags(1.0 / lengths)
@@ -123,7 +123,7 @@ def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
         return None
     P = np.flatnonzero(found.x > PROGRAMME_ROUNDING)
     part = found.x[P]
-    if len(P) <= SINGULAR:  # to the last digit: only what lies in the null space
+    if len(P) <= LARGEST_SINGULAR_SYSTEM:  # to the last digit: the projection onto the null space
         matrix = unit[P][:, P]
         values, vectors = np.linalg.eigh(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix)
         flat = vectors[:, values <= FLAT * len(P)]
@@ -134,7 +134,7 @@ def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
 
 
 def way_down(Q: Any, h: np.ndarray, direction: np.ndarray) -> np.ndarray | None:
-    """Return a direction at length 1, if ``Qd`` is zero to rounding and ``hᵀd`` below it; else None."""
+    """Return a direction at length 1, if ``Qd`` is zero to rounding and ``hᵀd`` is negative; else None."""
     length = float(np.linalg.norm(direction))
     if not 0.0 < length < np.inf:
         return None

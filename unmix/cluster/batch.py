@@ -48,7 +48,7 @@ def batch(
         started on this machine, and nobody else can connect to them.
     tls_ca, tls_cert, tls_key : path-like, optional
         For a scheduler with TLS, in PEM: the authority that signed its certificate, and our own certificate and key. Default
-        is what Dask's own configuration names.
+        is Dask's own configuration.
     workers : int, optional
         How many workers to start on this machine; default is one for each GPU, or one.
     dashboard : int, optional
@@ -68,7 +68,7 @@ def batch(
     ------
     cube : Path
     result : dict, UnmixError or MemoryError
-        What `unmix.run` returns, or the error of a scene that failed; in the order in which the scenes end.
+        The result of `unmix.run`, or the error of a scene that failed; in the order in which the scenes end.
 
     Raises
     ------

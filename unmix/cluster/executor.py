@@ -31,11 +31,11 @@ from ..scene.sample import warn_of_fill
 from ..summary import Summary
 from . import worker
 from .connection import dashboard_of
-from .scheduling import EACH, LOOK, WorkerPool
+from .scheduling import LOOK, UNITS_A_WORKER, WorkerPool
 
 log = logging.getLogger("unmix")
-FETCHING = 5.0  # seconds that a result may take to arrive before it is asked for again
-MOST_SCENES = 64
+FETCH_SECONDS = 5.0  # seconds that a result may take to arrive before it is asked for again
+MOST_SCENES = 64  # at a time, each in a thread
 
 
 class ClusterExecutor:
@@ -126,10 +126,10 @@ class ClusterExecutor:
     @property
     def scenes_at_once(self) -> int:
         """Return how many scenes keep every worker busy, even small ones of which some are just beginning or ending."""
-        return min(MOST_SCENES, EACH * max(1, len(self.pool.workers)) + 1)
+        return min(MOST_SCENES, UNITS_A_WORKER * max(1, len(self.pool.workers)) + 1)
 
     def task(self, scene: Cube, problem: Problem | None = None, outputs: Outputs | None = None) -> worker.SceneTask:
-        """Return what workers need to know about a scene."""
+        """Return the task of a scene, as workers take it."""
         rasters = outputs.rasters if outputs is not None else {}
         lock = (str(outputs.lock.path.absolute()), outputs.lock.key) if outputs is not None else ("", "")
         maps = {
@@ -159,7 +159,7 @@ class ClusterExecutor:
         Raises
         ------
         DeviceError
-            Where every worker that took the work died, or it failed in a way that is no error of `unmix.errors`.
+            Where every worker that took the work died, or the work failed with an error that is not of `unmix.errors`.
         UnmixError
             Where the work failed on the worker with such an error.
         """
@@ -172,7 +172,7 @@ class ClusterExecutor:
                     raise error
                 if error is not None:
                     break
-                result = future.result(timeout=FETCHING)
+                result = future.result(timeout=FETCH_SECONDS)
         if result is not None:
             return result
         if isinstance(error, KilledWorker):
@@ -189,11 +189,11 @@ class ClusterExecutor:
         raise DeviceError(f"{work}: a worker failed: {type(error).__name__}: {error}")
 
     def path(self, problem: Problem, samples: int) -> str | None:
-        """Return None: each worker's GPU decides."""
+        """Return None: each worker decides by its GPU how pixels are searched."""
         return None
 
     def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
-        """See `unmix.cluster.worker.extract_endmembers`."""
+        """Extract the endmembers on a worker; see `unmix.cluster.worker.extract_endmembers`."""
         warn_of_fill(to_extract_from(scene), used, nodata)  # as the extraction does; workers log errors only
         task = self.task(scene)
         while True:
@@ -217,7 +217,7 @@ class ClusterExecutor:
         lines = max(1, self.unit_bytes // bytes_per_line(scene))
         lines += -lines % min(scene.lines_together, scene.lines)
         inflated = getattr(scene, "scratch", None) is not None
-        return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), EACH)
+        return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), UNITS_A_WORKER)
 
     def solve(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import DeviceError, UnmixError
 
 # Units that a worker has at a time: one to work on, and one to start as soon as that is done.
-EACH = 2
+UNITS_A_WORKER = 2
 # Seconds to wait for a first worker, and between two looks at the scheduler.
 WORKER_SECONDS, LOOK = 600, 0.5
 # Seconds for which all workers may be ones whose devices failed: one may just be restarting.
@@ -28,7 +28,7 @@ class Stopping(UnmixError):
 
 
 class WorkerPool:
-    """The workers of a cluster: the next unit goes to the one with the fewest units, and none has more than `EACH`.
+    """The workers of a cluster: the next unit goes to the one with the fewest units, and none has more than `UNITS_A_WORKER`.
 
     A thread of its own asks the scheduler twice a second which workers it has, so that no other thread waits for the answer
     while it holds the lock.
@@ -117,7 +117,7 @@ class WorkerPool:
             while True:
                 self.check()
                 address = min(self.workers, key=lambda worker: self.units_held.get(worker, 0), default=None)
-                if address is not None and self.units_held.get(address, 0) < EACH:
+                if address is not None and self.units_held.get(address, 0) < UNITS_A_WORKER:
                     self.units_held[address] = self.units_held.get(address, 0) + 1
                     return address
                 if not waiting:

@@ -58,7 +58,7 @@ class SceneTask:
     Attributes
     ----------
     cube : str
-        Its absolute path, on a file system that all workers see.
+        The absolute path of the scene, on a file system that all workers see.
     options : Options
         Without a library: the endmembers are in the problem.
     problem : Problem or None
@@ -68,7 +68,7 @@ class SceneTask:
     lock : (str, str)
         The path and the key of the lock that the run holds; every scene and every run has another key.
     version : str
-        Of the unmix that sends the task.
+        Version of the unmix that sends the task.
     """
 
     cube: str
@@ -96,7 +96,7 @@ class WorkerState:
         self.lock = threading.Lock()  # one unit at a time: it uses all threads and the whole device
         self.chosen: tuple[str, int] | None = None
         self.machine: Device | None = None
-        self.key = ""  # of the lock of the run whose scene is open
+        self.key = ""  # key of the lock of the run whose scene is open
         self.open: Any = ()  # that scene, its plan, and slots on the device
 
     def device_of(self, device: str, threads: int) -> Device:
@@ -125,7 +125,7 @@ class WorkerState:
         return machine, *self.open
 
     def close_device(self) -> None:
-        """Close the device and what is open on it: it failed, or another device is wanted."""
+        """Close the device and the scene on it: it failed, or another device is wanted."""
         machine, self.machine, self.key, self.open = self.machine, None, "", ()
         if machine is not None:
             machine.close()

@@ -1,1 +1,1 @@
-"""From files to files: a module or a folder for each command."""
+"""The commands that read files and write files: a module or a folder for each."""

@@ -37,7 +37,7 @@ TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
 # Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
 # Bands chosen by default without a target.
-COUNT = 10
+DEFAULT_COUNT = 10
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Spectra:
     X : array (N, K), or None without a target, for a cube
     covariance : array (K, K), where there is no X
     bands : array (K,) of int
-        Their numbers in the file, from 1.
+        Numbers of the bands in the file, from 1.
     wavelengths : array (K,) or None
-        In nm.
+        Wavelengths of the bands, nm.
     stem : Path
         The beginning of the outputs' names.
     names : tuple of str or None
-        Of the samples.
+        Names of the samples.
     inputs : list
         The files that the spectra come from (`unmix.outputs.names.inputs_of`).
     watch : Watch or None
@@ -123,7 +123,7 @@ def bands_of(
         if covariance is None:
             assert spectra.X is not None
             covariance = np.cov(spectra.X, rowvar=False, bias=True)
-        selection = least_collinear(np.atleast_2d(covariance), COUNT if most is None else most, device, threads)
+        selection = least_collinear(np.atleast_2d(covariance), DEFAULT_COUNT if most is None else most, device, threads)
     else:
         assert spectra.X is not None
         try:
@@ -144,7 +144,7 @@ def bands_of(
             files[f"{stem}_curve.png"] = picture
     if spectra.watch is not None:
         spectra.watch.check()
-    has_ours = says_unmix(Path(f"{stem}_bands.json"))  # which speaks for the curve too
+    has_ours = says_unmix(Path(f"{stem}_bands.json"))  # if unmix wrote this file, it wrote the curve too
     written = write_whole(
         {Path(name): content for name, content in files.items()}, overwrite, recognise=lambda _: has_ours
     )
@@ -206,7 +206,7 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
     if is_csv and all(map(is_number, next((row for _, row in rows_of(path)), [""]))):
         rows = numeric_rows(path)
         axis = np.array([float(cell) for cell in rows[0]])
-        if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # hardly a spectrum rises at every band
+        if len(axis) > 2 and axis[0] > 0 and np.all(np.diff(axis) > 0):  # hardly any spectrum rises at every band
             log.info(f"{path}: its first row is read as wavelengths")
             waves, rows = nanometres(axis, ""), rows[1:]
         X = np.array([[float(cell) for cell in row] for row in rows]).reshape(len(rows), len(axis))

@@ -1,4 +1,4 @@
-"""`check`: find what would make a run wrong, from headers and a sample of pixels, before the run."""
+"""`check`: find faults that would make a run wrong, from headers and a sample of pixels, before the run."""
 
 import os
 import time
@@ -32,16 +32,16 @@ from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
 
-# Bytes of memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
-BASELINE = 170 * 2**20
-TIMED_PIXELS = 4096
-# Endmembers that number this share of the bands, or of the pixels, or more are too many.
-CROWD = 0.8
+# Memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
+BASELINE_BYTES = 170 * 2**20
+TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
+# Share of the bands, or of the pixels, from which on the endmembers are too many.
+CROWDED_SHARE = 0.8
 
 
 @dataclass
 class Findings:
-    """What a check has found of a scene.
+    """The findings of a check of one scene.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Findings:
         ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
         not what is wanted; info is no fault.
     facts : dict
-        The numbers behind them.
+        The numbers that the findings rest on.
     """
 
     scene: Cube
@@ -223,7 +223,7 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
 
 
 def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Findings) -> list[Endmembers]:
-    """Return the library whose spectra may be named, if one is given; a finding where it cannot be read or resampled."""
+    """Return the library ``names``, if it is given; add a finding if it cannot be read or resampled."""
     try:
         return rest_of(names, None, {}, None, findings.scene, findings.used)
     except LibraryError as error:
@@ -281,7 +281,7 @@ def check_fit(
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
     relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
-    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels that have to sum to one
+    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels whose abundances must sum to one exceed it
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
     summary, names, abundances = Summary(), library.names, best.abundances
@@ -307,7 +307,7 @@ def check_what_is_missing(
     path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], library: Endmembers, threads: int | None,
     findings: Findings,
 ) -> None:  # fmt: skip
-    """Report what unconstrained answers of some pixels say of the endmembers, and what these lack; see `unmix.runs.missing`."""
+    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
     scene, used, facts = findings.scene, findings.used, findings.facts
     sample = usable(Sample.read(scene, used, findings.nodata), library.matrix) if fits_look(library.matrix) else None
     if sample is None or findings.has_error:
@@ -333,7 +333,7 @@ def check_what_is_missing(
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
     """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
     for count, noun in ((L, "band"), (round(pixels), "pixel")):
-        if p > 1 and 0 < count <= p / CROWD:
+        if p > 1 and 0 < count <= p / CROWDED_SHARE:
             why, how = "each pixel could be an endmember of its own", ""
             if noun == "band":
                 why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
@@ -356,7 +356,7 @@ def estimate_cost(
     p = 10 if library is None else len(library.names)
     if library is not None and not findings.has_error:
         pixels = some_pixels(scene, findings.used, findings.nodata)
-        for some in (pixels[:16], pixels):  # the first compiles
+        for some in (pixels[:16], pixels):  # the first call compiles
             began = time.perf_counter()
             solve(some, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
         solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
@@ -369,8 +369,8 @@ def estimate_cost(
         findings.error("memory", str(error))
         return
     held = block_plan.slots * block_plan.lines_per_block * line
-    facts["memory_expected"] = held + BASELINE
-    findings.info("cost", f"{text}; about {(held + BASELINE) / 2**20:.0f} MiB of memory")
+    facts["memory_expected"] = held + BASELINE_BYTES
+    findings.info("cost", f"{text}; about {(held + BASELINE_BYTES) / 2**20:.0f} MiB of memory")
 
 
 def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:

@@ -53,7 +53,7 @@ USUALLY = "which takes 10 to 25 s, longer where other programs use the processor
 
 
 def _state_of(file: Path) -> tuple[int, int, int]:
-    """Return what changes when a file is written or replaced: its time, its size and its inode."""
+    """Return the facts that change when a file is written or replaced: time, size and inode."""
     status = os.stat(file)
     return status.st_mtime_ns, status.st_size, status.st_ino
 
@@ -351,7 +351,7 @@ class Store:
         return Path(self.sources or "", name), held
 
     def load(self, key: Any) -> Any:
-        """Return what was saved under a key, or None where it is not there, or not as it was written."""
+        """Return the object that was saved under a key, or None if it is missing, or not as it was written."""
         if self.sources is None:
             return None
         path, held = self.path_of(key)

@@ -42,7 +42,7 @@ class CudaGraph:
         self.done(self.driver.cuGraphExecDestroy(self.graph))
 
     def done(self, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what a driver call returned, without its status.
+        """Return the results of a driver call, without its status.
 
         Raises
         ------

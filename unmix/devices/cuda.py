@@ -290,7 +290,7 @@ class DeviceSlot:
 
     @staticmethod
     def case_of(slot: Slot) -> tuple[Any, ...]:
-        """Return what the calls depend on: shape and address of the stored values."""
+        """Return the shape and address of the stored values, which the calls depend on."""
         assert slot.raw is not None
         return slot.raw.shape, slot.raw.ctypes.data
 

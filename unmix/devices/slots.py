@@ -16,11 +16,11 @@ class Line:
     """One line of a block: number of samples, number of stored bytes, and whether the residual is wanted.
 
     ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is that
-    of the stored values. ``home`` names the results that are always copied back from a GPU. If ``counted`` is a δ, a GPU may count
-    for `unmix.summary.Summary`; the other results are then copied back only for blocks with a pixel whose δ is above it
-    or whose κ is not certified. Such a GPU also makes the integers of results that are stored as such: ``steps`` has their step and
-    offset (`unmix.steps`), by name. Where abundances become fractions, ``normalization`` says how: they are float64 then, and a GPU
-    that counts makes the fractions, and counts these.
+    of the stored values. ``home`` names the results that are always copied back from a GPU. ``counted`` is the δ above which a GPU
+    that computes the `unmix.summary.Summary` itself copies back the other results of a block, too, as it does where κ is not
+    certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step and offset of results that are stored
+    as integers (`unmix.steps`), by name. ``normalization`` turns abundances into fractions, if it is given: they are float64 then,
+    and a GPU that computes the summary makes the fractions.
     """
 
     samples: int
@@ -88,7 +88,7 @@ class Slot:
     results : dict of arrays
         The part of ``full`` that belongs to the block.
     ticket : object
-        What the device waits for in ``wait``.
+        Handed to ``wait``: the work that the device waits for.
     counts : Counts or None
         Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it has all
         results. None where the host counts everything.
@@ -129,7 +129,7 @@ class Device(Protocol):
     ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else); ``stages`` returns
     the seconds that the device's own clock measured since the last call, by the names of `unmix.pipeline.Seconds`; ``close``
     releases everything. ``count`` is the number of devices that work in parallel; ``path`` returns how pixels are
-    searched, for lines of so many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
+    searched, for lines of that many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
     """
 
     name: str

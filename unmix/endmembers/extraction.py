@@ -47,7 +47,7 @@ MOST_ENDMEMBERS_COUNTED = 30
 
 
 class Begun(NamedTuple):
-    """What an extraction begins with: pixels, their moments, how many endmembers, the counts if these say it, the outliers' record."""
+    """The input of an extraction: pixels, their moments, number of endmembers, the counts it comes from, the outliers' record."""
 
     passes: Passes
     moments: Moments
@@ -71,7 +71,7 @@ class Begun(NamedTuple):
         return cls(Passes(scenes, budget, threads or cores(), made), found, p, counts, left_out)
 
     def extracted(self, extract: Callable[..., Any], seed: int, *arguments: Any, **options: Any) -> Any:
-        """Return what an algorithm finds; `CubeError` where there is no room for its scratch file."""
+        """Return the result of an algorithm; `CubeError` if there is no room for its scratch file."""
         try:
             return extract(self.moments, self.p, seed, self.passes.budget // 2, self.passes, *arguments, **options)
         except OSError as error:

@@ -63,7 +63,7 @@ class Simplex:
     use: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, float | int]:
-        """Return what ``run.json`` has of it."""
+        """Return the entry for ``run.json``."""
         return {name: getattr(self, name) for name in ("omega", "log_volume", "exchanges", "starts", "agree")}
 
 

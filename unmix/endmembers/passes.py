@@ -198,7 +198,7 @@ def refuse_units(scenes: Sequence[Scene], parts: Sequence[Moments]) -> None:
 
 
 def named(scenes: Sequence[Scene]) -> str:
-    """Return what messages about some scenes begin with."""
+    """Return the beginning of messages about some scenes: their names."""
     return str(scenes[0].cube.path) if len(scenes) == 1 else f"{len(scenes)} scenes, {scenes[0].cube.path} first"
 
 

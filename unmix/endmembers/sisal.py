@@ -38,8 +38,8 @@ MOST_FIRST_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 100
 NEAR = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
 OUTSIDE = 0.3
-# Steps at each smoothing, and the decrease by which a step is the last.
-MOST_STEPS, ENOUGH = 60, 1e-13
+# Most steps at each smoothing, which end where the expected decrease, relative to the value, is below the second.
+MOST_STEPS, LEAST_DECREASE = 60, 1e-13
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Enclosing:
     spectra : array (L, p), float64
         Its corners.
     value : float
-        What is minimised, without smoothing, for components divided by their deviations.
+        The minimum, without smoothing, for components divided by their deviations.
     tau : float
         The price of a coordinate below 0.
     below : float
@@ -76,7 +76,7 @@ class Enclosing:
     is_flat: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``run.json`` has of it."""
+        """Return the entry for ``run.json``."""
         names = ("value", "tau", "below", "decrement", "steps")
         return {name: getattr(self, name) for name in names} | ({"flat": True} if self.is_flat else {})
 
@@ -132,7 +132,7 @@ class Pixels:
     points : Points
         The components of all pixels.
     deviations : array (p − 1,)
-        What they are divided by.
+        Divisors of the components.
     every : int
         One of ``every`` pixels counts.
     threads : int
@@ -197,7 +197,7 @@ def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np
     while True:
         for _ in range(MOST_STEPS):
             value, step, decrease = newton_step(Q, pixels, tau, smoothing)
-            if decrease <= ENOUGH * max(1.0, abs(value)):
+            if decrease <= LEAST_DECREASE * max(1.0, abs(value)):
                 break
             moved = along_step(Q, T @ step.reshape(p - 1, p), value, decrease, pixels, tau, smoothing)
             if moved is None:

@@ -71,9 +71,9 @@ def add_products(rows, second):
 
 @compiled
 def subtract_before(rows, valid, last):
-    """Subtract from each of `STRETCH` pixels the one before, from the back; ``last`` is the one before the first, and then the last.
+    """Replace each of `STRETCH` pixels by its difference from the pixel before it; return how many differences are not zero.
 
-    A difference with a pixel that is not valid, and that of equal pixels, becomes 0. Return how many do not.
+    A difference is zero if either pixel is not valid or both are equal. ``last[0]`` is the pixel before the stretch, then its last one.
     """
     L, pairs = rows.shape[1], 0
     for b in range(L):
@@ -165,8 +165,8 @@ def stored_of(bands: Bands, nodata: float | None) -> Stored:
 def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
-    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if there are so many bands that their second
-    moment does not fit in memory.
+    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if the second moment
+    of all bands does not fit in memory.
     """
     L = len(bands.index)
     size = 8 * L * L

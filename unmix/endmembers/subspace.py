@@ -15,7 +15,7 @@ FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return what share of each spectrum's length, E (L, N), lies outside of a scene's signal subspace, (N,): from 0, inside, to 1.
+    """Return the share of each spectrum's length, E (L, N), that lies outside of a scene's signal subspace, (N,): from 0, inside, to 1.
 
     That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of the scene's
     mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the bands' space: every distance

@@ -61,7 +61,7 @@ def header_beside(path: Path) -> Path | None:
 def spectral_fields(
     fields: dict[str, str], bands: int, dtype: np.dtype, header: Path, problems: list[str]
 ) -> dict[str, Any]:
-    """Return what a header says about the bands and their values; the keys are attributes of `unmix.io.cube.Cube`."""
+    """Return the facts in a header about the bands and their values; the keys are attributes of `unmix.io.cube.Cube`."""
     waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
     if waves is None and (waves := axis_in_names(fields, bands)) is not None:

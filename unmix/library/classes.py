@@ -96,7 +96,7 @@ class ClassSums:
     rest_is_shade : bool
         Whether shade is no endmember, but what the sum lacks to one.
     weights : tuple of floats, optional
-        What each abundance is multiplied with before it is summed, where fractions are: the last of the bands is the scale then, no
+        Factor of each abundance in sums of fractions: the last of the bands is the scale then, no
         band is shade, and a pixel without any light has sums 0.
     """
 

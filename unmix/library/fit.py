@@ -30,9 +30,9 @@ EQUAL = 0.1
 FINER = 0.5
 # Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
-# A library of so many channels is a spectrometer's, whose spacing changes little by little; two neighbours that are further apart than
-# this many times the median of the next ones on either side have a gap between them. Nothing in ordinary libraries is above 1.5 but
-# channels that were left out for water vapour, at 6 to 26.
+# A library of at least `SPECTROMETER` channels is a spectrometer's, whose spacing changes little by little: neighbours farther apart
+# than `GAP` times the median of the `SIDE` next spacings on either side have a gap between them. Nothing in ordinary libraries is
+# above 1.5 but channels that were left out for water vapour, at 6 to 26.
 SPECTROMETER, GAP, SIDE = 20, 5.0, 5
 # A run of fewer ascending bands is not a spectrometer of its own: the bands are then taken to be in no order.
 SHORTEST_RUN = 4

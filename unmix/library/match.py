@@ -223,7 +223,7 @@ def within(found: Sequence[Sequence[Match]], limit: float) -> list[list[Match]]:
 
 
 def names_of(found: Sequence[Sequence[Match]], own: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return a name for each spectrum: that of its match, ``A or B`` where that is ambiguous, its own without one; each once."""
+    """Return distinct names for spectra: that of the match, ``A or B`` if the match is ambiguous, or ``own`` without a match."""
     return each_once(
         [
             own[i] if not one else f"{one[0].name} or {one[1].name}" if is_ambiguous(one) else one[0].name

@@ -41,7 +41,7 @@ class MapType:
         return self.offset, self.offset + self.step * MOST_STEPS
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
-        """Return what stored integers stand for; see `values_of`."""
+        """Return the values of stored integers; see `values_of`."""
         return values_of(stored, self.step, self.offset, self.blank)
 
     def header(self, bands: int) -> dict[str, str | list[str]]:
@@ -87,12 +87,12 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
 
 
 def blank_of(name: str) -> float:
-    """Return what stands for no data in a map as it is read."""
+    """Return the nodata value of a map as it is read."""
     return type_of(name).blank
 
 
 class Values:
-    """The values of a map that is being written, (lines, bands, samples): what is asked for is decoded."""
+    """The values of a map that is being written, (lines, bands, samples), decoded when indexed."""
 
     def __init__(self, stored: np.ndarray, map_type: MapType) -> None:
         self.stored, self.map_type, self.shape = stored, map_type, stored.shape

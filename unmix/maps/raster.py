@@ -64,7 +64,7 @@ class Raster:
         return self.map_type.dtype.itemsize * self.bands * self.samples
 
     def stored(self) -> np.ndarray:
-        """Return what is written, as it is stored, as a memory map (lines, bands, samples)."""
+        """Return the stored values as a memory map (lines, bands, samples)."""
         return np.memmap(self.path, self.map_type.dtype, "r", shape=(self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:

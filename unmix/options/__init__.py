@@ -45,13 +45,13 @@ AS_GIVEN = tuple(
     name for name, one in settings_of(RunSettings).items()
     if one.affects in ("values", "outputs") and name not in ALWAYS_REQUESTED + IN_ANOTHER_FORM
 )  # fmt: skip
-# The options that a method brings with it where they are not given.
+# Defaults of these options where a method is given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
-# The method of a run without one whose scene shows how bright its materials are.
+# Options of a run without a method whose scene shows how bright its materials are.
 METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
-# In place of the path of a library that has none.
+# Recorded as the path of a library that is passed as an object.
 IN_MEMORY = "(a library in memory: name it)"
-# Letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
+# Most letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
 LONGEST_TAG = 1000
 # Options that do not affect the maps; `choice` and `reading` are recorded separately.
 NOT_RECORDED = (*names_where(RunSettings, affects="nothing"), "choice", "reading", "left_open")

@@ -1,4 +1,4 @@
-"""Which options contradict each other, by what they are about."""
+"""Refuse options that contradict each other, a function for each subject."""
 
 import math
 from collections.abc import Mapping
@@ -96,13 +96,13 @@ def refuse_without_library(given: Mapping[str, Any]) -> None:
 
 
 def refuse_names(options: "Options") -> None:
-    """Refuse a library for what is missing where nothing looks for it."""
+    """Raise if `names` is combined with an option that does not look for missing spectra."""
     if options.names is not None and (options.choice or options.l1 is not None or options.l21 is not None):
         raise MethodError("`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`")
 
 
 def refuse_sums(options: "Options") -> None:
-    """Refuse what is made of sums by class without them."""
+    """Raise if `by` is unknown, or an option that needs sums by class comes without it."""
     if options.by not in (None, "class"):
         raise MethodError(f"`by` '{options.by}': there is only class")
     if options.shade_normalize and options.by is None:
@@ -112,7 +112,7 @@ def refuse_sums(options: "Options") -> None:
 
 
 def refuse_fractions(options: "Options") -> None:
-    """Refuse fractions of what sums to one already, and those that are taken twice."""
+    """Raise if `normalize` is combined with a method that sums to one, or would divide twice."""
     refuse_normalization(options.method_spec, str(options.normalize))
     if options.normalize == "none":
         return
@@ -125,7 +125,7 @@ def refuse_fractions(options: "Options") -> None:
 
 
 def refuse_noise(options: "Options") -> None:
-    """Refuse noise that nothing uses, and what needs noise without it."""
+    """Raise if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
     chooses = isinstance(options.l1, str) or isinstance(options.l21, str)
     uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or chooses
     if options.noise != "auto" and not uses:
@@ -141,7 +141,7 @@ def refuse_noise(options: "Options") -> None:
 
 
 def refuse_draws(options: "Options") -> None:
-    """Refuse draws that cannot be made."""
+    """Raise if `monte_carlo` or `draw_spectra` are invalid, or combined with an option that rules them out."""
     if options.draw_spectra is not None and options.monte_carlo is None:
         raise MethodError("`draw_spectra` is the size of a draw; add `monte_carlo`")
     if options.monte_carlo is not None and not options.solver_spec.exact:
@@ -152,11 +152,11 @@ def refuse_draws(options: "Options") -> None:
         raise MethodError("`monte_carlo` is for sums by class; add `by` class")
     if options.monte_carlo and options.choice is not None:
         raise MethodError("`monte_carlo`: not for mesma, which tries all models; use `uncertainty`, or `unmix run`")
-    _ = options.draw_choice  # which refuses numbers out of range
+    _ = options.draw_choice  # raises if a number is out of range
 
 
 def refuse_models(options: "Options") -> None:
-    """Refuse what says nothing of MESMA, and what is of MESMA alone."""
+    """Raise if an option is given that MESMA ignores, or MESMA's options elsewhere."""
     if options.noise != "auto" and options.choice is not None:
         raise MethodError("`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`")
     if options.within is not None and not (options.uncertainty and options.choice is not None):
@@ -168,7 +168,7 @@ def refuse_models(options: "Options") -> None:
 
 
 def refuse_ties(options: "Options") -> None:
-    """Refuse what windows of wavelengths cannot be tied for."""
+    """Raise if `tie` is combined with an option that needs the bands as they are."""
     if options.reading.tie is None:
         return
     if options.endmembers is None:
@@ -185,7 +185,7 @@ def refuse_ties(options: "Options") -> None:
 
 
 def refuse_sparse(options: "Options") -> None:
-    """Refuse a penalty that there cannot be, and what does not know of it."""
+    """Raise if `l1` is invalid, or combined with an option that ignores it."""
     if options.l1_weights is not None and options.l1 is None:
         raise MethodError("`l1_weights` are the weights of `l1`, which is not given")
     if options.l1 is None:
@@ -200,7 +200,7 @@ def refuse_sparse(options: "Options") -> None:
 
 
 def refuse_rows(options: "Options") -> None:
-    """Refuse a penalty on rows that there cannot be, and what does not know of it."""
+    """Raise if `l21` is invalid, or combined with an option that ignores it."""
     if options.l21 is None:
         return
     if isinstance(options.l21, str) and options.l21 != "auto":
@@ -240,7 +240,7 @@ def refuse_many(options: "Options") -> None:
 
 
 def refuse_pictures(options: "Options") -> None:
-    """Refuse colours of a picture that is not made."""
+    """Raise if `rgb` is given without the browse image, or with `top`."""
     if options.rgb is not None and not options.browse:
         raise MethodError("`rgb` chooses the colours of the browse image, which is not to be written")
     if options.rgb is not None and options.top is not None:

@@ -50,7 +50,7 @@ def listed(folder: Path, stem: str) -> list[str]:
 
 
 def parts_of(suffixes: Sequence[str], maps: Iterable[str] = ()) -> list[str]:
-    """Return what follows the stem, before ``.part``, in the names of the work files of a run with these outputs.
+    """Return the suffixes, before ``.part``, of the work files of a run with these outputs.
 
     These are all suffixes of the same maps, and of further ``maps``: maps of every format are first written as ENVI files.
     """

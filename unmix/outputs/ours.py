@@ -26,7 +26,7 @@ DATA = (".img", ".sli", ".lib")
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Return what a file is known by, whatever its name; inodes alone are used again, at once by some file systems."""
+    """Return the identity of a file under any name; inodes alone are used again, at once by some file systems."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -48,7 +48,7 @@ def replaceable(
     overwrite : bool
         Whether the user allows to replace those that unmix wrote.
     elsewhere : str
-        What to use in order to write elsewhere: "`out_dir`", "another name".
+        The way to write elsewhere, for messages: "`out_dir`", "another name".
     recognise : callable
         Whether a file that does not say who wrote it may be replaced nevertheless: the command knows its own, or the user named it.
     allowing : str

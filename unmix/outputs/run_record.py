@@ -71,7 +71,7 @@ def normalize_of(report: dict[str, Any]) -> str:
 def believing(path: Path, advice: str = "") -> Iterator[None]:
     """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`.
 
-    What NumPy says of sizes that such values make too large is no message for users.
+    NumPy's own messages about sizes that such values make too large would not help users.
     """
     import numpy as np  # which `--config` does without
 
@@ -95,7 +95,7 @@ def schema_for(record: Any) -> dict[str, Any]:
 
 
 def fault_of(value: Any, rule: dict[str, Any], where: str = "") -> str | None:
-    """Return what is wrong with a value by a rule of JSON Schema, with its place; None where nothing is."""
+    """Return the fault of a value by a rule of JSON Schema, with its place; None without a fault."""
     kinds = rule.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     shown, name = repr(value)[:40], where or "the record"
@@ -120,7 +120,7 @@ def fault_of(value: Any, rule: dict[str, Any], where: str = "") -> str | None:
 
 
 def fault_within(value: dict[str, Any], rule: dict[str, Any], where: str) -> str | None:
-    """Return what is wrong with the keys of an object and what they hold; see `fault_of`."""
+    """Return the fault of the keys of an object or of their values; see `fault_of`."""
     own, others, names = (
         rule.get("properties", {}),
         rule.get("additionalProperties", True),
@@ -146,7 +146,7 @@ def is_of(value: Any, kind: str) -> bool:
 
 
 def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | None:
-    """Return what is wrong anywhere in a record: values that JSON can hold, but that no run writes and no number or file name is.
+    """Return the first fault anywhere in a record: values that JSON can hold, but that no run writes and no number or file name is.
 
     Numbers have to be ``finite`` in a record, not in a journal.
     """

@@ -40,7 +40,7 @@ def row_of(state: State, beside: Path, folder: Path, with_picture: bool) -> tupl
 
 
 def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
-    """Return what a row says of a finished run: what it is sorted by, and what is shown."""
+    """Return the cells of a finished run's row: for each the key to sort by, and the text."""
     pixels = {name: int(count) for name, count in report["pixels"].items()}
     solved, certified = pixels["solved"], pixels.get("certified")
     share = None if certified is None or not solved else certified / solved

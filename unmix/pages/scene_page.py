@@ -95,7 +95,7 @@ def legend(colours: np.ndarray, low: str, high: str) -> str:
 
 
 def verdict(report: dict[str, Any]) -> str:
-    """Return what the run proved and how well the model fits, first of all."""
+    """Return the first lines of the page: what was proved, and how well the model fits."""
     pixels = {name: int(count) for name, count in report["pixels"].items()}
     fit = {name: float(share) for name, share in report.get("fit", {}).get("relative_rmse", {}).items()}
     solved, certified = pixels["solved"], pixels.get("certified")
@@ -200,7 +200,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
 
 
 def keys(colours: Sequence[str], names: Sequence[str]) -> str:
-    """Return what the colours of lines stand for."""
+    """Return the legend of the lines' colours."""
     return " ".join(f'<span class="key" style="color:{c}"></span>{text(name)}' for c, name in zip(colours, names))
 
 
@@ -218,7 +218,7 @@ def chart_of(
 
 
 def residual_section(run: FinishedRun) -> str:
-    """Return what the model leaves of each band: the root mean square and the mean of ``y − E a`` over the pixels looked at."""
+    """Return the residual of each band: the root mean square and the mean of ``y − E a`` over the pixels looked at."""
     found = run.report.get("residual_by_band")
     if not found or not found["rms"]:
         return ""
@@ -230,7 +230,7 @@ def residual_section(run: FinishedRun) -> str:
 
 
 def missing_section(run: FinishedRun) -> str:
-    """Return what the endmembers lack: in words, the mean of the pixels that have it and what is left of it, and where they lie."""
+    """Return the section on a missing spectrum: in words, the mean of the pixels that have it, its residual, and their places."""
     found = run.report.get("missing")
     if not found or not found["spectrum"]:
         return ""
@@ -246,7 +246,7 @@ def missing_section(run: FinishedRun) -> str:
 
 
 def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
-    """Return what is known of an extracted endmember: the nearest other, and shares of pixels that it leads, and beyond its facet."""
+    """Return an extracted endmember's cells: the nearest other one, and the shares of pixels that it leads and beyond its facet."""
     if not quality or j >= len(quality["each"]):
         return [""] * (len(COLUMNS) - 6) if quality else []
     one = quality["each"][j]
@@ -255,7 +255,7 @@ def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
 
 
 def sparse(report: dict[str, Any]) -> str:
-    """Return what a headline says of a penalty on abundances, or of a bound on the endmembers of a pixel."""
+    """Return the headline's words on a penalty on abundances, or on a bound on the endmembers of a pixel."""
     if "at_most" in report:
         pixels = report["at_most"]["pixels"]
         mean = sum(k * n for k, n in enumerate(pixels)) / max(1, sum(pixels))
@@ -270,7 +270,7 @@ def sparse(report: dict[str, Any]) -> str:
 
 
 def left_by(quality: dict[str, Any]) -> str:
-    """Return what a set of extracted endmembers leaves of a scene."""
+    """Return words on the residual of a scene for its extracted endmembers."""
     if quality.get("unexplained") is None:
         return ""
     return (
@@ -306,7 +306,7 @@ def fit_section(run: FinishedRun, sums: View | None) -> str:
 
 
 def uncertainty_section(run: FinishedRun) -> str:
-    """Return what the run says of its standard deviations, the map of their validity, and those of the largest sums or abundances."""
+    """Return the section on standard deviations: words, the map of their validity, and maps for the largest sums or abundances."""
     trust = run.report.get("uncertainty")
     if not isinstance(trust, dict) or not run.has("sigma"):
         return ""

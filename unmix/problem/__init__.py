@@ -95,7 +95,7 @@ class Problem:
     weighting : Weighting or None
         Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
     penalty : array (p,) or (0,), float64
-        What an abundance of one costs beside the residual, at least 0: λ times its weight. Without a penalty (0,).
+        The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
     ridge : unmix.problem.ridge.Ridge or None
         Where squares of abundances have costs, which the last k bands stand for.
     at_most : int or None

@@ -72,7 +72,7 @@ def gap(
     y, a : arrays (L,) and (p,), float64
     sum_to_one : bool
     penalty : array (p,) or float
-        What abundances cost (`l1`).
+        Costs of the abundances (`l1`).
     """
     E, y, a = (values.astype(np.longdouble) for values in (E, y, a))
     v = E.T @ (y - E @ a) - penalty

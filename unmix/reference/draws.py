@@ -82,7 +82,7 @@ def over_draws(
     sets : sequence of arrays of int
         The spectra of each draw, as from `drawn_spectra`.
     noises : sequence of arrays (N, L), or None
-        What is added to the pixels in each draw.
+        The noise that each draw adds to the pixels.
     solve : callable
         Returns abundances (N, k) of pixels (N, L) for spectra (L, k).
     shade : bool

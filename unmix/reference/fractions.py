@@ -11,7 +11,7 @@ WORST_CONDITION = 1e6
 
 
 def weights_of(E: np.ndarray, kind: str, has_shade: bool = False) -> np.ndarray:
-    """Return what each abundance is multiplied with, (p,): 1 for shares of the area, the spectrum's length for ``kind`` "length".
+    """Return the factors of the abundances in sums, (p,): 1 for shares of the area, the spectrum's length for ``kind`` "length".
 
     Shade, the last of the columns of E (L, p), takes no part.
     """
@@ -45,7 +45,7 @@ class Classes(NamedTuple):
     members : tuple of lists of int
         The spectra of each, from 0; shade is in none.
     w : array (p,), float64
-        What abundances are multiplied with before they are summed; 0 for shade.
+        Factors of the abundances in sums; 0 for shade.
     normalized : bool
         Whether sums are divided by the sum of all.
     """

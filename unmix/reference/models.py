@@ -14,7 +14,7 @@ MOST_KEPT = 20_000
 TOGETHER = 4096
 # A model is refused where `apart` is no larger: its spectra are too alike.
 TOO_ALIKE = 1e-8
-# What a fraction may be beyond a limit of VIPER's: a pixel that is a spectrum of the library has a shade of 0 or of -2e-16.
+# Tolerance of VIPER's limits: rounding gives a pixel that is a spectrum of the library a shade of 0 or of -2e-16.
 ALLOWANCE = 1e-9
 # Abundances closer than this are equal; smaller ones are zero.
 SAME_ABUNDANCE = 1e-6

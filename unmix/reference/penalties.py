@@ -61,7 +61,7 @@ def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -
 
 
 def l1_cost(Y: np.ndarray, E: np.ndarray, A: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Return what `l1` minimises, for pixels (N, L) and abundances (N, p), (N,)."""
+    """Return the cost that `l1` minimises, for pixels (N, L) and abundances (N, p), (N,)."""
     return 0.5 * np.square(Y - A @ E.T).sum(axis=1) + A @ penalty
 
 

@@ -35,7 +35,7 @@ class Inputs:
     used : Bands
     options : Options
     outputs : iterable of Path
-        What the run will write.
+        The files that the run will write.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Inputs:
         return np.asarray(weights / np.sqrt(np.square(weights).mean()))
 
     def request(self) -> dict[str, Any]:
-        """Return what abundances depend on, beside the library and the options, for ``run.json``."""
+        """Return the inputs that abundances depend on beside the library and the options, for ``run.json``."""
         request: dict[str, Any] = {}
         if self.noise is not None:
             request["noise"] = self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()

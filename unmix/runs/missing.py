@@ -1,10 +1,10 @@
 """Find pixels that share a spectrum which no mixture of the endmembers has, and name that spectrum.
 
-1. One product gives the unconstrained answer of all pixels of a sample, and a second what it leaves of each, over the pixel's length:
+1. One product gives the unconstrained answer of all pixels of a sample, and a second their residuals, over each pixel's length:
    brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either sign; a
    spectrum that is not among them leaves, in all its pixels, one direction with one sign.
-2. The direction is that of the mean of the pixels that have most of it, which are found again with it, some times. As many pixels have
-   it as lie beyond the point where as many as `FALSE` of them lie on the other side of zero.
+2. The direction is the mean of the pixels that have most of it; both are updated in turn, `ROUNDS` times. Pixels count as having it
+   if they lie beyond the distance from zero at which `FALSE` times as many lie on the other side.
 3. The worst of these are solved exactly (nnls) with the endmembers, and with these and each spectrum of a library.
 
 Of all candidates whose median misfit is within `EQUAL` of the least, the one with the largest share in these pixels is named: a
@@ -27,17 +27,17 @@ from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
 from .record.missing import Candidate, Missing, mostly_within
 
-# Pixels that are read where a run has not kept its own (resumed ones, `check`).
+# Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
 MOST_READ = 2048
-# Fewest pixels of a sample that is judged; most endmembers: more explain any spectrum.
+# Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
-# The part of the pixels with the direction that may be chance, and the pixels that begin the search for it, of all.
+# The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its rounds.
 FALSE, BEGIN, ROUNDS = 0.05, 0.1, 5
 # Steps of the power method by which it begins: it need not converge.
 POWERS = 20
 # The noise is that of the pixels with the smallest residuals: this percentile. A pixel must be this many deviations beyond zero.
 QUIET, DEVIATIONS = 5.0, 2.0
-# Most pixels that are solved with each candidate, and most candidates, by the angle of what the endmembers leave of them.
+# Most pixels that are solved with each candidate, and most candidates: those whose residuals are nearest to it.
 MOST_WORST, MOST_CANDIDATES = 256, 200
 # A direction is looked at where this share of the pixels has it; or half a per cent, with this many times as much of it as any pixel
 # has of its opposite. It is named where the misfit falls to this part with the candidate, which makes up this share of the pixels. Of
@@ -45,13 +45,13 @@ MOST_WORST, MOST_CANDIDATES = 256, 200
 # direction: the best candidates left 0.60 to 0.96 of their misfits, with shares of 0.10 to 0.43. None had 1.8 times as much as of its
 # opposite. With one missing the true one left 0.05 to 0.65, with a share of 0.5 or more.
 LEAST_PART, RARE, CLEAR, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2.0, 2 / 3, 0.5
-# Where no spectrum explains it, this share of the pixels must have it, or the same many times as much, and they must be fitted poorly:
+# Least share of the pixels with a direction that no spectrum explains, or `CLEAR` times as much of it; they must be fitted poorly:
 # real scenes have such pixels with misfits of 2 to 9 %, by materials that vary and light that is reflected twice.
-MANY = 0.1
-# Misfits below this are nobody's concern.
+LEAST_UNEXPLAINED_PART = 0.1
+# Smaller misfits are not reported.
 LEAST_MISFIT = 0.01
-# Sums of abundances are told where noise makes up no more than this part of how they vary.
-TOLD = 0.1
+# Sums of abundances are reported if noise explains no more than this part of their variation.
+MOST_NOISE_PART = 0.1
 # Candidates whose median misfits differ by less are equal.
 EQUAL = 1.1
 MOST_NAMED = 5
@@ -92,8 +92,8 @@ def rest_of(
 ) -> list[Endmembers]:  # fmt: skip
     """Return the library whose spectra may be named as missing, on the bands in use; an empty list where the run has no such library.
 
-    It is ``names``, or else what ``select`` left out of the library at ``path``, which is read again with the options ``asked``
-    (``select``, ``classes``, ``library_scale``, ``across_gaps``); ``library`` is the endmembers, if they are of one.
+    It is ``names``, or else the spectra that ``select`` left out of the library at ``path``, which is read again with the options
+    ``asked`` (``select``, ``classes``, ``library_scale``, ``across_gaps``); ``library`` is the endmembers, if a library has them.
     """
     if names is not None:
         return [load_for(names, scene, used.index, complete=True, across_gaps=True)]
@@ -162,9 +162,8 @@ class Look:
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
         low, high = (float(value) for value in np.percentile((pixels @ adds) * lengths, (5, 95)))
         by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
-        return cls(
-            shares[0], shares[1], unit, pixels, left, noise, (low, high) if by_noise < TOLD * (high - low) else None
-        )
+        sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
+        return cls(shares[0], shares[1], unit, pixels, left, noise, sums)
 
 
 def usable(sample: Sample, E: np.ndarray) -> Sample | None:
@@ -209,7 +208,7 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
 
 
 def fitted(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of what they leave, (n,)."""
+    """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of their residuals, (n,)."""
     # By the search that a run has compiled anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
     problem = plan_problem(numbered(A), *choose("nnls"), all_bands(len(A)), None, "bip", warns=False)
     x = solve_pixels(np.ascontiguousarray(Y), problem, A.shape[1], "cpu", threads).abundances
@@ -244,7 +243,7 @@ def candidates_for(
 def what_is_missing(
     sample: Sample, look: Look, size: tuple[int, int], libraries: Callable[[], list[Endmembers]], threads: int | None = None,
 ) -> Missing | None:  # fmt: skip
-    """Return what the endmembers lack; None where that is nothing, or nothing that is certain.
+    """Return the spectrum that the endmembers lack; None if no such spectrum is certain.
 
     ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the spectra that may be
     named, on the bands in use; it is called where there is something to name.
@@ -260,7 +259,7 @@ def what_is_missing(
         return None
     searched = libraries()
     found = [one for library in searched for one in candidates_for(look, worst, direction, misfit, library, threads)]
-    if not found and (misfit < POOR or (count < MANY * N and clear < CLEAR)):
+    if not found and (misfit < POOR or (count < LEAST_UNEXPLAINED_PART * N and clear < CLEAR)):
         return None
     of_others = np.linalg.norm(look.left[order[count:]], axis=1)
     where, lines = order[:count], sample.lines[order[:count]]

@@ -70,7 +70,7 @@ def announce(said: str) -> None:
 
 
 def said_of_answer(options: Options) -> str:
-    """Return what a run does whose method is not given."""
+    """Return the message about the choices of a run without a method."""
     answer = f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}"
     if options.endmembers is not None:
         return f"{answer}, whatever a pixel's brightness"
@@ -150,7 +150,7 @@ class SceneRun:
                     return self.unmix(identity, None)
 
     def plan_only(self) -> dict[str, Any]:
-        """Return what the run would do."""
+        """Return the plan of the run."""
         library = self.inputs.library
         plan = None if library is None else self.plan(library)
         if self.regression.rows is not None:
@@ -161,7 +161,7 @@ class SceneRun:
         return plan_only(self.scene, self.options, self.executor.name, self.used, self.folder, problem, maps)
 
     def asked(self) -> CompletedRun:
-        """Compose the request of this run, and return what a finished run must have to be skipped."""
+        """Compose the request of this run; return the request and input that a finished run must match to be skipped."""
         own = self.options.request(self.inputs.library, self.executor.name)
         if self.given.is_open:
             own["method"] = "left open"
@@ -256,7 +256,7 @@ class SceneRun:
         return kept
 
     def plan(self, endmembers: Endmembers) -> Plan:
-        """Return what is solved with these endmembers and what is written of it, before λ of `l1` is chosen."""
+        """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
         used, given = inputs.with_shade(endmembers)
         weighting = inputs.weighting(used, given)
@@ -283,7 +283,7 @@ class SceneRun:
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
     def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
-        """Return what the unconstrained answers of a sample say of the endmembers, and what these lack."""
+        """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
         scene, options = self.scene, self.options
         E = problem.endmembers.matrix
         if options.l21 is not None or not has_look(problem):
@@ -309,7 +309,7 @@ class SceneRun:
         return problem.endmembers
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
-        """Return what the record says beside `unmix.runs.record.report.report_of`: what was asked for, and what came of it."""
+        """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
         scene, options = self.scene, self.options
         report: dict[str, Any] = {
             "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
@@ -366,14 +366,14 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
 
 
 def trust_in_deviations(scene: Cube, validity: np.ndarray) -> dict[str, Any]:
-    """Return what the record says of standard deviations, from their validity (lines, samples), and log it."""
+    """Return the record's entry on standard deviations, from their validity (lines, samples), and log it."""
     trust = validity_of(validity)
     log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{scene.path}: {trust['said']}")
     return trust
 
 
 def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:
-    """Return what the record says of `at_most`: the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
+    """Return the record's entry on `at_most`: the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
     return {"most": at_most, "pixels": [*summary.steps, *[0] * (at_most + 1 - len(summary.steps))]}
 
 

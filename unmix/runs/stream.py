@@ -33,7 +33,7 @@ CHECKED = ("abundance", "rmse", "residual")
 
 
 def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
-    """Return what one line of the scene takes in a slot."""
+    """Return the sizes and types of one line of the scene in a slot."""
     if options.needs_float64:  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())

@@ -59,6 +59,6 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
 
 
 def cost_in_scene(scene: Cube, problem: Problem) -> SumCost | None:
-    """Return what the sum to one costs a sample of a scene; see `cost_of_sum`."""
+    """Return the cost of the sum to one on a sample of a scene; see `cost_of_sum`."""
     Y, _, _ = sampled_spectra(scene, problem.bands, problem.nodata, MOST_PIXELS)
     return cost_of_sum(Y, problem.endmembers.matrix)

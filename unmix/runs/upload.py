@@ -145,7 +145,7 @@ def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> Non
         )
     refuse_unwritable(target, stem + TRIAL)
     work.mkdir(mode=0o700, exist_ok=True)
-    if waiting and not remote(target, stem + RECORD).exists():  # what that upload has left there is no run's
+    if waiting and not remote(target, stem + RECORD).exists():  # no record lists the files that the earlier upload left
         for name in waiting:
             delete(remote(target, name))
 

@@ -24,11 +24,11 @@ from .sample import survey
 
 log = logging.getLogger("unmix")
 
-# What stands for a part of the scene's own path in that of a mask: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
+# Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
-# The endings that are no part of a scene's name.
+# File endings that a scene's stem is without.
 ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat")
-# What belongs to a scene and is none, by format, and the parameter that takes it.
+# Files that accompany a scene but are not one, by format, and the parameter that takes them.
 COMPANIONS = {"EMIT L2A mask": "mask_out", "EMIT L2A uncertainty": "noise"}
 # Options that name one mask each.
 SINGLE_MASKS = names_where(ReadSettings, is_path=True)

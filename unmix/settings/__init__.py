@@ -19,13 +19,13 @@ class Setting:
     Attributes
     ----------
     affects : {"values", "outputs", "contents", "nothing"}
-        What a change of it changes.
+        The effect of changing the option.
     help : str
-        What it does; other options are written as parameters, `max_delta`.
+        Its help; other options are written as parameters, `max_delta`.
     metavar : str, optional
-        What stands for its value in help.
+        The placeholder of its value in help.
     kind : str
-        What it takes; a bool is a flag whatever this says.
+        The kind of value that it takes; a bool is always a flag.
     choices : tuple of str
         The words that it takes, alone or, for a number, beside numbers.
     least, most : int, optional
@@ -35,13 +35,13 @@ class Setting:
     switch : str
         Its word there where that is not its name, or, with /, those for True and False.
     unset : str
-        What is done where it is not given.
+        The effect of not giving it, for help.
     is_path : bool
         Whether a value that is none of the choices names a file.
     is_of_library : str
-        What it does with a library, which it needs.
+        For options that need a library: its effect on that, for messages.
     group : str
-        What it is about, in help.
+        The heading that it has in help.
     is_first : bool
         Whether help shows it first.
     """

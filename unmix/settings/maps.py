@@ -89,10 +89,10 @@ MAPS = {
     "class": Map(lambda options: options.class_map, is_of_classes=True),
     "unweighted": Map(lambda options: options.weights is not None),
 }
-# What follows the name of a map that is placed on the ground.
+# Suffix of the name of a map that is placed on the ground.
 ORTHO = "_ortho"
 
 
 def map_named(name: str) -> Map:
-    """Return what the map of this name is, placed or not."""
+    """Return the row of `MAPS` for a map's name, placed or not."""
     return MAPS[name.removesuffix(ORTHO)]

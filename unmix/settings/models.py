@@ -47,7 +47,7 @@ class ModelSettings:
         "For viper: reject models whose residual reaches R, either way, in `residual_bands` bands after each other.",
         "R", kind="number", unset="none",
     )  # fmt: skip
-    residual_bands: int = option(7, "values", "For `max_residual`: so many of the bands in use.", "N", kind="whole")
+    residual_bands: int = option(7, "values", "Number of bands in use for `max_residual`.", "N", kind="whole")
     class_sets: str | None = option(
         None, "values",
         "Try only models of these sets of classes, of as many classes as `levels` allow; under exact also of their parts.",

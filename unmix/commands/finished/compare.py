@@ -28,10 +28,10 @@ from ...settings.maps import MAPS, ORTHO
 
 log = logging.getLogger("unmix")
 
-BLOCK_BYTES = 2**24  # of each map, read at a time
+BLOCK_BYTES = 2**24  # of each map that are read at a time
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
-APART = 1e6
-# The maps that are compared.
+FORBIDDEN_COST = 1e6
+# Names of the maps that can be compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
 # Suffixes of a truth's files, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
@@ -44,21 +44,21 @@ class Side:
     Attributes
     ----------
     path : Path
-        What the user named.
+        The run or file that the user named.
     cube : Cube
         The map.
     names : list of str
-        Its bands: endmembers, or classes.
+        The names of its bands: endmembers, or classes.
     spectra : Endmembers or None
-        Theirs, where they are known, and the bands are endmembers.
+        The spectra of the endmembers; None if they are not known, or the bands are classes.
     is_by_class : bool
-        Whether they are classes.
+        Whether the bands are classes.
     report : dict
         The record of the run; empty for a map that no run wrote.
     is_placed : bool
-        Whether the map was placed by a lookup table, and is in no order of the scene's lines.
+        Whether a lookup table placed the map, so that its lines are not those of the scene.
     first : tuple of int
-        The line and sample of the map at which the part of it begins that is compared.
+        The line and sample of the map at which the compared part begins.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class Side:
 
     @property
     def begins(self) -> list[int]:
-        """The line and sample of the scene at which the map begins; a map that no run wrote is of the whole scene."""
+        """The line and sample of the scene at which the map begins; a map that no run wrote covers the whole scene."""
         return list(self.report.get("begins", [0, 0]))
 
     def cut(self, lines: slice, samples: slice) -> "Side":
@@ -84,7 +84,7 @@ class Side:
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
-    """Return the line and sample of the scene at which a run begins; older records have them in what was asked for alone."""
+    """Return the line and sample of the scene at which a run begins; older records have them only among the reading options."""
     if "origin" in report:
         return [int(at) for at in report["origin"]]
     reading = report.get("reading", {})
@@ -97,11 +97,11 @@ def compare(
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
-    Of runs over parts of a scene the pixels that both have are compared.
+    If the runs cover parts of a scene, the pixels that both have are compared.
 
-    Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known of both or cannot
-    be compared, they are matched by name, if those of the one are all names of the other and more than numbers, or else so that the sum
-    of the squares of the differences of their abundances is least.
+    Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known or cannot be
+    compared, they are matched by name, if all names of one map are names of the other and not just numbered; else so that the sum of
+    the squared differences of their abundances is least.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def compare(
     out : path-like, optional
         Write a page with the maps of both, their differences and all numbers to this file, too.
     overwrite : bool
-        Replace a file of that name that is no page of ours.
+        Replace a file of that name even if it is not such a page.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def compare(
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
         (degrees; None where spectra are not known), ``rmse``, ``mean_difference``, ``largest_difference`` and its ``line`` and
         ``sample`` in a; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error,
-        dB; None where there is no error) over all pairs; ``certified``: of both runs, as far as they say.
+        dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if not known.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def compare(
 
 
 def kind_named(*paths: Path) -> str | None:
-    """Return the kind of map that the names of files say, None where they say none or several."""
+    """Return the kind of map that files are named after; None if they are named after none or several."""
     kinds = {name for path in paths for name in COMPARED if path.stem.endswith("_" + name)}
     return kinds.pop() if len(kinds) == 1 else None
 
@@ -166,8 +166,8 @@ def kind_named(*paths: Path) -> str | None:
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     """Return the pixels of a scene that two maps of it share.
 
-    Maps of one size are taken to be of the same pixels, unless both say where in one scene they begin. Others are parts of one scene
-    where both runs say so by its digest, or a map that no run wrote is of the size of the whole scene.
+    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places. Maps of other sizes are
+    parts of one scene if both runs recorded the same digest of it, or if one map has the size of the whole scene of the other.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
 
 
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """Return what `compare` returns, and the pairs of bands."""
+    """Return the result of `compare`, and the pairs of bands."""
     bands = [side.report.get("bands_used") for side in (one, other)]
     has_axis = one.spectra is not None and one.spectra.wavelengths is not None
     of_same_bands = None in bands or bands[0] == bands[1] or has_axis
@@ -212,11 +212,11 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - of_one_name, "name"
     elif angles is not None:
-        # Shade, a spectrum of zeros, is at no angle: it goes with shade alone. Of equal angles those of one name go together.
+        # Shade, a spectrum of zeros, has no angle: it is paired with shade alone. Among equal angles those of one name are paired.
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
-        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), APART, angles)) - 1e-9 * of_one_name
+        cost = np.where(zeros, 0.0, np.where(np.isnan(angles), FORBIDDEN_COST, angles)) - 1e-9 * of_one_name
         matched_by = "spectral angle"
     else:
         cost, matched_by = squares_between(one, other), "abundances"
@@ -241,7 +241,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
 
 
 def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
-    """Open one of the maps; see `compare`. Of a run it is the ``likely`` one where ``kind`` is None and the run has it."""
+    """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it."""
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
@@ -283,7 +283,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
 
 
 def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
-    """Return the angles of all spectra of two sets (p, q), in radians, where both are known, of the same bands; NaN to a zero one."""
+    """Return the angles of all spectra of two sets (p, q), in radians, NaN for zero spectra; None without common bands."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
         return None
     left, right = one.wavelengths, other.wavelengths
@@ -298,7 +298,7 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
 
 
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield first line, values of both (n, samples, bands) float64, and where they have them, (n, samples) bool."""
+    """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
     cubes = one.cube, other.cube
     step = max(1, BLOCK_BYTES // max(map(bytes_per_line, cubes)), *(cube.lines_together for cube in cubes))
     blocks = BlockPlan(cubes[0].lines, step, 1)
@@ -327,11 +327,11 @@ def named_alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
-    """Return pairs of rows and columns with the least sum of costs, in order of the rows; without those that cannot be pairs."""
+    """Return pairs of rows and columns with the least sum of costs, in order of the rows; without forbidden pairs."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cost)
-    most = {"name": 0.0, "spectral angle": APART / 2}.get(matched_by, np.inf)
+    most = {"name": 0.0, "spectral angle": FORBIDDEN_COST / 2}.get(matched_by, np.inf)
     return [(int(i), int(j)) for i, j in zip(rows, columns) if cost[i, j] <= most]
 
 

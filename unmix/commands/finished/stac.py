@@ -193,7 +193,7 @@ def code_of(wkt: str) -> str | None:
 
 
 def properties_of(run: FinishedRun) -> dict[str, Any]:
-    """Return what the item says of the run."""
+    """Return the properties of the item: facts of the run."""
     report = run.report
     return {
         "processing:software": {"unmix": str(report["unmix"]).split("+")[0]},

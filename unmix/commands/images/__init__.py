@@ -1,1 +1,1 @@
-"""Images of a scene that are no abundances: components, purity, the nearest spectrum of a library."""
+"""Images of a scene other than abundances: components, purity, the nearest spectrum of a library."""

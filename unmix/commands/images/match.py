@@ -38,7 +38,7 @@ def match(
     ----------
     cube : path-like
     endmembers : path-like
-        The library; brought to the bands in use, of which a spectrum must have half.
+        The library, which is resampled to the bands in use; spectra with less than half of them are left out.
     by : {"sam", "sid"}
         The spectral angle, in degrees, or the spectral information divergence.
     continuum : bool
@@ -53,8 +53,8 @@ def match(
     Returns
     -------
     dict
-        ``files``; ``spectra``: of each of the library that can be compared ``number`` (from 1), ``name``, ``class``, and ``pixels``,
-        those nearest to it; ``none``: pixels with a value but no number.
+        ``files``; ``spectra``: for each library spectrum that can be compared ``number`` (from 1), ``name``, ``class``, and
+        ``pixels``, the count of pixels nearest to it; ``none``: the count of pixels with values but no match.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def match(
     LibraryError
         Where the library cannot be read, or none of its spectra can be compared.
     CubeError, OutputError
-        As there; and where all pixels are masked.
+        As in `unmix.mnf`; and where all pixels are masked.
     """
     scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
     if max_distance is not None and not max_distance > 0:
@@ -114,7 +114,7 @@ def match(
 
 
 def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:
-    """Return number, distance and distance of the next spectrum (n, 3) for spectra in rows (n, L); 0 and −1 where there is none."""
+    """Return number, distance and distance of the next spectrum (n, 3) for spectra in rows (n, L); 0 and −1 without a match."""
     distances = library.distances(Y.T) * unit
     distances[np.isnan(distances)] = np.inf
     first = distances.argmin(axis=0)

@@ -28,7 +28,7 @@ def mnf(
 ) -> dict[str, Any]:  # fmt: skip
     """Write the minimum noise fractions of a scene (Green et al. 1988), or the scene again without the others.
 
-    The noise is that which neighbouring pixels of a line do not share. Each fraction has noise of variance 1.
+    Noise is the part that neighbouring pixels of a line do not share. Each fraction has noise of variance 1.
 
     Parameters
     ----------

@@ -40,9 +40,9 @@ def superpixels(
     ----------
     cube : path-like
     size : int
-        Side of a patch, in pixels, in the mean.
+        Mean side of a patch, in pixels.
     compactness : float
-        How many times the noise of two pixels weighs as much as the distance of one side: larger ones make squares.
+        A spectral difference of this many times the noise weighs as much as the distance of one side; larger ones make squarer patches.
     out_dir, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 

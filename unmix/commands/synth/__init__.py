@@ -195,7 +195,7 @@ def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 
 
 
 def stem_of(path: Path) -> Path:
-    """Return what the names of a scene's files begin with, where its header or that itself is named."""
+    """Return the common beginning of the names of a scene's files, from its header's path or the beginning itself."""
     return path.with_name(path.name[:-4]) if path.suffix.lower() == ".hdr" else path
 
 

@@ -102,7 +102,7 @@ def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> li
 
 
 def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
-    """Return what writes each file, by what follows the granule's name."""
+    """Return the function that writes each file, by the file's suffix to the granule's name."""
     random = np.random.Generator(np.random.PCG64([granule.seed, 7]))
     library = library_of(OF_EACH, random)
     fractions = fractions_of(granule)

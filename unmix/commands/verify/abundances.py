@@ -73,7 +73,7 @@ def compare(
     rmse_off = np.abs(written_rmse - truth)
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
     limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
-    # What overflows or is not a number is no match, unless the map says so as well.
+    # Infinite or NaN differences are no match, unless the map has such a value as well.
     wrong |= ~(off <= MAP_TOLERANCE) | (rmse_off > limit) | (np.isfinite(written_rmse) & ~np.isfinite(truth))
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
     verdict.worst_abundance = max(verdict.worst_abundance, float(shown.max(initial=0)))

@@ -179,7 +179,7 @@ class Draws:
         return wrong
 
     def of_pixels(self, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what some pixels of a line should have (n, bands), and which of them have unique abundances in each draw."""
+        """Return the right values of some pixels of a line (n, bands), and which of them have unique abundances in each draw."""
         solved, clear = self.solved, np.ones(len(Y), bool)
 
         def solve(drawn: np.ndarray, E: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ class Verdict:
     Attributes
     ----------
     by : str
-        What solved the pixels again: scipy, or ``delete-only`` itself, which has no other reference; the optimum is not checked then.
+        The solver of the pixels: scipy, or ``delete-only`` itself, which has no other reference; the optimum is not checked then.
     pixels : int
         How many were solved again and compared.
     worst_abundance, worst_rmse : float

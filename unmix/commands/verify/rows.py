@@ -10,7 +10,7 @@ FLOAT32_ROUNDING = 2.0**-24
 
 
 def fault_of_rows(maps: Maps, solved: SolvedScene) -> str | None:
-    """Return what is wrong with the rows of all abundances that were written, or None.
+    """Return the fault of the rows of all abundances that were written, or None.
 
     The duality gap is computed from them and the cube alone, for the endmembers that were kept: the others are not among the outputs.
     """

@@ -28,7 +28,7 @@ DECREMENT = 1e-7
 
 
 def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
-    """Return what is wrong with the endmembers of a run whose record says that they are of the largest simplex; None if nothing is.
+    """Return the fault of endmembers that a record says are of the largest simplex; None without a fault.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
 
 
 def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
-    """Return what is wrong with endmembers that are means of near-pure pixels, as bright as their median; see `fault_of_simplex`."""
+    """Return the fault of endmembers that are means of near-pure pixels, as bright as their median; see `fault_of_simplex`."""
     passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
     if report["endmembers"]["simplex"].get("sharp"):
         return fault_of_edges(report, passes, matrix)
@@ -117,7 +117,7 @@ def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np
 
 
 def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -> str | None:
-    """Return what is wrong with endmembers that are the edges of a sharp cone, which is made again; see `fault_of_simplex`."""
+    """Return the fault of endmembers that are the edges of a sharp cone, which is made again; see `fault_of_simplex`."""
     found = report["endmembers"]
     again = cone(None, matrix.shape[1], report["asked"]["seed"], BUDGET, passes)
     if not isinstance(again, Cone) or not again.sharp:
@@ -127,7 +127,7 @@ def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -
 
 
 def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
-    """Return what is wrong with endmembers whose record says that they are the corners of SISAL's simplex; see `fault_of_simplex`."""
+    """Return the fault of endmembers that a record says are the corners of SISAL's simplex; see `fault_of_simplex`."""
     found, p = report["endmembers"], matrix.shape[1]
     of_scene = moments(scene, bands, report["nodata"], BUDGET, cores())
     passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())

@@ -45,11 +45,11 @@ class SolvedScene:
     bands, library : Bands, Endmembers
         With weights of bands, without the spectrum of shade under MESMA; `plain_library` has its own spectra.
     w : array (p,) or None
-        What abundances are multiplied with where fractions are written.
+        Factors of the abundances, where fractions are written.
     weights : array (L,) or None
         The weights of bands.
     ridge : Ridge or None
-        What squares of abundances cost (`l21`); its bands are not yet among ``bands``.
+        Costs of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
     def __init__(self, stem: Path, report: dict[str, Any], scene: Cube, method: Method | None, solver: str) -> None:
@@ -105,7 +105,7 @@ class SolvedScene:
 
     @property
     def penalty(self) -> np.ndarray | None:
-        """What abundances cost (`l1`), (p,)."""
+        """Costs of the abundances (`l1`), (p,)."""
         asked = self.asked.get("l1")
         if asked is None:
             return None
@@ -120,7 +120,7 @@ class SolvedScene:
 
     @property
     def weights_of_sums(self) -> np.ndarray:
-        """What abundances are multiplied with before they are summed, (p,); 0 for shade."""
+        """Factors of the abundances in sums, (p,); 0 for shade."""
         return weights_of(self.library.matrix, "sum", self.has_shade) if self.w is None else self.w
 
     def pixels(self, line: int, places: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +161,7 @@ class SolvedScene:
         return solve_pixels(Y, problem, E.shape[1], "cpu", None).delta <= MOST_DELTA
 
     def solve_at_most(self, Y: np.ndarray, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return what pixels (n, L) with at most K endmembers should have: nnls on the support that was written, if nothing betters it.
+        """Return the right abundances of pixels (n, L) with at most K endmembers: nnls on the written support, if nothing betters it.
 
         Else, and where not all was written, nnls on the support that our own search finds, bettered by what is found here, if
         anything is. ``complete`` says for which pixels ``written`` (n, p), abundances or fractions, are all that are not 0.

@@ -82,7 +82,7 @@ class Cone:
     sharp: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``run.json`` has of it."""
+        """Return the entry for ``run.json``."""
         return {"cost": self.cost, "pixels": self.pixels, "near_pure": self.near_pure, "sharp": self.sharp}
 
 

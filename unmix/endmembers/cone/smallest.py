@@ -23,8 +23,8 @@ PRICE, THIN = 0.2, 0.003
 # A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed.
 # On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
 LONELY, NEAREST = 0.6, 0.95
-# Halvings of a step, and the decrease by which a step is the last.
-MOST_HALVINGS, ENOUGH = 10, 1e-5
+# Most halvings of a step; a step that lowers the value by less than the second is the last.
+MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 SOFT = 0.5
 LEAST_SQUARED_DISTANCE = 1e-13  # the logarithm of a mean of zeros has no value
@@ -160,7 +160,7 @@ def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
             break
         now, lower = other
         reached, before = lower, reached
-        if before - lower < ENOUGH:
+        if before - lower < LEAST_DECREASE:
             break
     return now.W
 

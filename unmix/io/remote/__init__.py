@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .path import VERSIONS, RemotePath, files_named, sizes_in
 
-# URLs: readable ones also with one slash, because `Path` makes one of two; others, so that none becomes a folder ``gs:``.
+# URLs that can be read match with one slash, too, because `Path` merges two; other URLs match, so that none becomes a folder ``gs:``.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -36,7 +36,7 @@ def is_file(name: str | os.PathLike[str]) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is such a file, here or on its server; a name that no system takes is none."""
+    """Return whether a file exists, here or on its server; False for a name that no system takes."""
     return path.exists() if isinstance(path, RemotePath) else os.path.exists(path)
 
 

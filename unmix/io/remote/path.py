@@ -48,7 +48,7 @@ class Version:
     modified: float | None
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells this version from others, for ``run.json``: the ETag, else when it was modified, else nothing."""
+        """Return the mark of this version, for ``run.json``: the ETag, else when it was modified, else nothing."""
         if self.etag is not None:
             return {"etag": self.etag}
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}

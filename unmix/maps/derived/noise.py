@@ -170,7 +170,7 @@ def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str
     count : int
         Bands of the cube; the file has a line for each of them, or for each in use.
     what : str
-        What the numbers are, for messages.
+        Name of the numbers in messages.
 
     Raises
     ------

@@ -144,16 +144,16 @@ class OfSupport:
     """Values that all pixels with one support share, for noise of 1 or the given noise."""
 
     columns: np.ndarray  # (k,)
-    sigma: np.ndarray  # (p,) of the abundances of the support; of the others, of the abundance that each would have
+    sigma: np.ndarray  # (p,) deviations of abundances in the support; of others, as if each were in it
     others: np.ndarray  # (m,) the numbers of the other spectra
-    first: int  # the spectrum that these are differences to, where the sum is held at one; else −1
+    first: int  # the spectrum from which they are differences, where the sum is held at one; else −1
     scale: np.ndarray  # (m,) the standard deviation of their products with the residual
     parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
     variances: np.ndarray  # (1, classes + 1) of the sums
     shared: np.ndarray  # (1, classes + 1) their covariances with the last
-    size: np.ndarray  # (m,) the square of what it leaves of each other spectrum; infinite where that is nothing
-    # Where each pixel has its own noise, (k + m + 2 (classes + 1), L): by which the variances of bands become those of the support's
-    # abundances, of products of the others with the residual, and the two above; else (0, L).
+    size: np.ndarray  # (m,) squared length of each other spectrum's residual on the support; infinite where it is 0
+    # If each pixel has its own noise, (k + m + 2 (classes + 1), L): multiplied with the variances of bands, they give those of the
+    # support's abundances, of products of the others with the residual, and the two above. Else (0, L).
     rows: np.ndarray
 
 
@@ -187,7 +187,7 @@ class Uncertainty:
         return (*names, *([VALIDITY] if self.problem.method.nonnegative else []))
 
     def matrices(self, support: bytes) -> OfSupport:
-        """Return what the pixels with a support share; ``support`` has a byte for each endmember."""
+        """Return the values that pixels with a support share; ``support`` has a byte for each endmember."""
         inside = np.frombuffer(support, bool)
         F, others = self.E[:, inside], np.flatnonzero(~inside)
         kept, first = np.flatnonzero(inside), -1
@@ -221,7 +221,7 @@ class Uncertainty:
         )
 
     def rest_of(self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int) -> np.ndarray:
-        """Return what the support leaves of some other spectra, (L, m)."""
+        """Return the residuals of some other spectra on the support, (L, m)."""
         base = 0.0 if first < 0 else self.E[:, [first]]
         rest, F = self.E[:, others] - base, self.E[:, kept] - base
         return np.asarray(rest - F @ (M @ rest))
@@ -316,7 +316,7 @@ class Uncertainty:
         return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
 
     def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
-        """Return what pixels with one support share for noise of its own in each: arrays have a row for each pixel then."""
+        """Return the values of pixels with one support that each have their own noise: arrays have a row for each pixel."""
         out = np.empty((len(variances), len(of.rows)))
         products_with(of.rows, variances, out)
         ends = np.cumsum([len(of.columns), len(of.others), len(of.parts)])

@@ -29,7 +29,7 @@ class CompletedRun:
     request : dict
         See `unmix.options.Options.request`.
     identity : dict
-        What identifies the input; see `unmix.io.identity.identity_of`.
+        The identity of the input; see `unmix.io.identity.identity_of`.
     """
 
     request: dict[str, Any]

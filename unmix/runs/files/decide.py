@@ -52,11 +52,11 @@ def decide(
     outputs : Outputs
         Its ``resume`` is set for `Publish` and `Resume`.
     identity : dict
-        What an unfinished run must match to be resumed: version, request and input.
+        Version, request and input, which an unfinished run must match to be resumed.
     completed : CompletedRun
-        What a finished run must match to be skipped.
+        The request and input that a finished run must match to be skipped.
     overwrite, skip_existing : bool
-        What the user allows.
+        The user's options of these names.
 
     Raises
     ------

@@ -103,7 +103,7 @@ def check_entries(entries: list[Any]) -> None:
 
 
 def fault_of_endmembers(about: dict[str, Any] | None) -> str | None:
-    """Return what is wrong with the lengths of the endmembers' fields, whose types are right; None where nothing is."""
+    """Return the fault of the lengths of the endmembers' fields, whose types are right; None without a fault."""
     found = None if about is None else about["endmembers"]
     if found is None:
         return None

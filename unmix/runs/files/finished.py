@@ -118,7 +118,7 @@ class FinishedRun:
         return names if len(names) == count else [f"band {b + 1}" for b in range(count)]
 
     def faults(self) -> list[str]:
-        """Return what is missing or has another size than the run wrote, a line each."""
+        """Return a line for each file that is missing or has another size than the run wrote."""
         sizes = self.report.get("sizes") or {}
         found = sizes_in(self.stem.parent, map(str, sizes))
         wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]

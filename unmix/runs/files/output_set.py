@@ -182,7 +182,7 @@ class Outputs:
         Raises
         ------
         OutputError
-            Where it is not of so many endmembers and bands.
+            If it is of another number of endmembers or bands.
         """
         resume, summary = self.resume, Summary()
         if resume is not None and resume.summary is not None:

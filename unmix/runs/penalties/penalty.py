@@ -63,11 +63,11 @@ class Penalty:
         return cls(l1, weights, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what abundances depend on, for ``run.json``."""
+        """Return the facts that abundances depend on, for ``run.json``."""
         return {"lambda": self.l1, "weights": None if self.weights is None else self.weights.tolist()}
 
     def trials(self, problem: Problem, scene: Cube, threads: int | None) -> Trials:
-        """Return what every λ makes of a sample of a scene's pixels; `InputError` where weights do not fit."""
+        """Return the trials of λ on a sample of a scene's pixels; `InputError` if the weights do not fit."""
         self.refuse_other_count(problem)
         plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
         return Trials(
@@ -120,7 +120,7 @@ class Penalty:
         return problem.penalised(self.l1, self.weights)
 
     def about(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
-        """Return what a run's record says of the penalty.
+        """Return the penalty's entry in a run's record.
 
         Returns
         -------
@@ -214,7 +214,7 @@ def path_of_scene(
 
 
 def point_of(trials: Trials, l1: float) -> dict[str, float]:
-    """Return what one λ makes of pixels; see `path_of_scene`."""
+    """Return the results of one λ for some pixels; see `path_of_scene`."""
     left, A = trials.at(l1)
     support, clear = ((limit < A).sum(axis=1) for limit in (0.0, 0.01))
     rmse = float(np.sqrt(np.median(left) / trials.Y.shape[1]))

@@ -37,12 +37,12 @@ class Regression:
             self.rows = None if options.l21 is None else rows.Rows(options.l21)
 
     def request(self) -> dict[str, Any]:
-        """Return what abundances depend on, for ``run.json``."""
+        """Return the facts that abundances depend on, for ``run.json``."""
         request: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.to_dict()}
         return request | ({} if self.rows is None else {"l21": self.rows.l21})
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run need not choose again."""
+        """Return the choices that a resumed run takes over."""
         penalty, rows = self.penalty, self.rows
         return {
             "l1": None if penalty is None else {"l1": penalty.l1, "chosen_by": penalty.chosen_by},
@@ -92,7 +92,7 @@ class Regression:
         return self.penalty.put_on(problem)
 
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
-        """Return what the record of a run says of its penalties."""
+        """Return the penalties' entries in a run's record."""
         report: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
         return report | ({} if self.rows is None else {"l21": self.rows.about()})
 

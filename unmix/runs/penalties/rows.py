@@ -56,12 +56,12 @@ class Rows:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Rows":
-        """Return what `to_dict` made a dict of."""
+        """Return the object that `to_dict` turned into a dict."""
         found = Collaborative(**{**state["found"], "scales": np.array(state["found"]["scales"])})
         return cls(**{**state, "found": found})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
+        """Return the state that a resumed run needs."""
         assert self.found is not None
         found = asdict(self.found) | {"scales": self.found.scales.tolist()}
         del found["abundances"]
@@ -94,7 +94,7 @@ class Rows:
         moments = signal_of(scene, used, nodata, budget, threads)
         blocks = Blocks(scene, used, nodata, budget)
         largest = largest_l21(blocks, E, threads)
-        # Rows of a sample are shorter by the root of its share of the pixels.
+        # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
         if isinstance(l21, str):
             power = smaller(noise_power(moments)) if noise is None else noise
@@ -140,7 +140,7 @@ class Rows:
         return Ridge(self.costs, used, kept)
 
     def about(self) -> dict[str, Any]:
-        """Return what a run's record says: see docs/run.schema.json."""
+        """Return the entry in a run's record: see docs/run.schema.json."""
         found = self.found
         assert found is not None
         return {

@@ -69,7 +69,7 @@ STANDS_OUT = 10.0
 
 
 def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
-    """Return what the residuals of bands say of water vapour, and of single bands, and what to do; None where they say nothing.
+    """Return advice from the residuals of bands, on water vapour and on single bands; None where they show no fault.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def said_of_sum(cost: SumCost) -> str:
 
 
 def said_of_brightness(low: float, high: float) -> list[str]:
-    """Return what brightness does to abundances that sum to one, where it varies."""
+    """Return a warning that brightness varies, which abundances that sum to one cannot follow."""
     if not 0 < low * VARIES < high:
         return []
     return [
@@ -235,13 +235,13 @@ def judge(
     culprits : sequence of str
         Names of endmembers that are nearly mixtures of each other, if any.
     price : str
-        What would fit better where an option takes its part of the fit, "; a smaller `l1`".
+        Advice where an option makes the fit worse, such as "; a smaller `l1`".
     cost : SumCost, optional
-        What the sum to one costs a sample, where that was tested.
+        The cost of the sum to one on a sample, where that was tested.
     bands : tuple of arrays (L,), optional
         The bands in use, from 1, and their wavelengths in nm or None; for advice from the residual of each.
     sums : (float, float), optional
-        The 5th and the 95th percentile of what the unconstrained abundances of a sample add up to.
+        The 5th and the 95th percentile of the sum of the unconstrained abundances, on a sample.
     """
     if not summary.solved:
         return []
@@ -314,7 +314,7 @@ def validity_of(validity: np.ndarray) -> dict[str, Any]:
 
 
 def said_of_validity(below_1: float, above_3: float) -> str:
-    """Return what the shares of pixels with a low and a high validity mean for their standard deviations, and what to do."""
+    """Explain the shares of pixels with a low and a high validity of their standard deviations, with advice."""
     said = f"standard deviations (STEM_sigma) are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g})"
     if not below_1:
         return said

@@ -48,7 +48,7 @@ def input_of(scene: Cube) -> dict[str, Any]:
 def plan_only(
     scene: Cube, options: Options, device: str, used: Bands, folder: Path, problem: Problem | None, bands: dict[str, int]
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what `run` would do: all that is known before the scene is read.
+    """Return the plan of `run`: all facts that are known before the scene is read.
 
     ``problem`` and the ``bands`` of each map are known where endmembers are given.
     """
@@ -191,7 +191,7 @@ def report_of(
 
 
 def price_of(problem: Problem, summary: Summary) -> str:
-    """Return what may fit better where a penalty, or a bound on the endmembers of a pixel, takes its part of the fit."""
+    """Return advice where a penalty, or a bound on the endmembers of a pixel, may make the fit worse."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
         return "; a smaller `l1` fits better"

@@ -20,9 +20,9 @@ from .updates import LEAST_DIVISOR, LOSSES, on_simplex, padded, renew
 GROUP = 64
 # Added to the length of buffer rows, one cache line: without it, all rows fall into the same set of the cache.
 GAP = LANES
-# Most parts of a block, and pixels of a part.
+# Most parts of a block; pixels of a part while there are fewer parts.
 MOST_PARTS, PIXELS_A_PART = 128, 431
-# Multiplications in one call, about a tenth of a second: Ctrl-C takes effect only between calls.
+# Most multiplications in one call, about a tenth of a second: Ctrl-C takes effect only between calls.
 PRODUCTS_A_CALL = 2**33
 wide, narrow = TILES[2], TILES[1]
 
@@ -125,7 +125,7 @@ def renew_bands(first, last, p, ends, dens, divergence):
 
 @compiled
 def summarise(p, ends):
-    """Compute what the updates of all pixels need of E: the sums of its columns, and its Gram matrix."""
+    """Compute the sums of E's columns and its Gram matrix, which the updates of all pixels need."""
     L, width = ends.columns.shape
     for k in range(width):
         ends.sums[0, k] = 0.0
@@ -136,7 +136,7 @@ def summarise(p, ends):
 
 
 @compiled
-def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, own, nums, dens):
+def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, work, nums, dens):
     """Do a thread's share of ``count`` steps, or of one step for one of several blocks (``fresh``: the first, ``turn``: the last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
@@ -146,7 +146,7 @@ def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, di
                 nums[i] = 0.0
                 dens[i] = 0.0
             if i < parts:
-                step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, own, nums[i], dens[i])
+                step_range(cuts[i], cuts[i + 1], p, X, A, ends, divergence, sum_to_one, work, nums[i], dens[i])
         if turn:
             wait(barrier, shares)
             add_parts(low, high, p, ends, nums, dens)
@@ -174,7 +174,7 @@ class Ends(NamedTuple):
     gram: Any  # (p, p)
 
 
-class Own(NamedTuple):
+class Scratch(NamedTuple):
     """Scratch of a thread."""
 
     Q: Any  # (GROUP, L) quotients
@@ -206,8 +206,8 @@ class CpuEngine:
         parts = len(self.cut(most)) - 1
         self.ends = Ends(*(np.zeros(n, np.float32) for n in (
             (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
-        self.own = [
-            Own(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
+        self.scratch = [
+            Scratch(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
         ]
         self.nums = np.zeros((parts, rows, bands + GAP), np.float32)
         self.dens = np.zeros((parts, 1 if self.divergence else rows, width), np.float32)
@@ -248,7 +248,7 @@ class CpuEngine:
 
             def work(share: int, todo: int = min(each, count - first), barrier: np.ndarray = barrier) -> None:
                 steps_of(share, self.threads, todo, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
-                         self.sum_to_one, self.own[share], self.nums, self.dens)  # fmt: skip
+                         self.sum_to_one, self.scratch[share], self.nums, self.dens)  # fmt: skip
 
             self.shared_out(work, barrier)
 
@@ -269,14 +269,14 @@ class CpuEngine:
     def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence infinite.
 
-        The loss is computed with a model of `LEAST_DIVISOR` there: it is finite, and still falls.
+        The loss is computed with `LEAST_DIVISOR` in place of these models: it is finite, and still falls.
         """
         X, A = block
         cuts = self.cut(len(X))
         losses = np.zeros((len(cuts) - 1, 2))
 
         def work(share: int) -> None:
-            model = self.own[share].Q
+            model = self.scratch[share].Q
             for i in range(share, len(losses), self.threads):
                 for first in range(cuts[i], cuts[i + 1], GROUP):
                     last = min(first + GROUP, cuts[i + 1])
@@ -297,7 +297,7 @@ class CpuEngine:
 def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
     """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by `LEAST_DIVISOR`.
 
-    Logarithms are in float32, of which numpy computes sixteen at a time.
+    Logarithms are in float32: numpy computes sixteen at a time.
     """
     if not divergence:
         return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0

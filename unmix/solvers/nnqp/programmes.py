@@ -10,8 +10,8 @@ from ...compiled.cooperative import Team
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .updates import Dense, Sparse, updates_function
 
-# A block works on one system, and a step waits for its slowest thread: the more threads the better, up to the largest block. So many
-# threads may have 64 registers each; two blocks per multiprocessor.
+# Threads of a block, registers of a thread, blocks per multiprocessor. A block works on one system, and a step waits for its slowest
+# thread: the more threads the better, up to the largest block, whose threads may have 64 registers each.
 THREADS, REGISTERS, BLOCKS_AT_ONCE = 1024, 64, 2
 
 

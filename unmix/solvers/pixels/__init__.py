@@ -1,1 +1,1 @@
-"""Every pixel of a scene: the solvers of `unmix run` and `unmix.solve`."""
+"""Solve every pixel of a scene: the solvers of `unmix run` and `unmix.solve`."""

@@ -34,7 +34,7 @@ MOVES_FOR_EACH = 20
 
 
 class Few(NamedTuple):
-    """Some columns in place of all: what `unmix.solvers.pixels.scalar.lawson_hanson` reads of a plan; float64 unless stated."""
+    """Some columns in place of all: the fields of a plan for `unmix.solvers.pixels.scalar.lawson_hanson`; float64 unless stated."""
 
     G: Any  # (K, K) their Gram matrix, at unit length; zero beyond their number
     norms: Any  # (K,) ones

@@ -19,7 +19,7 @@ from .gather import gather_function
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import Results, Stored, Tile, answer_function, tile_rows, writer
-from .working_set import ALL_AT_ONCE, new_working_set
+from .working_set import MOST_AT_ONCE, new_working_set
 
 
 def new_work(L: int, p: int, solver: str, at_most: int = 0) -> Any:
@@ -91,7 +91,7 @@ def range_solver(
 
 def path_of(problem: Any) -> str:
     """Return the entry of `unmix.solvers.pixels.tile.SEARCH` that solves a problem on the CPU."""
-    many = problem.pixel == "active_set" and problem.E.shape[1] > ALL_AT_ONCE
+    many = problem.pixel == "active_set" and problem.E.shape[1] > MOST_AT_ONCE
     return "working_set" if many else str(problem.pixel)
 
 

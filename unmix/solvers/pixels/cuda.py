@@ -126,7 +126,7 @@ class GeneralSolver:
     """A solver of blocks on a GPU, by `block_kernel`, for any problem.
 
     Every such class has: ``serves`` (whether it can solve a problem), ``scratch_bytes`` (GPU memory needed beside the blocks, for
-    blocks of so many pixels), a constructor that allocates that memory, ``launch``, which enqueues a block, ``countable``, whether
+    blocks of a number of pixels), a constructor that allocates that memory, ``launch``, which enqueues a block, ``countable``, whether
     `unmix.solvers.pixels.cuda_totals` can count its results, and ``path``, the search where it is not the problem's own.
     """
 

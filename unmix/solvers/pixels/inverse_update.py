@@ -6,7 +6,7 @@ functions cost O(k^2). After 2000 random steps the error of H is 3e-12 (p = 9) t
 
 from ...compiled.jit import compiled
 
-# Squared share of a dependent column outside the support's span, at most: with it the inverse would have no correct digit left.
+# Largest squared share of a column outside the support's span at which it is dependent: with it the inverse would have no digit right.
 DEPENDENT_COLUMN = 1e-14
 
 

@@ -18,8 +18,8 @@ from .inverse_update import add_column, remove_column
 STEPS_PER_ENDMEMBER = 6
 # Multiplicative updates: entries up to this share of the largest (each times |e_j|) are left out of the support that is solved.
 SMALL_ENTRY = 1e-3
-# Largest dual, relative to |e_j||y|, at which the search ends: a tenth of what is certified.
-ENOUGH = 1e-11
+# Largest dual, relative to |e_j||y|, at which the search ends: a tenth of the κ that is certified.
+LARGEST_FINAL_KAPPA = 1e-11
 # Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
 FIRST_TRIAL, MOST_STEPS = 16, 10_000
 
@@ -344,7 +344,7 @@ def support_is_optimal(plan, work, scale):
         dual = work.f[j]
         for i in range(p):
             dual -= plan.G[j, i] * work.x[i]
-        if work.x[j] < 0.0 or dual > ENOUGH * plan.norms[j] * scale:
+        if work.x[j] < 0.0 or dual > LARGEST_FINAL_KAPPA * plan.norms[j] * scale:
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""Solve a tile, that is neighbouring pixels of a line: from stored values to abundances and their certificate.
+"""Solve a tile of neighbouring pixels of a line: from stored values to abundances and their certificate.
 
 The source serves both kinds of device (`unmix.compiled.simd`): on a CPU a tile is as wide as the vectors, on a GPU it is one pixel, and
 each thread has its own. Lanes do not interact: the results do not depend on block, thread or interleave.
@@ -31,7 +31,7 @@ from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled
 from ...compiled.simd import ONE, Width
 from ..nnls.lawson_hanson_qr import by_system
-from . import scalar as pixel
+from . import scalar
 from .active_set import row_of, search_function
 from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
@@ -69,7 +69,7 @@ def tile_rows(L: int, p: int, solver: str) -> Tile:
 
 
 class Given(NamedTuple):
-    """The abundances of one pixel, solved by an earlier kernel, and the steps they took."""
+    """The abundances of one pixel that an earlier kernel solved, and its steps."""
 
     answer: Any  # (p,)
     steps: Any  # (1,)
@@ -135,8 +135,8 @@ def by_plan(ops: Width) -> Any:
         store(tile.steps, 0, broadcast(0.0))
         if not plan.sum_to_one:
             return
-        # The constant band adds its height squared to each Eᵀy; then the sum is moved to 1 along G⁻¹ 1, twice, because where pixels are
-        # far brighter than endmembers the first leaves rounding of their size.
+        # The constant band adds its height squared to each Eᵀy; then the sum is moved to 1 along G⁻¹ 1, twice, because the first
+        # leaves rounding of the size of pixels that are far brighter than endmembers.
         spread = 0.0
         for j in range(plan.lifts.shape[0]):
             spread += plan.lifts[j]
@@ -188,8 +188,8 @@ class Columns(NamedTuple):
 def by_exchanges(ops: Width) -> Any:
     """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `unmix.solvers.pixels.at_most.Search`.
 
-    Each answer is proved as any other is, but as the optimum over the endmembers that the pixel has: the certificate gets their
-    columns alone. A pixel whose search did not end stays open.
+    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
+    whose search did not end is not certified.
     """
     store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
 
@@ -245,11 +245,11 @@ def by_exchanges(ops: Width) -> Any:
 SEARCH = {
     "active_set": by_sweeps,
     "working_set": by_working_set,
-    "inverse": by_pixel(pixel.inverse),
-    "delete_only": by_pixel(pixel.delete_only),
-    "direct": by_pixel(pixel.direct),
+    "inverse": by_pixel(scalar.inverse),
+    "delete_only": by_pixel(scalar.delete_only),
+    "direct": by_pixel(scalar.direct),
     "planned": by_plan,
-    "multiplicative": by_pixel(pixel.multiplicative),
+    "multiplicative": by_pixel(scalar.multiplicative),
     "qr": by_system,
     "given": given,
     "mesma": by_models,
@@ -314,8 +314,8 @@ def write_tile(tile, results, line, first, count, L):
 def settle_function(team: Team) -> Any:
     """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a and duals w.
 
-    It returns κ and δ, from a face of the feasible set where those given leave the pixel open (`unmix.certificate.face_function`);
-    ``dark`` says that the pixel is 0.
+    It returns κ and δ: where the arguments do not certify the pixel, those from a face of the feasible set, if they are smaller
+    (`unmix.certificate.face_function`). ``dark`` says that the pixel is 0.
     """
     bound_on_face = face_function(team)
 
@@ -344,7 +344,7 @@ _settle = settle_function(ALONE)
 
 @compiled
 def settle_tile(plan, tile, face, count):
-    """Do what `settle_function` says for all pixels of a tile that are not masked."""
+    """Call the function of `settle_function` for all pixels of a tile that are not masked."""
     for s in range(count):
         if tile.missing[0, s] == 0.0:
             tile.kappa[0, s], tile.delta[0, s] = _settle(
@@ -390,7 +390,7 @@ def answer_function(solver: str, ops: Width, settles: bool) -> Any:
             store(tile.size, 0, select(load(tile.missing, 0) > 0.0, broadcast(0.0), size))
         store(tile.delta, 0, broadcast(np.inf))
         search(plan, tile, work, count)
-        if not chooses:  # which certifies what it chose
+        if not chooses:  # these solvers certify what they choose
             certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
                     tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:

@@ -2,8 +2,8 @@
 
 A pixel is a mixture of some dozen endmembers even where the library has hundreds. So the tableau (`unmix.solvers.pixels.active_set`)
 holds only a working set: the support, and the `CANDIDATES` columns with the largest duals. When no column of it may enter or leave, the
-duals of all columns are computed from the Gram matrix ("priced"), and those above the tolerance become the next candidates; where there
-is none, the support is optimal. The objective falls with every round. Each round fills its tableau anew from the Gram matrix and sweeps
+duals of all columns are computed from the Gram matrix ("priced"), and those above the tolerance become the next candidates; if no
+dual is, the support is optimal. The objective falls with every round. Each round fills its tableau anew from the Gram matrix and sweeps
 it on the support, so rounding does not accumulate.
 
 Any number of endmembers, of any rank: a column that depends on the support enters in exchange for another one. Under Σa = 1 the tableau
@@ -23,10 +23,10 @@ from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 # Columns that join the support in a round: 40, 45 and 60 us a pixel with 8, 16 and 32 at p = 240 (two cores), 80, 91 and 112 at p =
 # 500.
 CANDIDATES = 8
-# The most columns of a working set, and rounds of a pixel; beyond these the certificate shows what is missing.
+# The most columns of a working set, and rounds of a pixel; a pixel that needs more is not certified.
 MOST_MEMBERS, MOST_ROUNDS = 256, 100
 # Most endmembers that are all in the tableau at once.
-ALL_AT_ONCE = 48
+MOST_AT_ONCE = 48
 # State of an unused place of the tableau.
 ABSENT = 3
 # A dual below this, relative to |e_j| and the pixel's scale, is rounding of its price.
@@ -44,8 +44,8 @@ class WorkingSet(NamedTuple):
     multiplier: Any  # (w,) float64: of the row of ones
     alive: Any  # (1, w) float64: 1 for pixels that are not solved yet
     price: Any  # (p,) float64: duals of one pixel
-    best: Any  # (CANDIDATES,) float64
-    chosen: Any  # (CANDIDATES,) int64
+    best: Any  # (CANDIDATES,) float64: the largest of these
+    chosen: Any  # (CANDIDATES,) int64: their columns
 
 
 def members_of(p: int) -> int:
@@ -79,7 +79,7 @@ def add_rows(U, members, a, s, k, price):
 
 @compiled
 def find_candidates(plan, F, unit, least, tolerance, work, s):
-    """Add the columns with the largest duals to the members of lane s; return how many there are above the tolerance."""
+    """Add the columns with the largest duals to the members of lane s; return how many were added."""
     members, price, best, chosen = work.members, work.price, work.best, work.chosen
     p, k = price.shape[0], work.size[0, s]
     multiplier = work.multiplier[s] * least
@@ -139,7 +139,7 @@ def fill(plan, F, tableau, unit, least, m, work, s):
 
 @compiled
 def keep_support(plan, tableau, m, work, s):
-    """Make the support that lane s has found the first members; return whether it differs from the one before."""
+    """Move the new support of lane s to the front of its members; return whether it differs from the one before."""
     last = row_of(m + plan.sum_to_one)
     before, k, changed = work.size[0, s], 0, False
     for i in range(work.size[1, s]):

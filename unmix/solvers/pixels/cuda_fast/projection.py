@@ -51,7 +51,7 @@ class FastPlan(NamedTuple):
     units: Any  # (p,) 1 over what it measures a dual against
     curvature: float
     longest: float  # of the sizes under Σa = 1, else 0
-    lift: float  # what the constant band adds to each Eᵀy
+    lift: float  # added to each Eᵀy by the constant band
     least_scale: float
     mean_square: float  # |ē|²
     tolerance: float  # of a dual

@@ -26,10 +26,10 @@ from .tableau import WARP, in_lane_order
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
 COLUMNS = 31
-# Bands of a lane whose residual is computed at a time, so that as many loads are under way: one at a time took four times as long.
-EACH = 8
+# Bands whose residual a lane computes at a time, to have that many loads under way: one at a time took four times as long.
+BANDS_AT_ONCE = 8
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
-PART = 131072
+MOST_PIXELS = 131072
 
 
 @functools.cache
@@ -37,14 +37,14 @@ def residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
 
     Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled up with zeros to
-    a multiple of ``WARP * EACH``), `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
+    a multiple of ``WARP * BANDS_AT_ONCE``), `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
     """
 
     @cuda_kernel
     def residual_block(stored, bands, gain, offset, shift, columns, found, residuals, state, maps, pixels):
         indices = cuda.shared.array(MOST_MEMBERS, int32)
         weights = cuda.shared.array(MOST_MEMBERS, float64)
-        values = cuda.local.array(EACH, float64)
+        values = cuda.local.array(BANDS_AT_ONCE, float64)
         lane, samples = int32(cuda.laneid), state.shape[1]
         for n in range(cuda.blockIdx.x, pixels, cuda.gridDim.x):
             line, sample = n // samples, n % samples
@@ -56,16 +56,16 @@ def residual_kernel() -> Any:
                 weights[i] = found.a[n, indices[i]]
             cuda.syncwarp()
             place = line * stored.by_line + sample * stored.by_sample
-            for first in range(lane, bands.shape[0], WARP * EACH):
-                for c in range(EACH):
+            for first in range(lane, bands.shape[0], WARP * BANDS_AT_ONCE):
+                for c in range(BANDS_AT_ONCE):
                     b = uint32(min(first + WARP * c, bands.shape[0] - 1))
                     value = float64(stored.raw[place + bands[b] * stored.by_band]) * gain[b] + offset[b]
                     values[c] = value - shift[b] if is_solved else 0.0
                 for i in range(k):
                     weight, column = weights[i], uint32(indices[i])
-                    for c in range(EACH):
+                    for c in range(BANDS_AT_ONCE):
                         values[c] -= weight * columns[column, uint32(first + WARP * c)]
-                for c in range(EACH):
+                for c in range(BANDS_AT_ONCE):
                     b = first + WARP * c
                     if b < bands.shape[0]:
                         residuals[n, b] = values[c]
@@ -98,7 +98,7 @@ def results_kernel() -> Any:
 
 
 def library_of(problem: Any) -> Library:
-    """Return what the search needs of a `unmix.problem.Problem`."""
+    """Return the spectra of a `unmix.problem.Problem` as the search takes them."""
     U, norms = problem.unit_gram, problem.norms
     weights, least = 1.0 / norms, float(norms.min())
     if problem.method.sum_to_one:
@@ -112,7 +112,7 @@ def library_of(problem: Any) -> Library:
 
 
 class ManySolver(FastSolver):
-    """These kernels as a solver of blocks; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
+    """Solver of blocks by these kernels; see `unmix.solvers.pixels.cuda.GeneralSolver` for the interface."""
 
     path = "working_set"
 
@@ -121,7 +121,7 @@ class ManySolver(FastSolver):
         L, p = problem.E.shape
         self.stages, self.whole = stages_for(p + self.sum_to_one)
         index, gain, offset, _, shift = problem.stored()
-        self.pixels, self.L = min(pixels, PART), L
+        self.pixels, self.L = min(pixels, MOST_PIXELS), L
         # Groups of columns as equal as can be; the last is filled up with zeros.
         groups = -(-p // COLUMNS)
         self.step = -(-p // groups)
@@ -143,7 +143,7 @@ class ManySolver(FastSolver):
         self.library = to_gpu(library_of(problem))
         spectrum = index.astype(np.int32), gain, offset, shift if self.sum_to_one else np.zeros(L)
         self.spectrum = tuple(map(to_gpu, spectrum))
-        self.columns = to_gpu(np.pad(problem.E.T, ((0, 0), (0, -L % (WARP * EACH)))))
+        self.columns = to_gpu(np.pad(problem.E.T, ((0, 0), (0, -L % (WARP * BANDS_AT_ONCE)))))
         every = (
             by_lane(np.ones(L), all_bands, np.int32),
             *(by_lane(values, all_bands, float) for values in (np.ones(L), np.zeros(L), np.zeros(L))),
@@ -171,7 +171,7 @@ class ManySolver(FastSolver):
         zeros = to_gpu(np.zeros(1))
         least = float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny)
         square = float(shift @ shift) if lift > 0.0 else 0.0
-        # What the search and the certificate need of the plan stays empty.
+        # Fields that only the search and the certificate read stay empty.
         plan = FastPlan(
             address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
             to_gpu(penalty),
@@ -181,9 +181,9 @@ class ManySolver(FastSolver):
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        # The bands of a ridge are of no file; here a row of E belongs to a band of the file.
+        # These kernels take each row of E for a band of the file; a ridge adds rows that are not.
         is_ours = problem.pixel == "active_set" and problem.ridge is None
-        return FastSolver.is_capable() and is_ours and samples <= PART
+        return FastSolver.is_capable() and is_ours and samples <= MOST_PIXELS
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:
@@ -191,8 +191,8 @@ class ManySolver(FastSolver):
         L, p = problem.E.shape
         each = 8 * (2 * (p + COLUMNS) + L + 5 + STAGES[-2].most) + 4 * (MOST_MEMBERS + 3)
         tableaux = STAGES[-1].warps * multiprocessors() * math.prod(STAGES[-1].shape)
-        fixed = 8 * (tableaux + (p + 1) * (p + 1) + 4 * p * (L + 2 * WARP * EACH))
-        return int(min(pixels, PART) * each + fixed + Judge.scratch_bytes(p, min(pixels, PART)))
+        fixed = 8 * (tableaux + (p + 1) * (p + 1) + 4 * p * (L + 2 * WARP * BANDS_AT_ONCE))
+        return int(min(pixels, MOST_PIXELS) * each + fixed + Judge.scratch_bytes(p, min(pixels, MOST_PIXELS)))
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
         """Enqueue the solution of a block that is on the GPU, some lines at a time."""

@@ -4,7 +4,7 @@ Up to 64 columns it lies in the registers of the warp, as the tiles of 8 × 8 th
 product with one column of numbers and three of zeros. So only the pivot's row goes through shared memory, eight values a lane: with a
 column a lane, where every lane needs all 32 values, a pivot took three times as long. The tableau is symmetric: a warp holds the tiles
 on and above the diagonal. Larger tableaux lie in global memory; there a lane works on the columns lane, lane + 32, … The diagonal D
-is held apart, and in the tableau itself it has no meaning: so its own place needs no run-time index into registers.
+is stored apart, and the tableau's own diagonal has no meaning: so no run-time index into registers is needed for it.
 """
 
 import functools
@@ -23,9 +23,9 @@ WARP = 32
 class Stage(NamedTuple):
     """Place of the tableau, for working sets up to a size."""
 
-    most: int  # columns, with that of the ones
+    most: int  # columns, that of the ones included
     memory: str  # "tiles" in registers, or "global"
-    registers: int | None  # bound for each thread, so that as many warps are resident as are useful
+    registers: int | None  # most of each thread, so that enough warps are resident; None is no bound
     warps: int  # for each multiprocessor
 
     @property
@@ -48,7 +48,7 @@ class Stage(NamedTuple):
 class Functions(NamedTuple):
     """Functions of a warp on a tableau (T, D)."""
 
-    invert: Any  # (D, inverses): before it is known which entry the next pivot divides by, for that takes 100 cycles
+    invert: Any  # (D, inverses) invert all entries, before it is known which the next pivot needs: a division takes 100 cycles
     value_at: Any  # (values, k) the entry of place k, in all lanes
     fill: Any  # (library, members, m, T, D, rows) from the Gram matrix; ``rows`` is scratch of `Stage.scratch`
     fill_whole: Any  # (library, T, D) with all columns in order, from `in_lane_order`; None for a tableau in memory
@@ -115,7 +115,7 @@ def tile_place():
 
 
 def fill_functions(stage: Stage, ones: int, row_of: Any, fill_diagonal: Any) -> tuple[Any, Any]:
-    """Return ``fill`` and ``fill_whole`` for tiles in registers, where T stays only if all its indices are constants."""
+    """Return ``fill`` and ``fill_whole`` for tiles in registers, where T stays only while all its indices are constants."""
     most, per_lane, tiles = stage.most, stage.per_lane, stage.most // 8
 
     def fill_tiles(t):
@@ -125,7 +125,7 @@ def fill_functions(stage: Stage, ones: int, row_of: Any, fill_diagonal: Any) -> 
         def fill_row(library, members, m, T, rows):
             g, q = tile_place()
             cuda.syncwarp()
-            # By rows, for a tile's loads hit eight times as many lines of the cache.
+            # By rows: loads by tiles would hit eight times as many lines of the cache.
             for c in range(per_lane if 8 * t < m + ones else 0):
                 place = uint32(min(int32(cuda.laneid) + WARP * c, most))
                 column = row_of(members, m, place)
@@ -236,7 +236,7 @@ def in_memory(stage: Stage, ones: int, value_at: Any, row_of: Any, fill_diagonal
         last = m + ones - 1
         for j in range(int32(cuda.laneid), m + ones, WARP):
             column = row_of(members, m, j)
-            # Four loads at a time, before the stores that they could depend on for all the compiler knows.
+            # Four loads at a time, before the stores: the compiler does not know that they are independent.
             for i in range(0, m + ones, 4):
                 u0, u1 = library.U[row_of(members, m, i), column], library.U[row_of(members, m, i + 1), column]
                 u2, u3 = library.U[row_of(members, m, i + 2), column], library.U[row_of(members, m, i + 3), column]

@@ -81,7 +81,7 @@ def check_kernel() -> Any:
 
 
 def moved_by(counts: np.ndarray, bits: int) -> np.ndarray:
-    """Return what each of the 32 bits of a CRC becomes after some numbers of items of zeros, (n,), of ``bits`` each; (n, 32) uint32."""
+    """Return each of the 32 bits of a CRC advanced by ``counts`` (n,) items of zeros, of ``bits`` each; (n, 32) uint32."""
     power = np.array([crc_of_bit(bit, bits) for bit in range(32)], np.uint32)
     result = np.tile(np.uint32(1) << np.arange(32, dtype=np.uint32), (len(counts), 1))
     while counts.any():
@@ -92,7 +92,7 @@ def moved_by(counts: np.ndarray, bits: int) -> np.ndarray:
 
 
 def crc_of_bit(bit: int, zeros: int) -> int:
-    """Return what one bit of a CRC becomes after a number of zero bits."""
+    """Return one bit of a CRC advanced by a number of zero bits."""
     value = 1 << bit
     for _ in range(zeros):
         value = value >> 1 ^ (POLYNOMIAL if value & 1 else 0)

@@ -32,7 +32,7 @@ class Rivals(NamedTuple):
     count: Any  # (w,) models that count
     present: Any  # (classes + 1, w) of these, those with a spectrum of the class
     sums: Any  # (classes + 1, 4, w) of those: mean, sum of squared deviations, least and largest fraction
-    # What `loops_function` needs of a `Best`.
+    # Fields of a `Best` that `loops_function` reads.
     limit: Any  # (4, w)
     u: Any  # (p, w)
     less: Any  # (p, w)

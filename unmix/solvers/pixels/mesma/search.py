@@ -123,7 +123,7 @@ def is_another(best, s, k, i, j, m):
 
 @inlined
 def has_run_of_residuals(models, best, s, k, i, j, m):
-    """Return whether the residual of the model in ``best.x`` is too large in so many bands after each other."""
+    """Return whether the residual of the model in ``best.x`` is too large in `models.run` bands after each other."""
     run, x, spectra = 0, best.x, models.spectra
     for b in range(spectra.shape[0]):
         r = best.pixels[b, s] - spectra[b, i] * x[0, s]

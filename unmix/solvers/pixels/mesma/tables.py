@@ -33,7 +33,7 @@ class Models(NamedTuple):
     highest: float
     least_shade: float
     most_shade: float
-    most_error: float  # what a squared error, the sum over bands, has to be below
+    most_error: float  # bound on the squared error, the sum over bands
     fusion: float  # of the RMSE
     against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
     bands: float
