@@ -227,12 +227,7 @@ def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
         rasters = {}
         for name, file in task.rasters.items():
             rasters[name] = Raster(
-                Path(file.path),
-                file.lines,
-                file.samples,
-                file.bands,
-                np.empty(0, np.uint32),
-                file.map_type,
+                Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32), file.map_type
             )
             stack.callback(rasters[name].file.close)
         # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.

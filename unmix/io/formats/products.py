@@ -44,12 +44,7 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
         return None
     root = file[f"{sites[0]}/Reflectance"]
     data = root["Reflectance_Data"]
-    cube = single(
-        path,
-        data,
-        "yxb",
-        spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"),
-    )
+    cube = single(path, data, "yxb", spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"))
     cube.nodata = as_stored(attribute(data, "Data_Ignore_Value"), cube.dtype, path, cube.problems)
     scale = attribute(data, "Scale_Factor")
     if scale is not None:
