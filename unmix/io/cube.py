@@ -125,7 +125,7 @@ class Cube(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class CubeMetadata:
-    """The optional metadata of a cube; see `Cube` for the fields."""
+    """The optional metadata of a cube, whose lines cannot be announced; see `Cube` for the fields."""
 
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None
@@ -138,6 +138,9 @@ class CubeMetadata:
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
+
+    def expect(self, lines: slice) -> None:
+        """Do nothing: where these lines lie in the file is not known before they are read."""
 
 
 def bytes_per_line(cube: Cube) -> int:

@@ -168,9 +168,6 @@ class GeoTiffCube(CubeMetadata):
         size = self.lines * self.samples * self.bands * self.dtype.itemsize
         return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
 
-    def expect(self, lines: slice) -> None:
-        """Do nothing: GDAL does not reveal where tiles lie in the file."""
-
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         pixels = "pixel" if pixel_by_pixel(self.source) else "band"

@@ -126,9 +126,6 @@ class Hdf5Cube(CubeMetadata):
         wanted = [slice(None)] * axis + [lines]
         return [one for part in self.parts for one in part.layout.stretches(wanted)]
 
-    def expect(self, lines: slice) -> None:
-        """Do nothing: reading ahead would need the places of chunks in the file."""
-
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         datasets = [part.data for part in self.parts]

@@ -58,9 +58,6 @@ class MatlabCube(CubeMetadata):
         self.scratch.read_bsq(self.path, self.lines, lines, filled)
         return exact(self, filled)
 
-    def expect(self, lines: slice) -> None:
-        """Do nothing: the cube is read from a scratch file."""
-
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         return {"variable": self.variable}
@@ -167,11 +164,8 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     if isinstance(path, RemotePath):
         raise CubeError(f"{path}: MATLAB files are read from disks only; download it first")
     try:
-        file = open_variables(path)
-        try:
+        with contextlib.closing(open_variables(path)) as file:
             return describe(path, file, dataset, wavelengths)
-        finally:
-            file.close()
     except CubeError:
         raise
     except Exception as error:  # a damaged file may raise anything
@@ -277,21 +271,17 @@ def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype)
 
     lines, samples, bands = shape
     try:
-        file = open_variables(path)
-        try:
+        with contextlib.closing(open_variables(path)) as file:
             if len(file.shapes[name]) == 3 and isinstance(file, Version73):
                 return inflate_chunks(path, file.dataset(name), "bxy", dtype)
             if len(file.shapes[name]) == 3 and isinstance(file, Version5):
-                planes = enumerate(file.planes(name))
-                pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in planes)
-                return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
-            flat = file.value(name)
-        finally:
-            file.close()
-        flat = flat if flat.shape == (bands, samples * lines) else flat.T
-        turned = flat.reshape(bands, samples, lines)
-        pieces = (([b, 0, 0], np.ascontiguousarray(turned[b].T, dtype)[None]) for b in range(bands))
-        return from_pieces(path, flat.size * dtype.itemsize, pieces, [bands, lines, samples])
+                planes = file.planes(name)
+            else:
+                flat = file.value(name)
+                flat = flat if flat.shape == (bands, samples * lines) else flat.T
+                planes = (plane.T for plane in flat.reshape(bands, samples, lines))
+            pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in enumerate(planes))
+            return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
     except CubeError:
         raise
     except Exception as error:
