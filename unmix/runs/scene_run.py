@@ -32,7 +32,7 @@ from ..scene.sample import check_scale
 from ..summary import Summary
 from .executor import Executor, Progress
 from .files.completed import CompletedRun
-from .files.decide import Fresh, Publish, Resume, Skip, decide
+from .files.decide import decide
 from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
 from .fill import fill
@@ -139,15 +139,12 @@ class SceneRun:
         with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
             self.outputs = outputs
             identity = finite({"unmix": build(), "asked": self.request, "input": self.inputs.watch.identity})
-            match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
-                case Skip():
-                    return skipped
-                case Publish(resume):
-                    return outputs.publish(resume.finishing or [], resume.replaced)
-                case Resume(resume):
-                    return self.unmix(identity, resume)
-                case Fresh():
-                    return self.unmix(identity, None)
+            decision = decide(outputs, identity, completed, options.overwrite, options.skip_existing)
+            if decision == "skip":
+                return skipped
+            if decision == "publish" and (resume := outputs.resume) is not None:
+                return outputs.publish(resume.finishing or [], resume.replaced)
+            return self.unmix(identity, outputs.resume)
 
     def plan_only(self) -> dict[str, Any]:
         """Return what the run would do."""
