@@ -12,7 +12,7 @@ import numpy as np
 from .._version import VERSION
 from ..io import Cube
 from ..io.export import NODATA
-from ..io.fields import DTYPES, MAP_FIELDS, acquisition_of
+from ..io.fields import MAP_FIELDS, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.identity import Watch
 from ..outputs.atomic import named_together
@@ -41,10 +41,11 @@ class PlainMap:
 
 def header_of(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
     """Return the header of an image in the place of a scene, BIL of the type ``kind``."""
-    code = next(code for code, dtype in DTYPES.items() if dtype == np.dtype(kind))
     place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     others = {**fields, **place, **acquisition_of(scene.fields)}
-    return image_header(scene.lines, scene.samples, bands, code, f"{description} by unmix {VERSION}", others)
+    return image_header(
+        scene.lines, scene.samples, bands, code_of(np.dtype(kind)), f"{description} by unmix {VERSION}", others
+    )
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -266,7 +266,10 @@ def image_header(
     lines: int, samples: int, bands: int, code: int, description: str, fields: Mapping[str, Any],
     interleave: str = "bil", big_endian: bool = False,
 ) -> str:  # fmt: skip
-    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``; ``fields`` are all others."""
+    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``.
+
+    ``fields`` are all others, or replace these.
+    """
     return format_header({
         "description": description, "samples": samples, "lines": lines, "bands": bands, "header offset": 0,
         "file type": "ENVI Standard", "data type": code, "interleave": interleave, "byte order": int(big_endian), **fields,

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import OutputError, StepError
 from ...io.export import FORMATS, OutputFormat
-from ...io.fields import DTYPES
-from ...io.formats.header import format_header
+from ...io.fields import code_of
+from ...io.formats.header import image_header
 from ...io.identity import Watch
 from ...io.opening import write_new
 from ...io.read import brief
@@ -263,18 +263,9 @@ class Outputs:
     def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
         """Write ``STEM_name.hdr``, beside a raster of that name."""
         raster = self.rasters[name]
-        required: dict[str, str | int | Sequence[str]] = {
-            "description": fields["description"],
-            "samples": raster.samples,
-            "lines": raster.lines,
-            "bands": raster.bands,
-            "header offset": 0,
-            "file type": "ENVI Standard",
-            "data type": next(code for code, kind in DTYPES.items() if kind == raster.map_type.dtype),
-            "interleave": "bil",
-            "byte order": 0,
-        }
-        write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
+        code = code_of(raster.map_type.dtype)
+        text = image_header(raster.lines, raster.samples, raster.bands, code, str(fields["description"]), fields)
+        write_new(self.part(f"_{name}.hdr"), text)
 
     def values(self) -> dict[str, Values]:
         """Return the values that are written of each map."""
