@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,9 @@ class Outputs:
             can_resume = not isinstance(error, StepError) and self.prepare_resume()
             self.keep_for_resume() if can_resume else self.abandon()
         else:
-            self.close_only()
+            self.close_rasters()  # and remove none: another run holds the lock, and they may be its own
+            self.journal.close()
+            self.lock.release()
         if isinstance(error, OSError):
             reason = error.strerror or brief(error)
             raise OutputError(f"{error.filename or self.folder}: writing failed: {reason}") from None
@@ -232,28 +234,20 @@ class Outputs:
             if self.latest[0] > self.journal.lines:
                 self.record()
 
-    def close_only(self) -> None:
-        """Close all files and remove none: another run holds the lock, and they may be its own."""
+    def close_rasters(self, removed: Iterable[Path] = ()) -> None:
+        """Close the rasters, and remove files."""
         for raster in self.rasters.values():
             raster.file.close()
-        self.journal.close()
-        self.lock.release()
+        for path in removed:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        self.parts = []
 
     def keep_for_resume(self) -> None:
         """Close all files and release the lock; keep the `.part` files that a resumed run needs and remove the others."""
         with signals_held():
             kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
-            for raster in self.rasters.values():
-                raster.file.close()
-            for path in self.parts:
-                if path not in kept:
-                    with contextlib.suppress(OSError):
-                        path.unlink(missing_ok=True)
-            if not self.naming:
-                for path in self.converted:
-                    if path not in kept:
-                        path.unlink(missing_ok=True)
-            self.parts = []
+            self.close_rasters({*self.parts, *(() if self.naming else self.converted)} - kept)
             self.journal.close()
             self.lock.release()
         log.info(
@@ -288,8 +282,9 @@ class Outputs:
                 digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
                 del digests[f"{self.stem}_{name}.img"]
         for path in self.parts:
-            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"], [".png", ".part"]):
-                digests[path.name[: -len(".part")]] = file_digest(path)
+            name = path.name.removesuffix(PART)
+            if name.endswith((".hdr", ".csv", ".sli", ".png")):
+                digests[name] = file_digest(path)
                 flush(path)
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
@@ -347,9 +342,8 @@ class Outputs:
                     part.unlink(missing_ok=True)
         finally:
             os.close(folder)
-        for (
-            path
-        ) in self.unfinished():  # work files of converted maps, if an earlier process died before it removed them
+        # Work files of converted maps, if an earlier process died before it removed them.
+        for path in self.unfinished():
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
         try:
@@ -384,12 +378,7 @@ class Outputs:
     def abandon(self) -> None:
         """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
         with signals_held():
-            for raster in self.rasters.values():
-                raster.file.close()
-            for path in self.parts:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-            self.parts = []
+            self.close_rasters(self.parts)
             if self.journal.file is not None:  # else the journal belongs to another run, which may resume
                 self.journal.remove()
             self.lock.release()
