@@ -292,7 +292,7 @@ def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: in
         return {}
     grid_mapping = file.create_dataset("spatial_ref", data=np.int32(0))
     grid_mapping.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
-    wkt = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
+    wkt = system_of(fields)
     if wkt and len(wkt.encode()) < LONGEST_ATTRIBUTE:
         grid_mapping.attrs["spatial_ref"] = grid_mapping.attrs["crs_wkt"] = np.bytes_(wkt.encode())
     data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
@@ -321,7 +321,10 @@ def length_unit(map_info: str) -> str:
 
 
 def system_of(fields: dict[str, str]) -> str:
-    """Return the WKT that GDAL derives from the map info of a header without one; empty where GDAL cannot, or is not installed."""
+    """Return the WKT of a header, or that which GDAL derives from its map info; empty where GDAL cannot, or is not installed."""
+    own = " ".join(fields.get("coordinate system string", "").split())
+    if own:
+        return own
     try:
         from .formats.geotiff import gdal
 

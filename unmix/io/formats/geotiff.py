@@ -53,6 +53,8 @@ LONGEST_XML = 16 * 2**20
 LARGEST_PIECE = 320 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
+# First and end of lines and of samples.
+Part = tuple[tuple[int, int], tuple[int, int]]
 
 
 def gdal(what: str = "GeoTIFF needs") -> Any:
@@ -106,9 +108,7 @@ class GeoTiffCube(CubeMetadata):
             self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
         return exact(self, filled)
 
-    def decode(
-        self, filled: np.ndarray, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
-    ) -> None:
+    def decode(self, filled: np.ndarray, bands: list[int] | None, window: Part) -> None:
         """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
         try:
             with fetched(self.path, lambda: self.stretches(bands, window)), self.lock, settings():
@@ -117,9 +117,7 @@ class GeoTiffCube(CubeMetadata):
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
-    def stretches(
-        self, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
-    ) -> list[tuple[int, int]]:
+    def stretches(self, bands: list[int] | None, window: Part) -> list[tuple[int, int]]:
         """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1; None: all) of a window; as GDAL's tags say."""
         (top, bottom), (left, right) = window
         height, width = self.source.block_shapes[0]
@@ -232,9 +230,8 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
             f"{path}: a tile takes {tile >> 20} MiB and is held in memory as a whole, whatever `memory` allows"
         )
     if not isinstance(path, RemotePath):
-        cube.beside = [
-            Path(name) for name in source.files if Path(name) != path
-        ]  # GDAL reads .aux.xml, .tfw and the like
+        # GDAL reads .aux.xml, .tfw and the like.
+        cube.beside = [Path(name) for name in source.files if Path(name) != path]
     add_own_metadata(cube)
     for add_metadata in BESIDE:
         add_metadata(cube)
