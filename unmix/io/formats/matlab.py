@@ -63,41 +63,32 @@ class MatlabCube(CubeMetadata):
         return {"variable": self.variable}
 
 
-class Version5:
+class Version5(File5):
     """A file of version 5; see `unmix.io.formats.matlab5`."""
 
     format = f"{KIND.name} v5"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.file = path, File5(path)
-        variables = self.file.variables
-        self.shapes: Shapes = {name: each.shape for name, each in variables.items() if each.dtype is not None}
-        self.texts_of = [name for name, each in variables.items() if each.dtype is None]
+        super().__init__(path)
+        self.shapes: Shapes = {name: each.shape for name, each in self.variables.items() if each.dtype is not None}
+        self.texts_of = [name for name, each in self.variables.items() if each.dtype is None]
 
     def dtype(self, name: str) -> np.dtype:
         """Return the type of a variable."""
-        dtype = self.file.variables[name].dtype
+        dtype = self.variables[name].dtype
         assert dtype is not None
         return dtype
 
     def value(self, name: str) -> np.ndarray:
         """Return a variable with its axes as in MATLAB."""
         refuse_large(self.path, name, self.shapes[name])
-        return self.file.value(name)
+        return super().value(name)
 
     def planes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a cube's bands one after the other, (lines, samples)."""
         lines, samples, _ = self.shapes[name]
-        for plane in self.file.pieces(name, lines * samples):
+        for plane in self.pieces(name, lines * samples):
             yield plane.reshape(samples, lines).T
-
-    def texts(self, name: str) -> list[str]:
-        """Return the strings of a variable."""
-        return self.file.texts(name)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
 
 
 class Version73:
