@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import INTERLEAVES, Cube, CubeMetadata, Kind, exact, place_for
+from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..read import Scratch, announce, fill_all, read_parts, why_no_file
 from ..remote import files_named
@@ -86,25 +86,15 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
 
 
 @dataclass(eq=False)
-class EnviCube(CubeMetadata):
+class EnviCube(FileCube):
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
     ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's; gzip-compressed data
     is read from a ``scratch`` file.
     """
 
-    path: Path
-    stem: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
     swapped: bool
     skip: int
-    interleave: str
-    format: str = KIND.name
-    lines_together: int = 1
-    scratch: Scratch | None = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
@@ -206,6 +196,7 @@ def open_pair(path: Path) -> Cube:
     return EnviCube(
         path=data,
         stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
+        format=KIND.name,
         beside=[header],
         lines=lines,
         samples=samples,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import CubeMetadata, Kind, as_stored, exact, place_for
+from ..cube import FileCube, Kind, as_stored
 from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from ..remote import RemotePath, fetched, files_named
@@ -80,33 +80,18 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
-class GeoTiffCube(CubeMetadata):
+class GeoTiffCube(FileCube):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
     Where a row of tiles takes more than `unmix.io.read.MOST_TOGETHER`, the cube is read from a ``scratch`` file.
     """
 
-    path: Path
-    stem: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
     source: Any
-    lines_together: int = 1
-    format: str = PLAIN.name
-    interleave: str = "bsq"
-    scratch: Scratch | None = None
     lock: Any = field(default_factory=threading.Lock)
 
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        if self.scratch is not None:
-            self.scratch.read_bsq(self.path, self.lines, lines, filled)
-        else:
-            self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
-        return exact(self, filled)
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines as stored."""
+        self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
 
     def decode(self, filled: np.ndarray, bands: list[int] | None, window: Part) -> None:
         """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
@@ -219,7 +204,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
             f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one real type"
         )
     assert dtype is not None
-    cube = GeoTiffCube(path, path.stem, source.height, source.width, source.count, dtype, source)
+    cube = GeoTiffCube(path, path.stem, PLAIN.name, source.height, source.width, source.count, dtype, "bsq", source)
     cube.lines_together = min(cube.lines, source.block_shapes[0][0])
     line = cube.samples * cube.bands * dtype.itemsize
     if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import CubeMetadata, Kind, exact, place_for
+from ..cube import FileCube, Kind
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import Scratch, brief, refuse_links, refuse_links_out
@@ -37,26 +37,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class MatlabCube(CubeMetadata):
+class MatlabCube(FileCube):
     """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
 
-    path: Path
-    stem: str
-    format: str
     variable: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
-    scratch: Scratch
-    lines_together: int = 1
-    interleave: str = "bsq"
-
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        self.scratch.read_bsq(self.path, self.lines, lines, filled)
-        return exact(self, filled)
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
@@ -190,7 +174,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
         raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
     lines, samples, bands = shape
     make = functools.partial(inflate, path, name, shape, dtype)
-    cube = MatlabCube(path, path.stem, file.format, name, lines, samples, bands, dtype, Scratch(make))
+    cube = MatlabCube(path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=Scratch(make))
     axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
     if axis is not None:
         if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:

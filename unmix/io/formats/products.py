@@ -196,7 +196,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if parts[1].data.shape[::2] != (lines, samples):
         raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
     cube = Hdf5Cube(path, path.stem, NAMED.name, lines, samples, sum(len(part.take) for part in parts),
-                    np.dtype(np.float32), "bil", parts, together(parts[0].data, 0))  # fmt: skip
+                    np.dtype(np.float32), "bil", parts, lines_together=together(parts[0].data, 0))  # fmt: skip
     axis = np.concatenate(waves), np.concatenate(widths)
     cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
     longest = waves[0].max(initial=0.0)
