@@ -69,6 +69,8 @@ def faults_of_endmembers(options: "Options") -> Iterator[str]:
         yield f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30"
     if options.shade is not None and not options.method_spec.has_shade and options.choice is None:
         yield f"`shade`: method '{options.method}' has none; use `method` pcls"
+    if options.names is not None and (options.choice or options.l1 is not None or options.l21 is not None):
+        yield "`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`"
 
 
 def refuse_without_library(given: Mapping[str, Any]) -> None:
@@ -76,12 +78,6 @@ def refuse_without_library(given: Mapping[str, Any]) -> None:
     for name, one in settings_of(RunSettings).items():
         if one.is_of_library and given.get(name) not in (None, False):
             raise MethodError(f"`{name}` {one.is_of_library} a library; give one with `endmembers`")
-
-
-def faults_of_names(options: "Options") -> Iterator[str]:
-    """Find a library for what is missing where nothing looks for it."""
-    if options.names is not None and (options.choice or options.l1 is not None or options.l21 is not None):
-        yield "`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`"
 
 
 def faults_of_sums(options: "Options") -> Iterator[str]:
@@ -218,6 +214,6 @@ def faults_of_pictures(options: "Options") -> Iterator[str]:
 
 # In this order.
 FAULTS = (
-    faults_of_run, faults_of_endmembers, faults_of_names, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
+    faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
     faults_of_models, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_pictures,
 )  # fmt: skip

@@ -155,7 +155,8 @@ class SceneRun:
                 f"{self.scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
             )
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
-        return plan_only(self.scene, self.options, self.executor.name, self.used, self.folder, problem, maps)
+        outputs = [self.folder / (self.scene.stem + suffix) for suffix in self.suffixes]
+        return plan_only(self.scene, self.options, self.executor.name, self.used, outputs, problem, maps)
 
     def asked(self) -> CompletedRun:
         """Compose the request of this run, and return what a finished run must have to be skipped."""

@@ -146,9 +146,9 @@ def emit_placement(file: h5py.File) -> Placement | None:
 
 def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     """Open AVIRIS-3 and -5: ``/reflectance/reflectance`` (b, y, x)."""
-    if not isinstance(file.get("reflectance/reflectance"), h5py.Dataset):
+    data = file.get("reflectance/reflectance")
+    if not isinstance(data, h5py.Dataset):
         return None
-    data = file["reflectance/reflectance"]
     cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
     fill_and_scale(cube, data)
     for name in ("transverse_mercator", "projection"):

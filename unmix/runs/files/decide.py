@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ...errors import OutputError
 from ...io.read import brief
+from ...outputs.run_record import UNFIT
 from .completed import CompletedRun
 from .entries import check_entries
 from .journal import ResumeState, check_lines, check_names, difference, read_resume_state
@@ -103,7 +104,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             if resume.lines and resume.about is not None:
                 check_lines(resume, outputs.folder, outputs.stem)
                 return resume
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
+    except (*UNFIT, OSError) as error:
         log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
     outputs.refuse_unfinished(True)
     return None

@@ -23,7 +23,7 @@ from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
 from ...outputs.names import BROWSE, LOCK, PART, RECORD, listed, parts_of
 from ...outputs.ours import Identity, identity_of, replaceable
-from ...outputs.run_record import believing, read_record
+from ...outputs.run_record import UNFIT, believing, read_record
 from ...settings.maps import ORTHO
 from ...summary import Summary
 from .completed import journal_of
@@ -125,9 +125,7 @@ class Outputs:
     def unfinished(self) -> list[Path]:
         """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
         about: dict[str, Any] = {}
-        with contextlib.suppress(
-            ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError
-        ):  # a damaged journal: only this run's outputs are known
+        with contextlib.suppress(*UNFIT, OutputError):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
             about = (resume.about if resume is not None else None) or {}
         paths = (
