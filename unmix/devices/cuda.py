@@ -305,8 +305,8 @@ class DeviceSlot:
 
     def calls(self, slot: Slot, device: Cuda) -> Stages:
         """Return the stages as plain functions; see `stages`."""
-        assert slot.raw is not None and slot.results is not None
-        n, source = len(slot.results["rmse"]), slot.raw
+        assert slot.raw is not None
+        n, source = slot.lines.stop - slot.lines.start, slot.raw
         raw = self.buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
         results, integers, fractions = (first_lines(one.there, n) for one in (self.full, self.integers, self.fractions))
         counts = counts_in(first_lines(self.counts.there, n))
@@ -331,17 +331,15 @@ class DeviceSlot:
 
     def hand_over(self, slot: Slot) -> None:
         """Give the slot what the GPU makes of the results of its block."""
-        assert slot.results is not None
-        n = len(slot.results["rmse"])
+        n = slot.lines.stop - slot.lines.start
         slot.counts = counts_in(first_lines(self.counts.home, n))
         slot.integers, slot.fractions = first_lines(self.integers.home, n), first_lines(self.fractions.home, n)
 
     def bring_rest(self, slot: Slot) -> None:
         """Copy back what is only needed where the host counts lines again, and wait for it."""
-        assert slot.results is not None
-        n = len(slot.results["rmse"])
-        self.full.bring([name for name in slot.results if name not in self.home], n, self.stream)
-        self.fractions.bring([name for name in slot.fractions if name not in self.home_fractions], n, self.stream)
+        n = slot.lines.stop - slot.lines.start
+        for one, home in ((self.full, self.home), (self.fractions, self.home_fractions)):
+            one.bring([name for name in one.home if name not in home], n, self.stream)
         self.stream.synchronize()
 
 
